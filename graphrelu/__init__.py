@@ -1,0 +1,7 @@
+"""GReLU, the graph-adaptive rectified linear unit, for PyTorch Geometric."""
+
+from graphrelu.grelu import GReLU
+
+__version__ = "0.1.0"
+
+__all__ = ["GReLU", "__version__"]

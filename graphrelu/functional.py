@@ -1,0 +1,175 @@
+r"""The equations of GReLU in plain torch: the reference that every fast path is tested against.
+
+One function per equation of `"Graph-adaptive Rectified Linear Unit for Graph Neural Networks"
+<https://doi.org/10.1145/3485447.3512159>`_, under its symbols: :math:`\mathbf{e}_n` are diffused
+features, :math:`\alpha^k_c, \beta^k_c` the channel-wise and :math:`\gamma_n` the node-wise
+parameters. :func:`grelu` puts them together. Nothing here is fast, and everything is
+differentiable.
+
+Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import scatter, softmax
+
+from graphrelu.diffusion import normalized_adjacency, pagerank
+from graphrelu.graph import as_edges
+
+MODES = ("calibrated", "paper")
+
+# The calibrated form's constants (docs/paper_map.md tells where they come from).
+TEMPERATURE = 10.0  # of the node softmax
+GAMMA_SCALE = 1 / 3  # a node of average weight moves its slopes by a third of the learned shift
+GAMMA_MAX = 1.0  # no node moves by more than the learned shift itself
+INTERCEPT_SCALE = 0.5  # of intercepts against slopes
+
+MLP = Callable[[Tensor], Tensor]
+
+
+def diffuse(
+    x: Tensor,
+    edge_index: Any,
+    edge_weight: Tensor | None = None,
+    alpha: float = 0.1,
+    steps: int = 10,
+    diffusion: str = "power",
+    add_self_loops: bool = False,
+) -> Tensor:
+    r""":math:`\mathbf{E} = \mathbf{S}^{\mathrm{PPR}} \mathbf{X}`, shape `[N, C]`."""
+    edges = as_edges(edge_index, edge_weight, x.size(0), x.dtype)
+    return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
+
+
+def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
+    r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` of each graph, `[B, C]`."""
+    if batch is None:
+        return e.sum(dim=0, keepdim=True) / max(1, e.size(0))
+    return scatter(e, batch, dim=0, dim_size=batch_size, reduce="mean")
+
+
+def channel_parameters(mean: Tensor, mlp: MLP, K: int, bias: bool = True) -> tuple[Tensor, Tensor]:
+    r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts.
+
+    Each is `[B, K, C]`; without `bias` the intercepts are zero.
+    """
+    shape = (mean.size(0), 2 if bias else 1, K, mean.size(1))
+    parameters = torch.tanh(mlp(mean)).view(shape)
+    slopes = parameters[:, 0]
+    return slopes, parameters[:, 1] if bias else torch.zeros_like(slopes)
+
+
+def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
+    r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
+    the MLP's outputs: `[N, 1]`, or `[N, K]` where each segment has a weight of its own."""
+    if batch is None:
+        return torch.softmax(logits, dim=0)
+    return softmax(logits, batch, num_nodes=batch_size)
+
+
+def calibrated_node_parameters(
+    logits: Tensor, batch: Tensor | None = None, batch_size: int = 1
+) -> Tensor:
+    r""":math:`\tilde\gamma_n = \min(1, N \, \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n) / 10)
+    / 3)`: a weight that does not vanish as the graph grows."""
+    gamma = node_parameters(logits / TEMPERATURE, batch, batch_size)
+    if batch is None:
+        gamma = logits.size(0) * gamma
+    else:
+        ones = torch.ones_like(batch)
+        count = scatter(ones, batch, dim=0, dim_size=batch_size, reduce="sum")
+        gamma = count[batch].view(-1, 1) * gamma
+    return (gamma * GAMMA_SCALE).clamp(max=GAMMA_MAX)
+
+
+def base_slopes(K: int, mode: str, negative_slope: float = 0.0) -> tuple[float, ...]:
+    r"""The slope of each segment before anything is learned.
+
+    The printed form has none. The calibrated form starts as :math:`\max(x, s x)`: ReLU where
+    the negative slope `s` is zero. Segments beyond the second repeat it, so that any `K` starts
+    as the same function.
+    """
+    if mode == "paper":
+        return (0.0,) * K
+    return (1.0,) + (float(negative_slope),) * (K - 1)
+
+
+def coefficients(
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: tuple[float, ...],
+    batch: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    r""":math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and :math:`\beta^k_{nc} = \gamma_n \beta^k_c`,
+    on top of the base slopes; each `[N, K, C]`."""
+    gamma = gamma.unsqueeze(-1)
+    if batch is not None:
+        slopes, intercepts = slopes[batch], intercepts[batch]
+    return gamma.new_tensor(base).view(1, -1, 1) + gamma * slopes, gamma * intercepts
+
+
+def piecewise_max(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
+    r""":math:`\max_{1 \leq k \leq K} \{ \alpha^k_{nc} x_{nc} + \beta^k_{nc} \}`, `[N, C]`.
+
+    A tie goes to the lowest `k`, and so does its gradient.
+    """
+    segments = alpha * x.unsqueeze(1) + beta
+    out = segments[:, 0]
+    for k in range(1, segments.size(1)):
+        out = torch.where(segments[:, k] > out, segments[:, k], out)
+    return out
+
+
+def grelu(
+    x: Tensor,
+    edge_index: Any,
+    channel_mlp: MLP | None,
+    node_mlp: MLP | None,
+    gate: Tensor | None = None,
+    *,
+    edge_weight: Tensor | None = None,
+    batch: Tensor | None = None,
+    batch_size: int = 1,
+    K: int = 2,
+    alpha: float = 0.1,
+    steps: int = 10,
+    diffusion: str = "power",
+    mode: str = "calibrated",
+    topology: bool = True,
+    bias: bool = True,
+    negative_slope: float = 0.0,
+    add_self_loops: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """GReLU step by step; returns the output and the coefficients it applied.
+
+    The printed form is `mode="paper"`, with no `gate`. Without `node_mlp` all nodes share the
+    channel-wise parameters (variant F); without `channel_mlp` all channels share the node-wise
+    ones (variant G).
+    """
+    e = x
+    if topology:
+        e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
+
+    if channel_mlp is None:
+        slopes = x.new_ones(batch_size, K, x.size(1))
+        intercepts = torch.zeros_like(slopes)
+    else:
+        slopes, intercepts = channel_parameters(
+            graph_mean(e, batch, batch_size), channel_mlp, K, bias
+        )
+    if node_mlp is None:
+        gamma = x.new_ones(x.size(0), 1)
+    elif mode == "paper":
+        gamma = node_parameters(node_mlp(e), batch, batch_size)
+    else:
+        gamma = calibrated_node_parameters(node_mlp(e), batch, batch_size)
+    if mode == "calibrated":
+        assert gate is not None
+        slopes, intercepts = gate * slopes, gate * INTERCEPT_SCALE * intercepts
+
+    a, b = coefficients(gamma, slopes, intercepts, base_slopes(K, mode, negative_slope), batch)
+    return piecewise_max(x, a, b), a, b

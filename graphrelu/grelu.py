@@ -1,0 +1,333 @@
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from graphrelu import functional, kernels
+from graphrelu.checks import check_batch, check_features, check_options
+from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
+from graphrelu.mlp import HyperMLP
+
+# The ablation tables of the paper, as keyword arguments.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "A": {},
+    "B": {"topology": False},
+    "C": {"K": 1},
+    "D": {"K": 1, "topology": False},
+    "E": {"bias": False},
+    "F": {"node_wise": False},
+    "G": {"channel_wise": False},
+}
+
+
+class GReLU(torch.nn.Module):
+    r"""The graph-adaptive rectified linear unit from the `"Graph-adaptive Rectified Linear Unit
+    for Graph Neural Networks" <https://doi.org/10.1145/3485447.3512159>`_ paper.
+
+    .. math::
+        x^{\prime}_{nc} = \max_{1 \leq k \leq K} \left\{ \alpha^k_{nc} x_{nc} + \beta^k_{nc}
+        \right\}
+
+    where the slopes and intercepts of each node and channel are computed from the features and
+    the graph, through personalised PageRank :math:`\mathbf{E} = \alpha (\mathbf{I} - (1 - \alpha)
+    \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2})^{-1} \mathbf{X}`:
+
+    .. math::
+        \alpha^k_{nc} &= [k = 1] + g \, \tilde\gamma_n \, \alpha^k_c, \qquad
+        \beta^k_{nc} = \tfrac{1}{2} \, g \, \tilde\gamma_n \, \beta^k_c
+
+        \alpha_c, \beta_c &= \tanh \left( \mathrm{MLP} \left( \tfrac{1}{N} \textstyle\sum_n
+        \mathbf{e}_n \right) \right), \qquad
+        \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (\mathrm{MLP}
+        (\mathbf{e}_n) / 10) \right)
+
+    The gate :math:`g` is learned and starts at zero: a fresh module is exactly ReLU (for
+    :obj:`K >= 2`) and moves away from it as training finds a use for the graph.
+    :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
+    :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
+    the number of nodes.
+
+    The cost is :math:`\mathcal{O}(|\mathcal{E}| + C |\mathcal{V}|)` in time: only the node MLP's
+    first layer is diffused, never the features.
+
+    Args:
+        channels (int): Size of each input and output sample.
+        K (int, optional): Number of segments. (default: :obj:`2`)
+        alpha (float, optional): Teleport probability of the diffusion, in (0, 1].
+            (default: :obj:`0.1`)
+        steps (int, optional): Number of sparse products of the diffusion. (default: :obj:`10`)
+        diffusion (str, optional): :obj:`"power"` (as :class:`~torch_geometric.nn.conv.APPNP`),
+            :obj:`"chebyshev"` (more accurate for the same `steps`; undirected graphs only) or
+            :obj:`"exact"` (the dense inverse, for small graphs). (default: :obj:`"power"`)
+        mode (str, optional): :obj:`"calibrated"` or :obj:`"paper"`.
+            (default: :obj:`"calibrated"`)
+        topology (bool, optional): If :obj:`False`, the parameters are computed from the features
+            alone. (default: :obj:`True`)
+        node_wise (bool, optional): If :obj:`False`, all nodes share the same parameters.
+            (default: :obj:`True`)
+        channel_wise (bool, optional): If :obj:`False`, all channels share the same slopes, each
+            node and segment having one of its own, and there are no intercepts.
+            (default: :obj:`True`)
+        bias (bool, optional): If :obj:`False`, there are no intercepts. (default: :obj:`True`)
+        hidden (int, optional): Width of a hidden layer in both MLPs; without one they are
+            linear. (default: :obj:`None`)
+        negative_slope (float, optional): The slope that a fresh module has below zero, at most
+            1; with it a fresh module is exactly :class:`~torch.nn.LeakyReLU`. Calibrated mode
+            only. (default: :obj:`0.0`)
+        add_self_loops (bool, optional): If :obj:`True`, adds self-loops before normalising.
+            (default: :obj:`False`)
+        cached (bool, optional): If :obj:`True`, keeps the prepared graph of the first call for
+            all further ones. Only for transductive learning. (default: :obj:`False`)
+        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
+        validate (bool, optional): Whether to check index ranges, weights and the order of
+            `batch`; :obj:`None` does so on the CPU, where it costs no synchronisation. Never
+            under :func:`torch.compile` or :func:`torch.func.vmap`. (default: :obj:`None`)
+
+    Shapes:
+        - **input:**
+          node features :math:`(|\mathcal{V}|, C)`,
+          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
+          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
+          batch vector :math:`(|\mathcal{V}|)` *(optional)*
+        - **output:** node features :math:`(|\mathcal{V}|, C)`
+
+    Examples:
+        >>> act = GReLU(16)
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2], [1, 0, 3]])
+        >>> torch.equal(act(x, edge_index), x.relu())  # until it is trained
+        True
+    """
+
+    gate: Parameter | None
+    _cached_graph: PreparedGraph | None
+
+    def __init__(
+        self,
+        channels: int,
+        K: int = 2,
+        alpha: float = 0.1,
+        steps: int = 10,
+        diffusion: str = "power",
+        mode: str = "calibrated",
+        topology: bool = True,
+        node_wise: bool = True,
+        channel_wise: bool = True,
+        bias: bool = True,
+        hidden: int | None = None,
+        negative_slope: float = 0.0,
+        add_self_loops: bool = False,
+        cached: bool = False,
+        device: torch.device | str | None = None,
+        validate: bool | None = None,
+    ) -> None:
+        super().__init__()
+        check_options(
+            channels,
+            K,
+            alpha,
+            steps,
+            diffusion,
+            mode,
+            node_wise,
+            channel_wise,
+            hidden,
+            negative_slope,
+        )
+        self.channels = channels
+        self.K = K
+        self.alpha = alpha
+        self.steps = steps
+        self.diffusion = diffusion
+        self.mode = mode
+        self.topology = topology
+        self.node_wise = node_wise
+        self.channel_wise = channel_wise
+        self.bias = bias and channel_wise
+        self.hidden = hidden
+        self.negative_slope = negative_slope
+        self.add_self_loops = add_self_loops
+        self.cached = cached
+        self.validate = validate
+
+        self.channel_mlp: HyperMLP | None = None
+        if channel_wise:
+            out_channels = (2 if bias else 1) * K * channels
+            self.channel_mlp = HyperMLP(channels, hidden, out_channels, True, device)
+        self.node_mlp: HyperMLP | None = None
+        if node_wise:
+            # A bias of the last layer would cancel in the softmax.
+            out_channels = 1 if channel_wise else K
+            self.node_mlp = HyperMLP(channels, hidden, out_channels, False, device)
+        if mode == "calibrated":
+            self.gate = Parameter(torch.empty(1, device=device))
+        else:
+            self.register_parameter("gate", None)
+        self._cached_graph = None
+
+        self.reset_parameters()
+
+    @classmethod
+    def variant(cls, letter: str, channels: int, **kwargs: Any) -> "GReLU":
+        r"""A variant of the paper's ablation tables, :obj:`"A"` (GReLU itself) to :obj:`"G"`.
+
+        Args:
+            letter (str): :obj:`"B"` has no topology, :obj:`"C"` one segment, :obj:`"D"` neither,
+                :obj:`"E"` no intercept, :obj:`"F"` is channel-wise only, :obj:`"G"` node-wise
+                only.
+            channels (int): Size of each input sample.
+            **kwargs (optional): Further arguments of :class:`GReLU`.
+        """
+        if letter not in VARIANTS:
+            raise ValueError(f"letter must be one of {', '.join(VARIANTS)}, got {letter!r}.")
+        return cls(channels, **{**VARIANTS[letter], **kwargs})
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module, and forgets a cached graph."""
+        for mlp in (self.channel_mlp, self.node_mlp):
+            if mlp is not None:
+                mlp.reset_parameters()
+        if self.gate is not None:
+            torch.nn.init.zeros_(self.gate)
+        self._cached_graph = None
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""Forward pass.
+
+        Args:
+            x (torch.Tensor): The node features.
+            edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
+                transposed adjacency.
+            edge_weight (torch.Tensor, optional): Non-negative edge weights.
+                (default: :obj:`None`)
+            batch (torch.Tensor, optional): The batch vector
+                :math:`\mathbf{b} \in {\{ 0, \ldots, B-1\}}^N`, sorted, which assigns each node
+                to a graph. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
+                if not given. (default: :obj:`None`)
+        """
+        gamma, slopes, intercepts, batch = self._hyperfunction(
+            x, edge_index, edge_weight, batch, batch_size
+        )
+        return kernels.piecewise_max(x, gamma, slopes, intercepts, self._base_slopes(), batch)
+
+    def coefficients(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
+        shape :math:`(|\mathcal{V}|, K, C)`."""
+        gamma, slopes, intercepts, batch = self._hyperfunction(
+            x, edge_index, edge_weight, batch, batch_size
+        )
+        return functional.coefficients(gamma, slopes, intercepts, self._base_slopes(), batch)
+
+    def _base_slopes(self) -> tuple[float, ...]:
+        return functional.base_slopes(self.K, self.mode, self.negative_slope)
+
+    def _hyperfunction(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None,
+        batch: Tensor | None,
+        batch_size: int | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """The factors of the coefficients: gamma, slopes and intercepts, and the batch vector."""
+        check_features(x, edge_index, edge_weight, self.channels)
+        looks = _may_look(x, self.validate)
+        batch, batch_size = check_batch(x, batch, batch_size, looks)
+        # Half precision has neither the range for sums over a graph nor the digits for a softmax.
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            graph = None
+            if self.topology:
+                graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
+            mean, logits = self._squeeze(x.to(dtype), graph, batch, batch_size)
+            if self.channel_mlp is None or mean is None:
+                slopes = x.new_ones(batch_size, self.K, self.channels, dtype=dtype)
+                intercepts = torch.zeros_like(slopes)
+            else:
+                slopes, intercepts = functional.channel_parameters(
+                    mean, self.channel_mlp, self.K, self.bias
+                )
+            if logits is None:
+                gamma = x.new_ones(x.size(0), 1, dtype=dtype)
+            elif self.mode == "paper":
+                gamma = functional.node_parameters(logits, batch, batch_size)
+            else:
+                gamma = functional.calibrated_node_parameters(logits, batch, batch_size)
+            if self.gate is not None:
+                gate = self.gate.to(dtype)
+                slopes, intercepts = gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
+        return gamma, slopes, intercepts, batch
+
+    def _squeeze(
+        self, x: Tensor, graph: PreparedGraph | None, batch: Tensor | None, batch_size: int
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """The channel block's input and the node block's output, without diffusing `x`.
+
+        S (X W) = (S X) W, so the node MLP's first layer comes before the diffusion; and the mean
+        of S X is a weighted sum of X.
+        """
+        mass = x.new_ones(x.size(0)) if graph is None else graph.mass
+        mean, logits = None, None
+        if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
+            logits, total = kernels.project_and_sum(x, self.node_mlp.projection(x.dtype), mass)
+            mean = total / max(1, x.size(0))
+        else:
+            if self.channel_mlp is not None:
+                mean = functional.graph_mean(mass.view(-1, 1) * x, batch, batch_size)
+            if self.node_mlp is not None:
+                logits = x @ self.node_mlp.projection(x.dtype).t()
+        if self.node_mlp is not None and logits is not None:
+            logits = logits if graph is None else graph.diffuse(logits)
+            logits = self.node_mlp.after_projection(logits)
+        return mean, logits
+
+    def _graph(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None,
+        dtype: torch.dtype,
+        batch: Tensor | None,
+        looks: bool,
+    ) -> PreparedGraph:
+        graph = self._cached_graph
+        if graph is not None and graph.mass.device == x.device and graph.mass.dtype == dtype:
+            if graph.mass.size(0) != x.size(0):
+                raise ValueError(
+                    f"x must have the {graph.mass.size(0)} nodes of the cached graph, got "
+                    f"{x.size(0)}; use cached=False for more than one graph."
+                )
+            return graph
+        settings = DiffusionSettings(self.alpha, self.steps, self.diffusion, self.add_self_loops)
+        graph = prepared(edge_index, edge_weight, x.size(0), dtype, settings, batch, looks)
+        if self.cached and not torch.compiler.is_compiling():
+            self._cached_graph = graph
+        return graph
+
+    def __repr__(self) -> str:
+        return (
+            f"{self.__class__.__name__}({self.channels}, K={self.K}, alpha={self.alpha}, "
+            f"mode={self.mode})"
+        )
+
+
+def _may_look(x: Tensor, validate: bool | None) -> bool:
+    """Whether values may be looked at here: it would break a graph or synchronise a GPU."""
+    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
+        return False
+    return x.device.type == "cpu" if validate is None else validate

@@ -1,0 +1,50 @@
+"""Small graphs, and comparisons of a module with the reference."""
+
+import torch
+from torch import Tensor
+
+from graphrelu import GReLU, functional
+
+
+def random_graph(num_nodes: int, num_edges: int, undirected: bool = False) -> Tensor:
+    edge_index = torch.randint(num_nodes, (2, num_edges))
+    return torch.cat([edge_index, edge_index.flip(0)], dim=1) if undirected else edge_index
+
+
+def batch_of_graphs(sizes: list[int], edges_per_node: int = 3) -> tuple[Tensor, Tensor]:
+    """Edge index and batch vector of random graphs of the given sizes."""
+    edges, offset = [], 0
+    for size in sizes:
+        if size > 0:
+            edges.append(random_graph(size, edges_per_node * size) + offset)
+        offset += size
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    return torch.cat(edges, dim=1), batch
+
+
+def opened(act: GReLU, gate: float = 0.7) -> GReLU:
+    """A module that has left its start: with a closed gate most of it would be untested."""
+    if act.gate is not None:
+        torch.nn.init.constant_(act.gate, gate)
+    return act
+
+
+def reference(
+    act: GReLU, x: Tensor, edge_index: Tensor, **graph: Tensor | int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`functional.grelu` with the parameters and options of a module."""
+    graph = {key: value for key, value in graph.items() if value is not None}
+    names = ("K", "alpha", "steps", "diffusion", "mode", "topology", "bias")
+    options = {name: getattr(act, name) for name in (*names, "negative_slope", "add_self_loops")}
+    return functional.grelu(
+        x, edge_index, act.channel_mlp, act.node_mlp, act.gate, **graph, **options
+    )
+
+
+def gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
+    return list(torch.autograd.grad((out * weight).sum(), inputs))
+
+
+def assert_close(a: Tensor, b: Tensor, tolerance: float = 1e-10) -> None:
+    torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,94 @@
+"""GReLU written from the paper with nested loops over scalars: slow, and easy to compare with it.
+
+Only the parameters are taken from a module; nothing of the library computes here.
+"""
+
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from graphrelu import GReLU
+
+Matrix = list[list[Tensor]]
+
+
+def diffused(x: Tensor, edges: Tensor, weight: Tensor, act: GReLU) -> Matrix:
+    """Power iteration for alpha (I - (1 - alpha) D^-1/2 A D^-1/2)^-1 X."""
+    N, C = x.shape
+    A = [[0.0] * N for _ in range(N)]
+    for (source, target), w in zip(edges.t().tolist(), weight.tolist(), strict=True):
+        A[target][source] += w
+    if act.add_self_loops:
+        for n in range(N):
+            A[n][n] = A[n][n] if A[n][n] > 0 else 1.0
+    degree = [sum(row) for row in A]
+    e = [[x[n, c] for c in range(C)] for n in range(N)]
+    for _ in range(act.steps):
+        previous = e
+        e = []
+        for n in range(N):
+            row = []
+            for c in range(C):
+                total = act.alpha * x[n, c]
+                for m in range(N):
+                    if A[n][m] and degree[m]:
+                        normalized = A[n][m] / sqrt(degree[n] * degree[m])
+                        total = total + (1 - act.alpha) * normalized * previous[m][c]
+                row.append(total)
+            e.append(row)
+    return e
+
+
+def mlp(layers: torch.nn.Module, inputs: list[Tensor]) -> list[Tensor]:
+    linears = [layers.first] if layers.last is None else [layers.first, layers.last]
+    for depth, linear in enumerate(linears):
+        outputs = []
+        for o in range(linear.out_features):
+            total = linear.bias[o] if linear.bias is not None else torch.tensor(0.0)
+            for i, value in enumerate(inputs):
+                total = total + linear.weight[o, i] * value
+            last = depth + 1 == len(linears)
+            outputs.append(total if last or total > 0 else total * 0)
+        inputs = outputs
+    return inputs
+
+
+def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]) -> Tensor:
+    N, C = x.shape
+    K = act.K
+    e = diffused(x, edges, weight, act) if act.topology else [list(row) for row in x]
+    y: Matrix = [[None] * C for _ in range(N)]
+    for graph in set(batch):
+        nodes = [n for n in range(N) if batch[n] == graph]
+        mean = [sum(e[n][c] for n in nodes) / len(nodes) for c in range(C)]
+        if act.channel_mlp is not None:
+            P = [torch.tanh(p) for p in mlp(act.channel_mlp, mean)]
+        logits = None
+        if act.node_mlp is not None:
+            logits = {n: mlp(act.node_mlp, e[n]) for n in nodes}
+        for n in nodes:
+            for c in range(C):
+                segments = []
+                for k in range(K):
+                    alpha_c = P[k * C + c] if act.channel_wise else torch.tensor(1.0)
+                    beta_c = P[(K + k) * C + c] if act.bias else torch.tensor(0.0)
+                    gamma = torch.tensor(1.0)
+                    if logits is not None:
+                        j = 0 if act.channel_wise else k
+                        scale = 1 if act.mode == "paper" else 10
+                        total = sum(torch.exp(logits[m][j] / scale) for m in nodes)
+                        gamma = torch.exp(logits[n][j] / scale) / total
+                        if act.mode == "calibrated":
+                            gamma = len(nodes) * gamma / 3
+                            gamma = gamma if gamma < 1 else gamma * 0 + 1
+                    alpha, beta = gamma * alpha_c, gamma * beta_c
+                    if act.mode == "calibrated":
+                        base = 1.0 if k == 0 else act.negative_slope
+                        alpha, beta = base + act.gate * alpha, act.gate * beta / 2
+                    segments.append(alpha * x[n, c] + beta)
+                best = segments[0]
+                for segment in segments[1:]:
+                    best = segment if segment > best else best
+                y[n][c] = best.reshape(())
+    return torch.stack([torch.stack(row) for row in y])

@@ -1,0 +1,146 @@
+"""Bad input: one sentence, of the right type, that names the argument."""
+
+import threading
+
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+
+from graphrelu import GReLU
+from tests.helpers import random_graph
+
+X, EDGES = torch.randn(5, 4), torch.tensor([[0, 1, 2], [1, 2, 3]])
+BATCH = torch.tensor([0, 0, 0, 0, 1])
+
+
+def on(device: str, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(device)
+
+
+@pytest.mark.parametrize(
+    ("error", "argument", "arguments"),
+    [
+        (ValueError, "x must have 4 channels, got 3", (X[:, :3], EDGES)),
+        (ValueError, r"x must be of shape \[num_nodes, 4\], got \[4\]", (X[0], EDGES)),
+        (ValueError, "x must be of shape", (X.unsqueeze(0), EDGES)),
+        (TypeError, "x must be of a floating type", (X.long(), EDGES)),
+        (TypeError, "x must be a tensor, got list", ([[1.0] * 4], EDGES)),
+        (TypeError, "pass data.x and data.edge_index", (Data(x=X), EDGES)),
+        (TypeError, "one GReLU per node type", ({"paper": X}, EDGES)),
+        (TypeError, "one GReLU per node type", (HeteroData(), EDGES)),
+        (TypeError, "one GReLU per node type", (X, {("a", "to", "b"): EDGES})),
+        (ValueError, r"edge_index must be of shape \[2, num_edges\]", (X, EDGES.t())),
+        (ValueError, "edge_index must be of shape", (X, EDGES[0])),
+        (TypeError, "edge_index must hold int64", (X, EDGES.float())),
+        (TypeError, "edge_index must be a .* got list", (X, [[0], [1]])),
+        (TypeError, "edge_index must be a .* got NoneType", (X, None)),
+        (ValueError, "edge_index must hold indices between 0 and 4.*got 5", (X, EDGES + 2)),
+        (ValueError, "edge_index must hold indices .* got -1", (X, EDGES - 1)),
+        (ValueError, "edge_index must be on cpu.*got meta", (X, on("meta", EDGES))),
+        (ValueError, r"edge_index as a sparse adjacency .*\[5, 5\]", (X, torch.eye(3).to_sparse())),
+        (ValueError, "edge_weight must be None", (X, torch.eye(5).to_sparse(), torch.ones(5))),
+        (ValueError, r"edge_weight must be of shape \[3\]", (X, EDGES, torch.ones(4))),
+        (ValueError, "edge_weight must be finite and non-neg", (X, EDGES, -torch.ones(3))),
+        (ValueError, "edge_weight must be finite", (X, EDGES, torch.full((3,), torch.nan))),
+        (ValueError, "edge_weight must be on cpu", (X, EDGES, on("meta", torch.ones(3)))),
+        (TypeError, "edge_weight must be a tensor, got list", (X, EDGES, [1.0, 1.0, 1.0])),
+        (ValueError, r"batch must be of shape \[5\]", (X, EDGES, None, BATCH[:4])),
+        (ValueError, "batch must be sorted", (X, EDGES, None, BATCH.flip(0))),
+        (ValueError, "batch must not hold negative", (X, EDGES, None, BATCH - 1)),
+        (ValueError, "batch must hold graph ids below", (X, EDGES, None, BATCH, 1)),
+        (TypeError, "batch must be a tensor of int64", (X, EDGES, None, BATCH.float())),
+        (TypeError, "batch must be a tensor of int64 graph ids, got list", (X, EDGES, None, [0])),
+        (ValueError, "batch must keep both ends", (X, EDGES + 1, None, BATCH)),
+        (ValueError, "batch must be given for a batch_size of 2", (X, EDGES, None, None, 2)),
+        (ValueError, "batch must be on cpu", (X, EDGES, None, on("meta", BATCH))),
+    ],
+)
+def test_forward(error: type[Exception], argument: str, arguments: tuple) -> None:
+    with pytest.raises(error, match=argument) as caught:
+        GReLU(4)(*arguments)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "argument", "options"),
+    [
+        (ValueError, "K must be at least 1, got 0", {"K": 0}),
+        (TypeError, "K must be an integer, got 2.0", {"K": 2.0}),
+        (ValueError, "channels must be at least 1", {"channels": 0}),
+        (ValueError, "hidden must be at least 1", {"hidden": 0}),
+        (ValueError, r"alpha must be in \(0, 1\], got 0", {"alpha": 0}),
+        (ValueError, "alpha must be in", {"alpha": 1.5}),
+        (ValueError, "alpha must be in", {"alpha": float("nan")}),
+        (ValueError, "steps must be at least 1", {"steps": 0}),
+        (ValueError, "diffusion must be one of power, chebyshev, exact", {"diffusion": "heat"}),
+        (ValueError, "mode must be one of calibrated, paper", {"mode": "printed"}),
+        (ValueError, "negative_slope must be at most 1", {"negative_slope": 1.5}),
+        (ValueError, "negative_slope must be 0 in", {"negative_slope": 0.1, "mode": "paper"}),
+        (ValueError, "must not both be False", {"node_wise": False, "channel_wise": False}),
+    ],
+)
+def test_options(error: type[Exception], argument: str, options: dict) -> None:
+    with pytest.raises(error, match=argument):
+        GReLU(**{"channels": 4, **options})
+
+
+def test_variant() -> None:
+    with pytest.raises(ValueError, match="letter must be one of A, B, C, D, E, F, G, got 'H'"):
+        GReLU.variant("H", 4)
+    assert GReLU.variant("B", 4, K=3).K == 3
+
+
+def test_chebyshev_refuses_a_directed_graph() -> None:
+    with pytest.raises(ValueError, match="use diffusion='power' on a directed graph"):
+        GReLU(4, diffusion="chebyshev")(X, EDGES)
+    both = torch.cat([EDGES, EDGES.flip(0)], dim=1)
+    with pytest.raises(ValueError, match="undirected"):  # by its weights
+        GReLU(4, diffusion="chebyshev")(X, both, torch.arange(1.0, 7.0))
+
+
+def test_exact_refuses_a_large_graph() -> None:
+    with pytest.raises(ValueError, match="takes at most 20,000 nodes, got 20,001"):
+        GReLU(1, diffusion="exact")(torch.zeros(20_001, 1), EDGES)
+
+
+def test_values_are_not_looked_at_unless_asked() -> None:
+    """validate=False, compile and vmap: a check there would synchronise or break the graph."""
+    negative, act = -torch.ones(3), GReLU(4)
+    GReLU(4, validate=False)(X, EDGES, negative)
+    torch.func.vmap(lambda x: act(x, EDGES, negative))(X.unsqueeze(0))
+    with pytest.raises(ValueError, match="edge_weight"):
+        act(X, EDGES, negative)
+
+
+def test_threads_share_the_memory() -> None:
+    """Several threads preparing and dropping graphs at once get their own results."""
+    act = GReLU(4)
+    torch.nn.init.ones_(act.gate)
+    failures: list[str] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for _ in range(30):
+            edge_index = torch.randint(5, (2, 9), generator=generator)
+            if not torch.equal(act(X, edge_index), act(X, edge_index.clone())):
+                failures.append("differs")
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_memory_is_bounded() -> None:
+    from graphrelu import graph
+
+    graphs = [random_graph(5, 9) for _ in range(20)]
+    for edge_index in graphs:
+        GReLU(4)(X, edge_index)
+    assert len(graph._memory) <= graph._MEMORY_SIZE
+    del graphs, edge_index
+    kept = [ref() for refs, _ in graph._memory.values() for ref in refs]
+    assert all(tensor is not None for tensor in kept)
