@@ -1,0 +1,1 @@
+"""The laboratory: honest comparisons of activation functions, on top of the library."""

@@ -1,0 +1,187 @@
+"""Graphs by name or path: the paper's datasets, any of PyG's, or the user's own file."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from graphrelu.lab import fetch, readers
+from graphrelu.lab.checksums import (
+    SOURCES,
+    Counts,
+    Source,
+    check_counts,
+    compare,
+    parse_sums,
+    sha256,
+)
+from graphrelu.lab.graph import DataError, Graph, from_data
+
+__all__ = ["NAMES", "DataError", "DatasetStatus", "Graph", "data_root", "load", "survey"]
+
+DIGITS_COUNTS = Counts(1_797, 24_678, 64, 10)
+NAMES = ("digits", *SOURCES)
+FILE_READERS = {".npz": readers.read_npz, ".pt": readers.read_pt}
+
+# Written beside `raw` when PyG downloads an edition of the files that is not the pinned one.
+RECORD = "SHA256SUMS"
+
+
+@dataclass(frozen=True)
+class DatasetStatus:
+    """What is on disk of one dataset known by name; ``folder`` holds its raw files."""
+
+    name: str
+    folder: Path | None
+    state: Literal["present", "missing", "altered"]
+    missing: tuple[str, ...]
+    altered: tuple[str, ...]
+    counts: Counts
+    note: str = ""
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The argument, else ``$GRAPHRELU_DATA``, else ``graphrelu`` in the user's cache folder."""
+    if root is None:
+        root = os.environ.get("GRAPHRELU_DATA") or None
+    if root is None:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphrelu"
+    return Path(root).expanduser()
+
+
+def load(name: str, root: str | Path | None = None) -> Graph:
+    """Load a graph, check it, and write nothing.
+
+    Args:
+        name: One of :data:`NAMES`; a path to a ``.npz`` in the usual GNN-benchmark form or to a
+            ``.pt`` with a saved PyG ``Data``; or ``pyg:CLASS/NAME`` for a dataset class of PyG's.
+        root: Where the raw files are, or are downloaded to; see :func:`data_root`.
+    """
+    if name.startswith("pyg:"):
+        data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
+        return from_data(data, name, family)
+    path = Path(name).expanduser()
+    if path.suffix.lower() in FILE_READERS:
+        if not path.is_file():
+            raise DataError(f"There is no file {path}.")
+        return from_data(FILE_READERS[path.suffix.lower()](path), path.name)
+    key = name.lower()
+    if key == "digits":
+        graph = from_data(readers.read_digits(), key)
+        check_counts(graph, DIGITS_COUNTS)
+        return graph
+    if key in SOURCES:
+        return _load_source(key, SOURCES[key], data_root(root))
+    close = difflib.get_close_matches(key, NAMES, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise DataError(
+        f"There is no dataset {name!r}{hint}; known are {', '.join(NAMES)}, "
+        f"paths to .npz and .pt files, and pyg:CLASS/NAME."
+    )
+
+
+def survey(root: str | Path | None = None) -> list[DatasetStatus]:
+    """What is there, missing or altered of every dataset known by name."""
+    bundled = importlib.util.find_spec("sklearn") is not None
+    statuses = [
+        DatasetStatus(
+            name="digits",
+            folder=None,
+            state="present" if bundled else "missing",
+            missing=() if bundled else ("scikit-learn",),
+            altered=(),
+            counts=DIGITS_COUNTS,
+            note="comes with scikit-learn",
+        )
+    ]
+    for name, source in SOURCES.items():
+        folder = data_root(root) / source.folder
+        missing, altered, pinned = _compare(source, folder)
+        statuses.append(
+            DatasetStatus(
+                name=name,
+                folder=folder / "raw",
+                state="altered" if altered else "missing" if missing else "present",
+                missing=tuple(missing),
+                altered=tuple(altered),
+                counts=source.counts,
+                note="" if pinned else "as PyG downloads it, not the files of our results",
+            )
+        )
+    return statuses
+
+
+def _load_source(name: str, source: Source, root: Path) -> Graph:
+    folder = root / source.folder
+    raw = folder / "raw"
+    missing, altered, _ = _compare(source, folder)
+    if altered:
+        files = ", ".join(str(raw / file) for file in altered)
+        raise DataError(
+            f"{name}: the SHA-256 sum of {files} is not the known one, it may be truncated; "
+            f"remove the folder {raw} to have it downloaded again."
+        )
+    if not missing:
+        return _read(name, source, raw)
+    with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
+        try:
+            staged = fetch.download(source, Path(staging))
+        except Exception as error:  # no network, a moved address, a damaged archive
+            raise DataError(
+                f"{name} is not complete and cannot be downloaded "
+                f"({readers.first_line(error)}); put {', '.join(missing)} into {raw}."
+            ) from error
+        graph = _check_download(name, source, staged, raw)
+        fetch.publish(staged.parent, folder)
+    return graph
+
+
+def _check_download(name: str, source: Source, staged: Path, raw: Path) -> Graph:
+    """Read freshly downloaded files; where they are another edition, note their sums."""
+    lacking, differing = compare(staged, source.sums)
+    if lacking or (differing and source.pinned):
+        files = ", ".join(lacking or differing)
+        raise DataError(f"{name}: the SHA-256 sum of the downloaded {files} is not the known one.")
+    sums = {file: sha256(staged / file) for file in source.sums}
+    _, other_edition = compare(raw, sums)
+    if other_edition:
+        raise DataError(
+            f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
+            f"PyG downloads; complete or remove that folder."
+        )
+    graph = _read(name, source, staged)
+    if differing:
+        record = "".join(f"{digest}  {file}\n" for file, digest in sums.items())
+        (staged.parent / RECORD).write_text(record)
+    return graph
+
+
+def _read(name: str, source: Source, raw: Path) -> Graph:
+    try:
+        if source.pyg_class == "Planetoid":
+            data = readers.read_planetoid(raw, source.pyg_name)
+        else:
+            data = readers.read_attributed(raw)
+    except readers.UNREADABLE as error:
+        raise DataError(f"{name} cannot be read ({readers.first_line(error)}).") from error
+    graph = from_data(data, name, source.family)
+    check_counts(graph, source.counts)
+    return graph
+
+
+def _compare(source: Source, folder: Path) -> tuple[list[str], list[str], bool]:
+    """Missing files, altered files, and whether the pinned edition is meant."""
+    missing, altered = compare(folder / "raw", source.sums)
+    record = folder / RECORD
+    if not (missing or altered) or source.pinned or not record.is_file():
+        return missing, altered, True
+    recorded = parse_sums(record.read_text())
+    missing, altered = compare(
+        folder / "raw", {file: recorded.get(file, "") for file in source.sums}
+    )
+    return missing, altered, False

@@ -1,0 +1,182 @@
+"""One graph with labelled nodes, and the checks that every graph passes before it is trained on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+Family = Literal["citation", "social", "other"]
+
+# Fewer nodes than this cannot fill a training, a validation and a test set of their class.
+MIN_NODES_PER_CLASS = 5
+
+
+class DataError(ValueError):
+    """A dataset that cannot be used; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph for node classification, with its features as they were stored.
+
+    ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. Nodes with
+    ``y < 0`` are unlabelled. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
+    """
+
+    name: str
+    x: Tensor
+    edge_index: Tensor
+    edge_weight: Tensor | None
+    y: Tensor
+    num_classes: int
+    family: Family = "other"
+    train_mask: Tensor | None = None
+    val_mask: Tensor | None = None
+    test_mask: Tensor | None = None
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
+
+    @property
+    def num_features(self) -> int:
+        return self.x.size(1)
+
+
+def from_data(data: Any, name: str, family: Family = "other") -> Graph:
+    """Turn a PyG :class:`~torch_geometric.data.Data` object into a checked :class:`Graph`."""
+    if not isinstance(data, Data):
+        raise DataError(f"{name} is a {type(data).__name__}, not a PyG Data object.")
+    x = _features(data.x, name)
+    num_nodes = x.size(0)
+    y, num_classes = _labels(data.y, num_nodes, name)
+    edge_index = _edges(data.edge_index, num_nodes, name)
+    return Graph(
+        name=name,
+        x=x,
+        edge_index=edge_index,
+        edge_weight=_edge_weight(getattr(data, "edge_weight", None), edge_index.size(1), name),
+        y=y,
+        num_classes=num_classes,
+        family=family,
+        train_mask=_mask(data, "train_mask", num_nodes, name),
+        val_mask=_mask(data, "val_mask", num_nodes, name),
+        test_mask=_mask(data, "test_mask", num_nodes, name),
+    )
+
+
+@contextmanager
+def quiet_csr() -> Iterator[None]:
+    """Without torch's announcements, once per process, that sparse CSR tensors are in beta."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _features(x: Any, name: str) -> Tensor:
+    if x is None:
+        raise DataError(f"{name} has no node features (x is missing).")
+    if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) == 0 or x.is_complex():
+        raise DataError(f"{name}: the features must be a real matrix [nodes, features].")
+    features: Tensor
+    if x.layout == torch.strided:
+        features = values = x.as_subclass(Tensor).float().contiguous()
+    else:
+        with quiet_csr():
+            features = x.to_sparse_csr().float()
+        values = features.values()
+    if not bool(torch.isfinite(values).all()):
+        raise DataError(f"{name}: the features contain NaN or infinite values.")
+    return features
+
+
+def _edges(edge_index: Any, num_nodes: int, name: str) -> Tensor:
+    if edge_index is None:
+        raise DataError(f"{name} has no edges (edge_index is missing).")
+    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise DataError(f"{name}: edge_index must have the shape [2, edges].")
+    if not _is_integer(edge_index):
+        raise DataError(f"{name}: edge_index must hold integers, not {edge_index.dtype}.")
+    if edge_index.numel() > 0:
+        low, high = int(edge_index.min()), int(edge_index.max())
+        if low < 0 or high >= num_nodes:
+            outlier = low if low < 0 else high
+            raise DataError(
+                f"{name}: an edge names node {outlier}, "
+                f"but the {num_nodes} nodes are numbered from 0 to {num_nodes - 1}."
+            )
+    # PyG may hand over its own subclass of Tensor; plain tensors behave the same everywhere.
+    return edge_index.as_subclass(Tensor).long().contiguous()
+
+
+def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:
+    if weight is None:
+        return None
+    if not isinstance(weight, Tensor) or weight.numel() != num_edges:
+        raise DataError(f"{name}: edge_weight must hold one number for each of {num_edges} edges.")
+    flat: Tensor = weight.reshape(-1).float()
+    if not bool(torch.isfinite(flat).all()) or bool((flat < 0).any()):
+        raise DataError(f"{name}: the edge weights must be finite and not negative.")
+    return flat
+
+
+def _labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
+    if y is None:
+        raise DataError(f"{name} has no labels (y is missing).")
+    if isinstance(y, Tensor) and y.dim() == 2 and y.size(1) == 1:
+        y = y.view(-1)
+    if not isinstance(y, Tensor) or y.dim() != 1:
+        raise DataError(
+            f"{name}: the labels must be one class number per node "
+            f"(several labels per node are not supported)."
+        )
+    if not _is_integer(y) and y.dtype != torch.bool:
+        raise DataError(f"{name}: the labels must be integers, not {y.dtype}.")
+    if y.numel() != num_nodes:
+        raise DataError(f"{name} has {y.numel()} labels for {num_nodes} nodes.")
+    y = y.long()
+    labelled = y[y >= 0]
+    if labelled.numel() == 0:
+        raise DataError(f"{name} has no labels (every y is negative).")
+    classes, sizes = labelled.unique(return_counts=True)
+    if classes.numel() == 1:
+        raise DataError(f"{name}: all labelled nodes are of one class, there is nothing to learn.")
+    if int(classes[-1]) != classes.numel() - 1:
+        raise DataError(
+            f"{name}: the labels of {classes.numel()} classes must run from 0 to "
+            f"{classes.numel() - 1} without gaps, but the largest is {int(classes[-1])}."
+        )
+    if int(sizes.min()) < MIN_NODES_PER_CLASS:
+        raise DataError(
+            f"{name}: class {int(sizes.argmin())} has fewer than {MIN_NODES_PER_CLASS} nodes "
+            f"({int(sizes.min())})."
+        )
+    return y, classes.numel()
+
+
+def _mask(data: Data, key: str, num_nodes: int, name: str) -> Tensor | None:
+    mask = getattr(data, key, None)
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor) or mask.dim() not in (1, 2) or mask.size(0) != num_nodes:
+        raise DataError(
+            f"{name}: {key} must have the shape [{num_nodes}] or [{num_nodes}, splits]."
+        )
+    if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
+        raise DataError(f"{name}: {key} must hold true and false only.")
+    return mask.bool()
+
+
+def _is_integer(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)

@@ -1,0 +1,80 @@
+"""Small graphs, and the paper's datasets where the environment says where they are."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # importing PyG calls what newer versions of torch deprecate
+    from torch_geometric.data import Data
+
+    torch.eye(1).to_sparse_csr()  # torch announces once per process that CSR is in beta
+
+
+@pytest.fixture
+def real_root() -> Path:
+    """The folder that holds the paper's datasets."""
+    root = os.environ.get("GRAPHRELU_DATA")
+    if not root:
+        pytest.skip("GRAPHRELU_DATA does not say where the datasets are")
+    return Path(root)
+
+
+@pytest.fixture
+def ring() -> Data:
+    """Twelve nodes in a ring, two classes of six."""
+    row = torch.arange(12)
+    edges = torch.stack([row, (row + 1) % 12])
+    return Data(
+        x=torch.arange(36.0).view(12, 3),
+        edge_index=torch.cat([edges, edges.flip(0)], dim=1),
+        y=row % 2,
+    )
+
+
+@pytest.fixture
+def make_npz(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a ring of twelve nodes in the GNN-benchmark form; arrays can be replaced or dropped.
+
+    Every node points to the next one and to itself, so reading has to add and remove edges.
+    Features: node n has the value n + 1 in column n % 3.
+    """
+
+    def write(name: str = "ring.npz", drop: tuple[str, ...] = (), **replace: object) -> Path:
+        node = np.arange(12)
+        arrays: dict[str, object] = {
+            "adj_data": np.ones(24, dtype=np.float32),
+            "adj_indices": np.stack([node, (node + 1) % 12], axis=1).reshape(-1),
+            "adj_indptr": 2 * np.arange(13),
+            "adj_shape": np.array([12, 12]),
+            "attr_data": node + 1.0,
+            "attr_indices": node % 3,
+            "attr_indptr": np.arange(13),
+            "attr_shape": np.array([12, 3]),
+            "labels": node % 2,
+        }
+        arrays |= replace
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **{key: value for key, value in arrays.items() if key not in drop})
+        return path
+
+    return write
+
+
+@pytest.fixture
+def tree() -> Callable[[Path], dict[str, tuple[int, int]]]:
+    """Lists every path below a folder with its size and time of change."""
+
+    def listing(folder: Path) -> dict[str, tuple[int, int]]:
+        stats = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*")}
+        return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+
+    return listing

@@ -1,0 +1,156 @@
+"""The user's own files, and the embedded digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.serialization import get_safe_globals
+from torch_geometric.data import Data
+from torch_geometric.io import read_npz as pyg_read_npz
+
+from graphrelu.lab.data import DataError, load
+
+MakeNpz = Callable[..., Path]
+
+
+def test_npz_agrees_with_pyg(make_npz: MakeNpz) -> None:
+    path = make_npz()
+    graph, expected = load(str(path)), pyg_read_npz(str(path))
+    assert graph.name == "ring.npz"
+    assert graph.family == "other"
+    assert torch.equal(graph.edge_index, expected.edge_index)
+    assert torch.equal(graph.y, expected.y)
+    assert graph.num_edges == 24  # twelve undirected edges, no self-loops
+    assert graph.x.layout == torch.sparse_csr
+    # PyG sets every positive feature to one, here the values are kept.
+    assert torch.equal((graph.x.to_dense() > 0).float(), expected.x)
+    assert graph.x.values().tolist() == [float(n + 1) for n in range(12)]
+
+
+def test_npz_with_dense_features_and_masks(make_npz: MakeNpz) -> None:
+    sparse = ("attr_data", "attr_indices", "attr_indptr", "attr_shape")
+    features = np.arange(24.0).reshape(12, 2)
+    mask = np.arange(12) < 3
+    graph = load(str(make_npz(drop=sparse, attr_matrix=features, train_mask=mask)))
+    assert graph.x.layout == torch.strided
+    assert torch.equal(graph.x, torch.arange(24.0).view(12, 2))
+    assert graph.train_mask is not None
+    assert int(graph.train_mask.sum()) == 3
+
+
+def test_npz_with_unsorted_and_repeated_entries(make_npz: MakeNpz) -> None:
+    columns = np.arange(12) % 3
+    columns[:3] = [2, 0, 2]
+    graph = load(str(make_npz(attr_indices=columns, attr_indptr=np.array([0] + 11 * [3] + [12]))))
+    assert graph.x.to_dense()[0].tolist() == [2.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"drop": ("adj_indptr",)}, "lacks adj_indptr."),
+        ({"drop": ("labels",)}, "has no labels"),
+        ({"drop": ("attr_data",)}, "has no node features"),
+        ({"drop": ("attr_shape",)}, "lacks attr_shape."),
+        ({"labels": np.arange(10) % 2}, "has 10 labels for 12 nodes."),
+        ({"labels": np.eye(12, 2, dtype=int)}, "several labels per node are not supported"),
+        ({"labels": np.array(12 * ["a"])}, "cannot be read as an .npz file"),
+        ({"labels": np.array(12 * [None])}, "allow_pickle=False"),
+        ({"adj_indices": np.full(24, 12)}, "adj_indices must lie between 0 and 11"),
+        ({"attr_indices": np.full(12, -1)}, "attr_indices must lie between 0 and 2"),
+        ({"adj_indptr": np.arange(13)}, "adj_indptr does not fit the rest"),
+        ({"adj_shape": np.array([12, 13])}, "the adjacency matrix is 12 x 13, not square."),
+        (
+            {"attr_shape": np.array([11, 3]), "attr_indptr": np.array([*range(11), 12])},
+            "has features of 11 nodes, but edges of 12.",
+        ),
+        ({"attr_data": np.full(12, np.nan)}, "the features contain NaN"),
+    ],
+)
+def test_faulty_npz(make_npz: MakeNpz, change: dict[str, object], sentence: str) -> None:
+    path = make_npz(**change)
+    with pytest.raises(DataError, match=re.escape(sentence)) as caught:
+        load(str(path))
+    assert "ring.npz" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_files_are_named(make_npz: MakeNpz, tmp_path: Path) -> None:
+    path = make_npz()
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DataError, match=r"ring\.npz cannot be read as an \.npz file"):
+        load(str(path))
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=r"ring\.npz cannot be read"):
+        load(str(path))
+    with path.open("wb") as file:
+        np.save(file, np.arange(3))
+    with pytest.raises(DataError, match="holds one array, not a graph"):
+        load(str(path))
+    with pytest.raises(DataError, match=r"There is no file .*nowhere\.npz\.$"):
+        load(str(tmp_path / "nowhere.npz"))
+    with pytest.raises(DataError, match=r"There is no file .*nowhere\.pt\.$"):
+        load(str(tmp_path / "nowhere.pt"))
+
+
+def test_pt_with_a_saved_data_object(ring: Data, tmp_path: Path) -> None:
+    path = tmp_path / "ring.pt"
+    ring.edge_weight = torch.rand(24)
+    ring.x = ring.x.to_sparse_csr()
+    torch.save(ring, path)
+    safe = set(get_safe_globals())
+    graph = load(str(path))
+    assert set(get_safe_globals()) == safe
+    assert graph.x.layout == torch.sparse_csr
+    assert torch.equal(graph.x.to_dense(), ring.x.to_dense())
+    assert torch.equal(graph.edge_index, ring.edge_index)
+    assert graph.edge_weight is not None
+    assert torch.equal(graph.edge_weight, ring.edge_weight)
+    assert graph.name == "ring.pt"
+
+
+class Runs:
+    """Would call `print` while it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("this code was run",)
+
+
+def test_pt_never_runs_code(ring: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trap.pt"
+    ring.trap = Runs()
+    torch.save(ring, path)
+    with pytest.raises(DataError, match=r"trap\.pt .* more than tensors; save it with torch\.save"):
+        load(str(path))
+    assert "this code was run" not in capsys.readouterr().out
+
+
+def test_pt_with_something_else(ring: Data, tmp_path: Path) -> None:
+    path = tmp_path / "dataset.pt"
+    torch.save((ring.to_dict(), None), path)
+    with pytest.raises(DataError, match=r"dataset\.pt holds a tuple; save it with torch\.save"):
+        load(str(path))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"dataset\.pt cannot be loaded"):
+        load(str(path))
+
+
+def test_digits() -> None:
+    graph = load("digits")
+    assert (graph.num_nodes, graph.num_features, graph.num_classes) == (1_797, 64, 10)
+    assert graph.num_edges == 24_678
+    assert float(graph.x.min()) == 0.0
+    assert float(graph.x.max()) == 1.0
+    row, column = graph.edge_index
+    assert not bool((row == column).any())
+    backwards = {(int(b), int(a)) for a, b in graph.edge_index.t()}
+    assert backwards == {(int(a), int(b)) for a, b in graph.edge_index.t()}
+    # Every node has its own ten neighbours at least, and the nearest one is among them.
+    assert int(row.bincount().min()) == 10
+    nearest = (graph.x - graph.x[0]).norm(dim=1)[1:].argmin() + 1
+    assert int(nearest) in column[row == 0].tolist()

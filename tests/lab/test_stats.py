@@ -1,0 +1,175 @@
+"""Statistics against numbers worked out by hand and against scipy and scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats as scipy_stats
+from sklearn import metrics
+from torch import Tensor
+
+from graphrelu.lab.stats import (
+    PairedDifference,
+    Summary,
+    accuracy,
+    f1,
+    holm,
+    paired_difference,
+    rocauc,
+    summary,
+)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_summary_by_hand() -> None:
+    # Mean 5, squared deviations 9 + 1 + 1 + 9 = 20, over n - 1 = 3.
+    found = summary([2, 4, 6, 8])
+    assert (found.mean, found.best, found.n) == (5.0, 8.0, 4)
+    assert found.std == pytest.approx((20 / 3) ** 0.5)
+    assert summary([0.5]) == Summary(mean=0.5, std=0.0, best=0.5, n=1)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")], [[1.0, 2.0]]])
+def test_only_finite_numbers(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="one or more finite numbers"):
+        summary(values)
+
+
+def test_paired_difference_by_hand() -> None:
+    # Differences 1, 2, 3, 4, 5: mean 3, variance 2.5, standard error sqrt(2.5 / 5) = 0.7071;
+    # the t-quantile for 4 degrees of freedom is 2.7764, so the interval is 3 -+ 1.9632.
+    # All five signs alike: p = 2 / 2^5. t = 3 / 0.7071 = 4.2426.
+    result = paired_difference([11, 22, 33, 44, 55], [10, 20, 30, 40, 50])
+    assert (result.mean, result.n) == (3.0, 5)
+    assert result.low == pytest.approx(3 - 1.96324, abs=1e-4)
+    assert result.high == pytest.approx(3 + 1.96324, abs=1e-4)
+    assert result.p == pytest.approx(0.0625)
+    assert result.p_ttest == pytest.approx(0.013236, abs=1e-5)
+
+
+def test_paired_difference_changes_sign(rng: np.random.Generator) -> None:
+    a, b = rng.normal(size=20), rng.normal(size=20)
+    forward, backward = paired_difference(a, b), paired_difference(b, a)
+    assert forward.low is not None
+    assert backward.high is not None
+    assert forward.mean == -backward.mean
+    assert forward.low == pytest.approx(-backward.high)
+    assert (forward.p, forward.p_ttest) == (backward.p, backward.p_ttest)
+    assert forward.p_ttest == pytest.approx(scipy_stats.ttest_rel(a, b).pvalue)
+    assert forward.p == pytest.approx(scipy_stats.wilcoxon(a, b).pvalue)
+
+
+def test_the_interval_covers_the_truth(rng: np.random.Generator) -> None:
+    hits = 0
+    for _ in range(400):
+        result = paired_difference(rng.normal(0.5, 1, size=8), np.zeros(8))
+        assert result.low is not None
+        assert result.high is not None
+        hits += result.low <= 0.5 <= result.high
+    assert 0.91 < hits / 400 < 0.985
+
+
+def test_one_pair_decides_nothing() -> None:
+    assert paired_difference([2.0], [1.5]) == PairedDifference(0.5, None, None, None, None, 1)
+
+
+@pytest.mark.parametrize("n", [2, 10, 60])
+def test_equal_runs(rng: np.random.Generator, n: int) -> None:
+    values = rng.normal(size=n)
+    assert paired_difference(values, values) == PairedDifference(0.0, 0.0, 0.0, 1.0, 1.0, n)
+
+
+def test_a_constant_difference() -> None:
+    result = paired_difference([1.25, 2.25, 3.25], [1.0, 2.0, 3.0])
+    assert (result.mean, result.low, result.high) == (0.25, 0.25, 0.25)
+    assert result.p == pytest.approx(0.25)  # 2 / 2^3
+    assert result.p_ttest == 0.0
+
+
+@pytest.mark.parametrize("n", [3, 12, 30, 80])
+def test_ties_and_zeros_make_no_noise(rng: np.random.Generator, n: int) -> None:
+    a = rng.integers(795, 805, size=n) / 1_000
+    b = rng.integers(795, 805, size=n) / 1_000
+    b[0] = a[0]
+    result = paired_difference(a, b)
+    assert result.p is not None
+    assert 0.0 < result.p <= 1.0
+
+
+def test_rounding_does_not_break_ties() -> None:
+    # In floating point these differences of 0.001 are not all equal.
+    a, b = np.array([0.801, 0.703, 0.655, 0.498]), np.array([0.8, 0.702, 0.656, 0.497])
+    assert paired_difference(a, b).p == paired_difference([1, 1, 0, 1], [0, 0, 1, 0]).p
+
+
+def test_pairs_must_match() -> None:
+    with pytest.raises(ValueError, match="3 values cannot be paired with 2"):
+        paired_difference([1, 2, 3], [1, 2])
+
+
+def test_holm_by_hand() -> None:
+    # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.04, made monotone.
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.6, 0.5]) == pytest.approx([1.0, 1.0])
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+def test_holm_leaves_out_what_is_not_there() -> None:
+    assert holm([0.01, None, 0.02, float("nan")]) == [0.02, None, 0.02, None]
+    assert holm([None]) == [None]
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.as_tensor])
+def test_accuracy_and_f1_by_hand(convert: Callable[..., Tensor]) -> None:
+    y, pred = convert([0, 0, 0, 1, 1, 2]), convert([0, 0, 1, 1, 1, 0])
+    assert accuracy(pred, y) == pytest.approx(4 / 6)
+    # Class 0: 2 hits of 3 and 3; class 1: 2 of 3 and 2; class 2: none.
+    assert f1(pred, y) == pytest.approx((4 / 6 + 4 / 5 + 0) / 3)
+    logits = convert(np.eye(4)[np.asarray(pred)])
+    assert accuracy(logits, y) == pytest.approx(4 / 6)
+    assert f1(logits, y) == f1(pred, y)
+
+
+def test_rocauc_by_hand() -> None:
+    # Positives 0.9 and 0.4, negatives 0.4 and 0.1: three pairs won, one tie.
+    scores, y = torch.tensor([0.9, 0.4, 0.4, 0.1]), torch.tensor([1, 1, 0, 0])
+    assert rocauc(scores, y) == pytest.approx(3.5 / 4)
+    assert rocauc(torch.stack([-scores, scores], dim=1), y) == pytest.approx(3.5 / 4)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 7])
+def test_metrics_agree_with_scikit_learn(rng: np.random.Generator, num_classes: int) -> None:
+    y = torch.from_numpy(rng.integers(num_classes, size=300))
+    # Eighths, so that ties are exact.
+    logits = torch.from_numpy((8 * rng.normal(size=(300, num_classes))).round() / 8)
+    logits[torch.arange(300), y] += 0.75
+    pred, probability = logits.argmax(dim=1), logits.softmax(dim=1)
+    score = probability[:, 1] if num_classes == 2 else probability
+    assert accuracy(logits, y) == pytest.approx(metrics.accuracy_score(y, pred))
+    assert f1(logits, y) == pytest.approx(metrics.f1_score(y, pred, average="macro"))
+    expected = metrics.roc_auc_score(y, score, multi_class="ovr")
+    assert rocauc(logits, y) == pytest.approx(expected, abs=1e-6)
+
+
+def test_rocauc_with_an_absent_class(rng: np.random.Generator) -> None:
+    logits = torch.from_numpy(rng.normal(size=(50, 3)))
+    y = torch.arange(50) % 2
+    probability = logits.softmax(dim=1)
+    areas = [metrics.roc_auc_score(y == c, probability[:, c]) for c in (0, 1)]
+    assert rocauc(logits, y) == pytest.approx(np.mean(areas))
+    with pytest.raises(ValueError, match="needs nodes of two classes"):
+        rocauc(logits, torch.zeros(50).long())
+
+
+@pytest.mark.parametrize("metric", [accuracy, f1, rocauc])
+def test_predictions_must_fit(metric: Callable[[Tensor, Tensor], float]) -> None:
+    with pytest.raises(ValueError, match="do not fit labels"):
+        metric(torch.zeros(3, 2), torch.zeros(4))
