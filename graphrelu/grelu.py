@@ -233,6 +233,18 @@ class GReLU(torch.nn.Module):
         )
         return functional.coefficients(gamma, slopes, intercepts, self._base_slopes(), batch)
 
+    def gamma(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
+        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block."""
+        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[0]
+
     def _base_slopes(self) -> tuple[float, ...]:
         return functional.base_slopes(self.K, self.mode, self.negative_slope)
 
