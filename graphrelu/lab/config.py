@@ -1,0 +1,121 @@
+"""A run, spelled out: everything that determines it except its seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+Option: TypeAlias = str | int | float | bool | None
+Options: TypeAlias = tuple[tuple[str, Option], ...]
+
+SplitName = Literal["random", "masks"]
+Metric = Literal["accuracy", "f1", "rocauc"]
+Dtype = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """One cell of a table. Options are pairs of a name and a plain value, sorted by name.
+
+    ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT it
+    is the width of one head. ``patience`` is 0 where training never stops early.
+    """
+
+    dataset: str
+    backbone: str
+    activation: str
+    hidden: int
+    epochs: int
+    patience: int
+    lr: float
+    weight_decay: float
+    dropout: float
+    normalize_features: bool
+    activation_options: Options = ()
+    backbone_options: Options = ()
+    split: SplitName = "random"
+    metric: Metric = "accuracy"
+    dtype: Dtype = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("dataset", "backbone", "activation"):
+            value = getattr(self, name)
+            _require(isinstance(value, str) and value != "", f"{name} must be a name", value)
+        _whole("hidden", self.hidden, 0 if self.activation == "none" else 1)
+        _whole("epochs", self.epochs, 1)
+        _whole("patience", self.patience, 0)
+        for name in ("lr", "weight_decay", "dropout"):
+            # 1 and 1.0 are the same run, so they get the same key.
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        _require(self.lr > 0, "lr must be positive", self.lr)
+        _require(self.weight_decay >= 0, "weight_decay must be zero or more", self.weight_decay)
+        _require(0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout)
+        switch = self.normalize_features
+        _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
+        for name in ("activation_options", "backbone_options"):
+            object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
+        for name, choices in (("split", SplitName), ("metric", Metric), ("dtype", Dtype)):
+            known = get_args(choices)
+            value = getattr(self, name)
+            _require(value in known, f"{name} must be one of {', '.join(known)}", value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the options become dictionaries."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("activation_options", "backbone_options"):
+            plain[name] = dict(plain[name])
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Config:
+        """The inverse of :meth:`to_dict`; fields with a default may be missing."""
+        unknown = set(plain) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"A configuration has no field {sorted(unknown)[0]!r}.")
+        changed = dict(plain)
+        for name in ("activation_options", "backbone_options"):
+            changed[name] = tuple(dict(plain.get(name, {})).items())
+        try:
+            return cls(**changed)
+        except TypeError as error:
+            raise ValueError(f"The configuration is incomplete ({error}).") from error
+
+    def key(self) -> str:
+        """Twelve hexadecimal digits that are the same everywhere for the same configuration."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def _require(holds: bool, rule: str, value: Any) -> None:
+    if not holds:
+        raise ValueError(f"{rule}, not {value!r}.")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    _require(is_whole and value >= least, f"{name} must be a whole number from {least}", value)
+
+
+def _number(name: str, value: Any) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    _require(is_number and math.isfinite(value), f"{name} must be a finite number", value)
+    return float(value)
+
+
+def _sorted_options(name: str, pairs: Any) -> Options:
+    try:
+        options = sorted((key, value) for key, value in pairs)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be pairs of a name and a value, not {pairs!r}.") from error
+    names = [key for key, _ in options]
+    _require(all(isinstance(key, str) for key in names), f"{name} must have names", names)
+    _require(len(set(names)) == len(names), f"{name} must not repeat a name", names)
+    for key, value in options:
+        plain = value is None or isinstance(value, (str, int, float))
+        finite = not isinstance(value, float) or math.isfinite(value)
+        _require(plain and finite, f"{name}: {key} must be a plain value", value)
+    return tuple(options)

@@ -1,0 +1,140 @@
+"""The paper's experiments as configurations, and the one table of hyperparameters behind them.
+
+The paper gives the widths, the dropout and the splits. The rest comes from PyG's
+``benchmark/citation`` scripts and from the public pre-publication code that grew out of them. The
+numbers depend on the backbone and the graph, never on the activation.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple, get_args
+
+from graphrelu.lab.checksums import SOURCES
+from graphrelu.lab.config import Config, Option
+from graphrelu.lab.graph import Family
+
+NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
+BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
+ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
+
+
+class Row(NamedTuple):
+    """What is set for one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
+
+    hidden: int
+    epochs: int
+    patience: int
+    lr: float
+    weight_decay: float
+    dropout: float
+    options: dict[str, Option]
+
+
+_ARMA: dict[str, Option] = {
+    "num_layers": 1,
+    "num_stacks": 2,
+    "shared_weights": False,
+    "skip_dropout": 0.5,
+}
+_ARMA_SHARED = _ARMA | {"num_stacks": 3, "shared_weights": True, "skip_dropout": 0.75}
+_APPNP: dict[str, Option] = {"K": 10, "alpha": 0.1}
+
+# Backbone -> columns -> row. The column "pubmed" also serves every other citation graph, the
+# column "social" every graph of another kind.
+TABLE: dict[str, dict[tuple[str, ...], Row]] = {
+    "cheb": {
+        ("cora", "citeseer"): Row(16, 200, 10, 0.01, 5e-4, 0.5, {"K": 3}),
+        ("pubmed",): Row(16, 200, 10, 0.01, 5e-4, 0.5, {"K": 2}),
+        ("social",): Row(64, 200, 10, 0.01, 5e-4, 0.5, {"K": 2}),
+    },
+    "gcn": {
+        ("cora", "citeseer", "pubmed"): Row(16, 300, 10, 0.01, 5e-4, 0.5, {}),
+        ("social",): Row(64, 300, 10, 0.01, 5e-4, 0.5, {}),
+    },
+    "sage": {
+        ("cora", "citeseer", "pubmed"): Row(16, 400, 10, 0.01, 5e-4, 0.5, {}),
+        ("social",): Row(64, 400, 10, 0.01, 5e-4, 0.5, {}),
+    },
+    "gat": {
+        ("cora", "citeseer"): Row(8, 1000, 100, 0.005, 5e-4, 0.6, {"heads": 8, "output_heads": 1}),
+        ("pubmed", "social"): Row(8, 1000, 100, 0.01, 1e-3, 0.6, {"heads": 8, "output_heads": 8}),
+    },
+    "arma": {
+        ("cora", "citeseer"): Row(16, 1000, 100, 0.01, 5e-4, 0.5, _ARMA_SHARED),
+        ("pubmed",): Row(16, 1000, 100, 0.01, 5e-4, 0.5, _ARMA),
+        ("social",): Row(64, 1000, 100, 0.01, 5e-4, 0.5, _ARMA),
+    },
+    "appnp": {
+        ("cora", "citeseer", "pubmed", "social"): Row(64, 200, 10, 0.01, 5e-4, 0.5, _APPNP),
+    },
+    "sgc": {
+        ("cora",): Row(0, 200, 10, 0.2, 5e-4, 0.0, {"K": 3}),
+        ("citeseer",): Row(0, 200, 10, 0.2, 5e-3, 0.0, {"K": 2}),
+        ("pubmed", "social"): Row(0, 200, 10, 0.2, 5e-4, 0.0, {"K": 2}),
+    },
+}
+
+
+def recipe(dataset: str, family: str, backbone: str, activation: str, **overrides: Any) -> Config:
+    """The configuration of one cell, on any graph.
+
+    Args:
+        dataset: The graph's name; only ``cora`` and ``citeseer`` have columns to themselves.
+        family: The graph's family: features are row-normalised on citation graphs only.
+        backbone: One of :data:`BACKBONES`, or ``sgc``.
+        activation: One of :data:`ACTIVATIONS`; ``none`` for ``sgc``, which has no activation.
+        **overrides: Other fields of :class:`Config`. Options, given as a dictionary or as pairs,
+            are added to the table's.
+    """
+    family = check_name("family", family, get_args(Family))
+    backbone = check_name("backbone", backbone, tuple(TABLE))
+    if backbone == "sgc" and activation != "none":
+        raise ValueError(f"sgc has no activation, so it takes none, not {activation!r}.")
+    if backbone != "sgc":
+        activation = check_name("activation", activation, ACTIVATIONS)
+    if dataset.lower() in NODE_DATASETS:
+        dataset = dataset.lower()
+    row = _row(backbone, dataset, family)
+    values = row._asdict() | {"normalize_features": family == "citation", "activation_options": {}}
+    values["backbone_options"] = values.pop("options")
+    settings = [field.name for field in fields(Config)]
+    for name, value in overrides.items():
+        setting = check_name("setting", name, settings)
+        values[setting] = values[setting] | dict(value) if setting.endswith("options") else value
+    for name in ("activation_options", "backbone_options"):
+        values[name] = tuple(values[name].items())
+    return Config(dataset=dataset, backbone=backbone, activation=activation, **values)
+
+
+def node_table(
+    datasets: Sequence[str] = NODE_DATASETS,
+    backbones: Sequence[str] = BACKBONES,
+    activations: Sequence[str] = ACTIVATIONS,
+) -> list[Config]:
+    """The paper's main table, a dataset's cells together, the activations innermost."""
+    cells = []
+    for dataset in [check_name("dataset", name, NODE_DATASETS) for name in datasets]:
+        for backbone in [check_name("backbone", name, tuple(TABLE)) for name in backbones]:
+            for activation in ("none",) if backbone == "sgc" else activations:
+                cells.append(recipe(dataset, SOURCES[dataset].family, backbone, activation))
+    return cells
+
+
+def check_name(what: str, name: str, known: Sequence[str]) -> str:
+    """The known name that is meant, whatever its case; otherwise an error with the nearest."""
+    names = {candidate.lower(): candidate for candidate in known}
+    if name.lower() in names:
+        return names[name.lower()]
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f" (did you mean {names[close[0]]}?)" if close else ""
+    raise ValueError(f"There is no {what} {name!r}{hint}; known are {', '.join(known)}.")
+
+
+def _row(backbone: str, dataset: str, family: str) -> Row:
+    column = "pubmed" if family == "citation" else "social"
+    if dataset in ("cora", "citeseer"):
+        column = dataset
+    return next(row for columns, row in TABLE[backbone].items() if column in columns)

@@ -1,0 +1,143 @@
+"""One table of hyperparameters, the same for every activation."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, replace
+from itertools import groupby
+from typing import Any
+
+import pytest
+
+from graphrelu.lab.config import Config
+from graphrelu.lab.recipes import (
+    ACTIVATIONS,
+    BACKBONES,
+    NODE_DATASETS,
+    TABLE,
+    node_table,
+    recipe,
+)
+from graphrelu.rectifiers import ACTIVATIONS as CLASSES
+
+
+def numbers(config: Config) -> tuple[Any, ...]:
+    return (
+        *(config.hidden, config.epochs, config.patience),
+        *(config.lr, config.weight_decay, config.dropout),
+        dict(config.backbone_options),
+    )
+
+
+ARMA_SHARED = {"num_layers": 1, "num_stacks": 3, "shared_weights": True, "skip_dropout": 0.75}
+ARMA = {"num_layers": 1, "num_stacks": 2, "shared_weights": False, "skip_dropout": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "backbone", "expected"),
+    [
+        ("cora", "gcn", (16, 300, 10, 0.01, 5e-4, 0.5, {})),
+        ("flickr", "gcn", (64, 300, 10, 0.01, 5e-4, 0.5, {})),
+        ("pubmed", "sage", (16, 400, 10, 0.01, 5e-4, 0.5, {})),
+        ("blogcatalog", "sage", (64, 400, 10, 0.01, 5e-4, 0.5, {})),
+        ("citeseer", "cheb", (16, 200, 10, 0.01, 5e-4, 0.5, {"K": 3})),
+        ("pubmed", "cheb", (16, 200, 10, 0.01, 5e-4, 0.5, {"K": 2})),
+        ("flickr", "cheb", (64, 200, 10, 0.01, 5e-4, 0.5, {"K": 2})),
+        ("cora", "appnp", (64, 200, 10, 0.01, 5e-4, 0.5, {"K": 10, "alpha": 0.1})),
+        ("flickr", "appnp", (64, 200, 10, 0.01, 5e-4, 0.5, {"K": 10, "alpha": 0.1})),
+        ("citeseer", "arma", (16, 1000, 100, 0.01, 5e-4, 0.5, ARMA_SHARED)),
+        ("pubmed", "arma", (16, 1000, 100, 0.01, 5e-4, 0.5, ARMA)),
+        ("blogcatalog", "arma", (64, 1000, 100, 0.01, 5e-4, 0.5, ARMA)),
+        ("cora", "gat", (8, 1000, 100, 0.005, 5e-4, 0.6, {"heads": 8, "output_heads": 1})),
+        ("pubmed", "gat", (8, 1000, 100, 0.01, 1e-3, 0.6, {"heads": 8, "output_heads": 8})),
+        ("flickr", "gat", (8, 1000, 100, 0.01, 1e-3, 0.6, {"heads": 8, "output_heads": 8})),
+        ("cora", "sgc", (0, 200, 10, 0.2, 5e-4, 0.0, {"K": 3})),
+        ("citeseer", "sgc", (0, 200, 10, 0.2, 5e-3, 0.0, {"K": 2})),
+        ("flickr", "sgc", (0, 200, 10, 0.2, 5e-4, 0.0, {"K": 2})),
+    ],
+)
+def test_values_by_hand(dataset: str, backbone: str, expected: tuple[Any, ...]) -> None:
+    (config,) = node_table([dataset], [backbone], ["relu"])
+    assert numbers(config) == expected
+    assert config.activation == ("none" if backbone == "sgc" else "relu")
+    assert config.normalize_features == (dataset in ("cora", "citeseer", "pubmed"))
+    assert (config.split, config.metric, config.dtype) == ("random", "accuracy", "float32")
+
+
+def test_every_backbone_has_every_column_once() -> None:
+    for rows in TABLE.values():
+        columns = Counter(column for columns in rows for column in columns)
+        assert columns == Counter(["cora", "citeseer", "pubmed", "social"])
+
+
+def test_every_activation_gets_the_same_hyperparameters() -> None:
+    for dataset in (*NODE_DATASETS, "mine.npz"):
+        for family in ("citation", "social", "other"):
+            for backbone in BACKBONES:
+                cells = [recipe(dataset, family, backbone, name) for name in ACTIVATIONS]
+                assert [cell.activation for cell in cells] == list(ACTIVATIONS)
+                assert len({replace(cell, activation="any") for cell in cells}) == 1
+
+
+def test_the_main_table() -> None:
+    table = node_table()
+    assert len(table) == len({cell.key() for cell in table}) == 5 * 6 * 6
+    assert [dataset for dataset, _ in groupby(cell.dataset for cell in table)] == [*NODE_DATASETS]
+    assert set(ACTIVATIONS) == set(CLASSES)
+    part = node_table(["Flickr"], ["GCN", "sgc"], ["ReLU", "grelu"])
+    cells = [(cell.dataset, cell.backbone, cell.activation) for cell in part]
+    assert cells == [
+        ("flickr", "gcn", "relu"),
+        ("flickr", "gcn", "grelu"),
+        ("flickr", "sgc", "none"),
+    ]
+
+
+def test_other_graphs_use_the_last_columns() -> None:
+    mine = recipe("mine.npz", "other", "gat", "relu")
+    assert numbers(mine) == numbers(recipe("flickr", "social", "gat", "relu"))
+    assert not mine.normalize_features
+    assert recipe("mine.npz", "other", "gcn", "relu").hidden == 64
+    papers = recipe("pyg:CitationFull/DBLP", "citation", "cheb", "relu")
+    assert numbers(papers) == numbers(recipe("pubmed", "citation", "cheb", "relu"))
+    assert papers.normalize_features
+    assert recipe("Cora", "citation", "gcn", "relu").dataset == "cora"
+
+
+def test_overrides() -> None:
+    plain = recipe("cora", "citation", "gat", "grelu")
+    changed = recipe(
+        *("cora", "citation", "gat", "grelu"),
+        hidden=4,
+        metric="f1",
+        backbone_options={"heads": 2},
+        activation_options={"steps": 5},
+    )
+    assert dict(changed.backbone_options) == {"heads": 2, "output_heads": 1}
+    assert dict(changed.activation_options) == {"steps": 5}
+    differing = {name for name, value in asdict(changed).items() if value != asdict(plain)[name]}
+    assert differing == {"hidden", "metric", "backbone_options", "activation_options"}
+    assert dict(TABLE["gat"]["cora", "citeseer"].options) == {"heads": 8, "output_heads": 1}
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    with pytest.raises(ValueError, match="backbone") as caught:
+        recipe("cora", "citation", "gcnn", "relu")
+    assert str(caught.value) == (
+        "There is no backbone 'gcnn' (did you mean gcn?); "
+        "known are cheb, gcn, sage, gat, arma, appnp, sgc."
+    )
+    with pytest.raises(ValueError, match=r"no activation 'greul' \(did you mean grelu\?\)"):
+        recipe("cora", "citation", "gcn", "greul")
+    with pytest.raises(ValueError, match=r"no activation 'zzz'; known are relu, lrelu"):
+        recipe("cora", "citation", "gcn", "zzz")
+    with pytest.raises(ValueError, match=r"no dataset 'flikr' \(did you mean flickr\?\)"):
+        node_table(["flikr"])
+    with pytest.raises(ValueError, match=r"no setting 'epoch' \(did you mean epochs\?\)"):
+        recipe("cora", "citation", "gcn", "relu", epoch=3)
+    with pytest.raises(ValueError, match=r"no family 'paper'"):
+        recipe("cora", "paper", "gcn", "relu")
+    with pytest.raises(
+        ValueError, match=r"^sgc has no activation, so it takes none, not 'relu'\.$"
+    ):
+        recipe("cora", "citation", "sgc", "relu")
