@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 .PHONY: run test lint format bench clean
 
 run: $(STAMP)
-	$(BIN)/python examples/gcn.py
+	$(BIN)/graphrelu compare
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile

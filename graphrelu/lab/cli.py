@@ -1,0 +1,239 @@
+"""The command line: it selects and shows, and decides nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+import graphrelu
+from graphrelu.lab import compare as comparison
+from graphrelu.lab import data as on_disk
+from graphrelu.lab import output, show, tables
+from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
+from graphrelu.lab.reproduce import (
+    INTERRUPTED,
+    NODE_RECORD,
+    check_runs,
+    names,
+    reproduce_node,
+    standing,
+)
+from graphrelu.lab.results import Record
+from graphrelu.lab.verdict import verdict
+
+app = typer.Typer(
+    name="graphrelu",
+    epilog="Example: graphrelu compare digits",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+reproduce_app = typer.Typer(
+    help="The paper's experiments, run again.",
+    epilog="Example: graphrelu reproduce node --datasets cora --backbones gcn --runs 30",
+    no_args_is_help=True,
+)
+app.add_typer(reproduce_app, name="reproduce")
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Root = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder of the datasets, else $GRAPHRELU_DATA or the cache."),
+]
+
+
+# By way of its subclass, as Typer has moved it from one module to another.
+UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code. A misused option costs one sentence, too."""
+    try:
+        return app(arguments, prog_name="graphrelu", standalone_mode=False) or 0
+    except UsageError as error:
+        message = " ".join(error.format_message().split())
+        if message:  # there is none where the help was shown instead
+            print(f"{message.rstrip('.')}.", file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        print("Interrupted.", file=sys.stderr)
+        return 130
+
+
+@contextmanager
+def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
+    """What is wrong with the input is said in one sentence on stderr, with the exit code 2."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        print(output.sentence(error), file=sys.stderr)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        print(interrupted, file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"graphrelu {graphrelu.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options_of_all(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Does GReLU help on this graph? Activations compared on the same seeds and splits."""
+
+
+@app.command(epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json")
+def compare(
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(on_disk.NAMES)}; a path to a .npz or .pt file; "
+            f"or pyg:CLASS/NAME, a dataset of PyG's."
+        ),
+    ] = "digits",
+    backbone: Annotated[str, typer.Option(help=f"{', '.join(BACKBONES)}.")] = "gcn",
+    activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
+    runs: Annotated[int, typer.Option(help="Seeds per activation.")] = 10,
+    split: Annotated[str, typer.Option(help="random, or masks: the graph's own.")] = "random",
+    metric: Annotated[str, typer.Option(help="accuracy, f1 or rocauc.")] = "accuracy",
+    device: Device = "auto",
+    data: Root = None,
+    json: Annotated[Path | None, typer.Option(help="Write everything to this file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Record of runs (.jsonl), to continue or to begin.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Keep trained models in this folder.")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Hidden units.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs at most.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout rate.")] = None,
+) -> None:
+    """Compare activations on a graph: the same seeds, splits and settings for each."""
+    from graphrelu.lab import engine
+
+    kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
+    with one_sentence(kept):
+        check_runs(runs)
+        where = engine.choose_device(device)
+        if json is not None and out is not None and json.resolve() == out.resolve():
+            raise ValueError(f"{json} cannot be the record and the summary at once.")
+        record = None if out is None else Record(output.check_record(out))
+        if json is not None:
+            output.check_file(json)
+        if save is not None:
+            output.check_folder(save)
+        graph, configs = comparison.prepare(
+            dataset,
+            backbone,
+            names(activations),
+            range(runs),
+            root=data,
+            split=split,
+            metric=metric,
+            hidden=hidden,
+            epochs=epochs,
+            lr=lr,
+            weight_decay=weight_decay,
+            dropout=dropout,
+        )
+        screen = show.console()
+        screen.print(show.headline(graph, configs[0], runs))
+        with show.progress_bar() as progress:
+            results = engine.run(
+                configs,
+                range(runs),
+                record,
+                root=data,
+                graphs={configs[0].dataset: graph},
+                device=device,
+                save=save,
+                progress=progress,
+            )
+        if not results:  # another process is at all of them
+            raise ValueError(f"{out} has no finished runs yet; look again later.")
+        rows = tables.compare_rows(results)
+        sentence = verdict(rows)
+        screen.print(f"Split: {comparison.split_rule(results)}.")
+        screen.print("", show.compare_table(rows), "", sep="\n")
+        screen.print(show.COMPARE_NOTES)
+        screen.print(sentence, style="bold")
+        if json is not None:
+            output.write_json(json, comparison.to_json(graph, results, rows, sentence, where))
+
+
+@reproduce_app.command(
+    "node", epilog="Example: graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
+)
+def node(
+    runs: Annotated[int, typer.Option(help="Seeds per cell.")] = 10,
+    datasets: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(NODE_DATASETS),
+    backbones: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(BACKBONES),
+    activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
+    out: Annotated[Path, typer.Option(help="Record, to continue or to begin.")] = NODE_RECORD,
+    device: Device = "auto",
+    data: Root = None,
+    seconds: Annotated[float | None, typer.Option(help="Begin no batch after so many.")] = None,
+) -> None:
+    """The main table, node classification: ours beside the paper's."""
+    with one_sentence(INTERRUPTED):
+        configs = node_table(names(datasets), names(backbones), names(activations))
+        with show.progress_bar() as progress:
+            results = reproduce_node(
+                configs,
+                runs,
+                out,
+                root=data,
+                device=device,
+                seconds=seconds,
+                progress=progress,
+            )
+        screen = show.console()
+        if results:
+            rows = tables.node_rows(results)
+            for table in show.node_tables(rows):
+                screen.print(table, "")
+            screen.print(show.NODE_NOTES, tables.caution(rows), "\n")
+            if counts := tables.tallies(results):
+                screen.print(show.tally_table(counts), "")
+            screen.print(tables.protocol_check(results).sentence)
+        screen.print(standing(len(results), len(configs) * runs, out))
+
+
+@app.command("data", epilog="Example: graphrelu data --data ~/datasets")
+def survey(data: Root = None) -> None:
+    """What is there of the datasets known by name, what is missing, what was altered."""
+    with one_sentence():
+        root = on_disk.data_root(data)
+        if root.exists() and not root.is_dir():
+            raise ValueError(f"{root} is not a folder.")
+        statuses = on_disk.survey(data)
+        screen = show.console()
+        screen.print(f"Datasets in {root}", soft_wrap=True)
+        screen.print("", show.data_table(statuses), "", sep="\n")
+        if any(status.missing for status in statuses):
+            screen.print(
+                "What is missing is downloaded when it is first used, if that is possible."
+            )
+        for status in statuses:
+            for what, files in (("missing", status.missing), ("altered", status.altered)):
+                if files:
+                    where = f" in {status.folder}" if status.folder else ""
+                    screen.print(
+                        f"{status.name}: {what}{where}: {', '.join(files)}", soft_wrap=True
+                    )
+    if any(status.altered for status in statuses):
+        raise typer.Exit(1)

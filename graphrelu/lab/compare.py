@@ -1,0 +1,102 @@
+"""One graph, one backbone, and several activations under the same settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from graphrelu.lab import data, machine
+from graphrelu.lab.checksums import sha256
+from graphrelu.lab.config import Config, Metric, SplitName
+from graphrelu.lab.graph import Graph
+from graphrelu.lab.recipes import check_name, recipe
+from graphrelu.lab.results import Result
+from graphrelu.lab.splits import make_split
+from graphrelu.lab.tables import CompareRow
+
+
+def prepare(
+    dataset: str,
+    backbone: str,
+    activations: Iterable[str],
+    seeds: Iterable[int],
+    *,
+    root: str | Path | None = None,
+    **settings: Any,
+) -> tuple[Graph, list[Config]]:
+    """Load and check a graph, and spell out a configuration for each activation.
+
+    ``settings`` are fields of :class:`Config`, the same for every activation; what is ``None`` is
+    left to the recipe.
+    """
+    settings = {name: value for name, value in settings.items() if value is not None}
+    for name, choices in (("split", SplitName), ("metric", Metric)):
+        if name in settings:
+            settings[name] = check_name(name, settings[name], get_args(choices))
+    # Once without the graph: a misspelt name is to be found before anything is downloaded.
+    configs = [recipe("any", "other", backbone, name, **settings) for name in activations]
+    graph = data.load(dataset, root)
+    for seed in seeds:
+        make_split(graph, seed, configs[0].split)
+    name = _identity(dataset, graph)
+    return graph, [
+        recipe(name, graph.family, backbone, config.activation, **settings) for config in configs
+    ]
+
+
+def split_rule(results: Sequence[Result]) -> str:
+    """How the nodes were split, with a warning where the seeds do not stand for splits."""
+    notes = list(dict.fromkeys(result.note for result in results))
+    seeds = {result.seed for result in results}
+    rule = notes[0] if len(notes) == 1 else f"{notes[0]}, and {len(notes) - 1} more"
+    if results[0].config.split == "masks" and len(notes) < len(seeds):
+        splits = "one split" if len(notes) == 1 else f"{len(notes)} splits"
+        rule += f"; {len(seeds)} seeds share {splits}, so nothing is said about other splits"
+    return rule
+
+
+def to_json(
+    graph: Graph,
+    results: Sequence[Result],
+    rows: Sequence[CompareRow],
+    verdict: str,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Everything about a comparison in plain JSON types; the rows are in percent."""
+    config = results[0].config
+    return {
+        "dataset": config.dataset,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "features": graph.num_features,
+        "classes": graph.num_classes,
+        "backbone": config.backbone,
+        "metric": config.metric,
+        "split": split_rule(results),
+        "verdict": verdict,
+        "rows": [asdict(row) for row in rows],
+        "configs": {result.config.activation: result.config.to_dict() for result in results},
+        "runs": [_run(result) for result in results],
+        "device": machine.device_name(device),
+        "versions": machine.environment(),
+        "commit": machine.commit(),
+        "date": machine.now(),
+    }
+
+
+def _run(result: Result) -> dict[str, Any]:
+    plain = result.to_dict()
+    del plain["config"]
+    return {"activation": result.config.activation, **plain}
+
+
+def _identity(dataset: str, graph: Graph) -> str:
+    """The graph's name; of a file also its content, so that no record mixes two versions of it."""
+    path = Path(dataset).expanduser()
+    if dataset.startswith("pyg:") or path.suffix.lower() not in data.FILE_READERS:
+        return graph.name
+    return f"{graph.name}@{sha256(path)[:8]}"

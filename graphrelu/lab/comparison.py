@@ -1,0 +1,100 @@
+"""One activation ahead of another: differences paired by seed, corrected over a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+
+from graphrelu.lab import stats
+from graphrelu.lab.config import Config
+from graphrelu.lab.results import Result
+
+SIGNIFICANCE = 0.05
+# With five pairs, all on one side, Wilcoxon's two-sided p-value is still 2 / 2^5 = 0.0625.
+FEWEST_PAIRS = 6
+
+Scores: TypeAlias = dict[int, float]  # seed -> share
+Cells: TypeAlias = dict[tuple[str, str], dict[str, Scores]]  # (dataset, backbone) -> activation
+Outcome = Literal["better", "worse", "undecided"]
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far one activation is ahead of another, in percent points, over the seeds of both.
+
+    ``low`` and ``high`` bound the 95 % t-interval, ``p`` is the Wilcoxon test's, ``p_holm`` the
+    same after Holm's correction over a table; ``std`` is the standard deviation of the
+    differences. One seed gives a difference only.
+    """
+
+    difference: float
+    low: float | None
+    high: float | None
+    std: float | None
+    p: float | None
+    p_holm: float | None
+    n: int
+
+    @property
+    def outcome(self) -> Outcome:
+        """Decided only where the corrected test and the interval agree."""
+        if self.p_holm is None or self.p_holm > SIGNIFICANCE or self.n < FEWEST_PAIRS:
+            return "undecided"
+        if self.low is not None and self.low > 0:
+            return "better"
+        return "worse" if self.high is not None and self.high < 0 else "undecided"
+
+
+def fewest_seeds(comparisons: int) -> int:
+    """The smallest number of pairs of which the corrected Wilcoxon test can be significant."""
+    n = 1
+    while comparisons * 2 / 2**n > SIGNIFICANCE:
+        n += 1
+    return n
+
+
+def compared(pairs: Mapping[Key, tuple[Scores, Scores]]) -> dict[Key, Comparison]:
+    """The lead of the first over the second of each pair that shares seeds, corrected together."""
+    leads = {}
+    for key, (first, second) in pairs.items():
+        if seeds := sorted(first.keys() & second.keys()):
+            leads[key] = _lead([first[seed] for seed in seeds], [second[seed] for seed in seeds])
+    corrected = stats.holm([lead.p for lead in leads.values()])
+    return {
+        key: replace(lead, p_holm=p)
+        for (key, lead), p in zip(leads.items(), corrected, strict=True)
+    }
+
+
+def scores_by_cell(results: Iterable[Result]) -> Cells:
+    """The scores of every cell; its activations must have been given the same settings."""
+    cells: Cells = {}
+    configs: dict[tuple[str, ...], Config] = {}
+    for result in results:
+        config = result.config
+        cell = (config.dataset, config.backbone)
+        first = configs.setdefault(cell, config)
+        first_of_its_kind = configs.setdefault((*cell, config.activation), config)
+        if config != first_of_its_kind or _shared(config) != _shared(first):
+            raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
+        cells.setdefault(cell, {}).setdefault(config.activation, {})[result.seed] = result.score
+    return cells
+
+
+def _lead(first: list[float], second: list[float]) -> Comparison:
+    found = stats.paired_difference(first, second)
+    if found.low is None or found.high is None:
+        return Comparison(100 * found.mean, None, None, None, None, None, found.n)
+    std = float(np.subtract(first, second).std(ddof=1))
+    low, high = 100 * found.low, 100 * found.high
+    return Comparison(100 * found.mean, low, high, 100 * std, found.p, None, found.n)
+
+
+def _shared(config: Config) -> dict[str, Any]:
+    """What must be the same for every activation."""
+    settings = config.to_dict()
+    return {name: settings[name] for name in settings if not name.startswith("activation")}

@@ -1,0 +1,120 @@
+"""The main table and its summaries as Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from itertools import groupby
+
+from graphrelu.lab.comparison import Comparison
+from graphrelu.lab.results import Result
+from graphrelu.lab.tables import (
+    NodeRow,
+    ProtocolCheck,
+    Tally,
+    amount,
+    caution,
+    label,
+    node_rows,
+    p_value,
+    protocol_check,
+    signed,
+    tallies,
+)
+
+NOTES = """\
+Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets); the
+paper's numbers are means over 10 runs. The best of our means for each backbone is in bold. The last
+columns are GReLU's lead over ReLU, paired by seed, with its 95 % interval; * marks what is
+significant (Wilcoxon test, 5 %, Holm's correction over the table; p is corrected, too).
+"""
+
+
+def to_markdown(rows: Sequence[NodeRow]) -> str:
+    """The main table, one part for each dataset."""
+    parts = []
+    for dataset, part in groupby(rows, key=lambda row: row.dataset):
+        lines = []
+        for _, cell in groupby(part, key=lambda row: row.backbone):
+            cells = list(cell)
+            best = max(row.mean for row in cells)
+            lines += [_node_line(row, bold=row.mean == best) for row in cells]
+        head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
+        parts.append(f"## {label(dataset)}\n\n{_table(head, lines, numbers=3)}")
+    return "\n".join(parts)
+
+
+def tallies_to_markdown(counts: Sequence[Tally]) -> str:
+    """In how many cells GReLU won, tied and lost against each rival."""
+    head = ("rival", "won", "undecided", "lost", "higher mean")
+    lines = [
+        (label(count.rival), *map(str, (count.won, count.tied, count.lost, count.higher)))
+        for count in counts
+    ]
+    return _table(head, lines, numbers=1)
+
+
+def protocol_to_markdown(check: ProtocolCheck) -> str:
+    """The sentence, and the cells that deviate."""
+    if not check.others:
+        return check.sentence + "\n"
+    head = ("dataset", "backbone", "activation", "ours", "paper", "difference")
+    lines = [(label(row.dataset), *_node_line(row)[:5]) for row in check.others]
+    return f"{check.sentence} The others:\n\n{_table(head, lines, numbers=3)}"
+
+
+def document(results: Sequence[Result], source: str) -> str:
+    """Everything about a record of the main table on one page."""
+    devices = ", ".join(sorted({result.device for result in results}))
+    rows = node_rows(results)
+    versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
+    parts = [
+        "# The paper's main table, run again\n",
+        f"Made from `{source}`: {len(results):,} runs ({devices}; {versions}).\n",
+        NOTES + caution(rows) + "\n",
+        "## GReLU against each rival\n",
+        "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
+        "over the cells of\nthat rival), and in which its mean is higher at all.\n",
+        tallies_to_markdown(tallies(results)),
+        "## Do the baselines repeat the paper's numbers?\n",
+        protocol_to_markdown(protocol_check(results)),
+        to_markdown(rows),
+    ]
+    return "\n".join(parts)
+
+
+def to_csv(rows: Iterable[NodeRow]) -> str:
+    """The main table, or the cells of a protocol check, with all digits that mean something."""
+    own = [field.name for field in fields(NodeRow) if field.name != "over_relu"]
+    lead = [field.name for field in fields(Comparison)]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*own, *(f"over_relu_{name}" for name in lead), "over_relu_outcome"])
+    for row in rows:
+        numbers = [getattr(row, name) for name in own]
+        if row.over_relu is None:
+            numbers += [None] * (len(lead) + 1)
+        else:
+            numbers += [getattr(row.over_relu, name) for name in lead] + [row.over_relu.outcome]
+        writer.writerow([f"{n:.6g}" if isinstance(n, float) else n for n in numbers])
+    return stream.getvalue()
+
+
+def _node_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
+    ours = f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
+    paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
+    difference = "" if row.difference is None else signed(row.difference)
+    lead = mark = p = ""
+    if row.over_relu is not None:
+        mark = "" if row.over_relu.outcome == "undecided" else " *"
+        lead, p = amount(row.over_relu) + mark, p_value(row.over_relu.p_holm)
+    names = (label(row.backbone), label(row.activation))
+    return (*names, f"**{ours}**" if bold else ours, paper, difference, lead, p)
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int) -> str:
+    """A Markdown table; the columns from ``numbers`` on are aligned to the right."""
+    rule = [("---:" if column >= numbers else "---") for column in range(len(head))]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))

@@ -1,0 +1,224 @@
+"""From results to the rows of tables, in percent: ours, the paper's, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from graphrelu.lab import stats
+from graphrelu.lab.checksums import SOURCES
+from graphrelu.lab.comparison import (
+    Cells,
+    Comparison,
+    Scores,
+    compared,
+    fewest_seeds,
+    scores_by_cell,
+)
+from graphrelu.lab.published import published
+from graphrelu.lab.recipes import ACTIVATIONS, NODE_DATASETS, TABLE
+from graphrelu.lab.results import Result
+
+LABELS = {name: source.pyg_name for name, source in SOURCES.items()}
+LABELS |= {name: name.upper() for name in TABLE} | {"cheb": "Cheb"}
+LABELS |= {"relu": "ReLU", "lrelu": "LReLU", "elu": "ELU", "prelu": "PReLU"}
+LABELS |= {"maxout": "Maxout", "grelu": "GReLU"}
+
+CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
+CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
+
+
+@dataclass(frozen=True)
+class CompareRow:
+    """One activation on one graph: its scores, its lead over ReLU, and GReLU's lead over it.
+
+    The leads over ReLU are one family for Holm's correction; GReLU's leads over the activations
+    other than ReLU are another.
+    """
+
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
+    seconds: float
+    over_relu: Comparison | None
+    grelu_over_it: Comparison | None
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One cell of the main table beside the paper's; ``difference`` is ours minus the paper's.
+
+    GReLU's rows have its lead over ReLU, with Holm's correction over all of them.
+    """
+
+    dataset: str
+    backbone: str
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
+    paper_mean: float | None
+    paper_std: float | None
+    difference: float | None
+    over_relu: Comparison | None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """In how many cells GReLU is significantly better or worse than a rival, or neither.
+
+    ``higher`` counts the cells in which GReLU's mean is higher, significantly or not.
+    """
+
+    rival: str
+    won: int
+    tied: int
+    lost: int
+    higher: int
+
+
+@dataclass(frozen=True)
+class ProtocolCheck:
+    """The baselines on the citation graphs: those that repeat the paper's numbers, and the rest."""
+
+    within: tuple[NodeRow, ...]
+    others: tuple[NodeRow, ...]
+
+    @property
+    def sentence(self) -> str:
+        cells = len(self.within) + len(self.others)
+        if cells == 0:
+            return "None of these cells is one of the baselines on the citation graphs."
+        names = ", ".join(map(label, CHECKED_ACTIVATIONS))
+        return (
+            f"In {len(self.within)} of {cells} cells of {names} on the citation graphs, our mean "
+            f"lies within one published standard deviation of the paper's."
+        )
+
+
+def label(name: str) -> str:
+    """A name as the paper spells it."""
+    return LABELS.get(name, name)
+
+
+def amount(lead: Comparison) -> str:
+    """A difference with its interval: ``+0.5 [-0.1, +1.1]``."""
+    if lead.low is None or lead.high is None:
+        return signed(lead.difference)
+    return f"{signed(lead.difference)} [{signed(lead.low)}, {signed(lead.high)}]"
+
+
+def signed(number: float) -> str:
+    """One decimal and a sign; what is just below zero is -0.0, zero itself +0.0."""
+    return f"{number + 0.0:+.1f}"
+
+
+def p_value(p: float | None) -> str:
+    """Two digits, no false precision."""
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
+    """A row for each activation, in the order of the results, all of one graph and backbone."""
+    results = list(results)
+    cells = scores_by_cell(results)
+    if len(cells) != 1:
+        raise ValueError(f"A comparison is of one graph and one backbone, not of {len(cells)}.")
+    (scores,) = cells.values()
+    relu, grelu = scores.get("relu", {}), scores.get("grelu", {})
+    over_relu = compared({name: (scores[name], relu) for name in scores if name != "relu"})
+    rest = [name for name in scores if name not in ("relu", "grelu")]
+    grelu_over = compared({name: (grelu, scores[name]) for name in rest})
+    rows = []
+    for name in scores:
+        mean, std, best, n = _percent(scores[name])
+        seconds = [result.seconds for result in results if result.config.activation == name]
+        time = sum(seconds) / len(seconds)
+        leads = over_relu.get(name), grelu_over.get(name)
+        rows.append(CompareRow(name, mean, std, best, n, time, *leads))
+    return rows
+
+
+def node_rows(results: Iterable[Result]) -> list[NodeRow]:
+    """The main table, in the paper's order."""
+    cells = scores_by_cell(results)
+    return _node_rows(cells, _grelu_against("relu", cells))
+
+
+def caution(rows: Iterable[NodeRow]) -> str:
+    """A sentence where there are too few seeds for any mark in the table; empty otherwise."""
+    leads = [row.over_relu for row in rows if row.over_relu is not None]
+    fewest = fewest_seeds(len(leads))
+    if not leads or max(lead.n for lead in leads) >= fewest:
+        return ""
+    return (
+        f"Nothing in this table can be significant: corrected for {len(leads)} cells, "
+        f"that takes {fewest} seeds or more."
+    )
+
+
+def tallies(results: Iterable[Result]) -> list[Tally]:
+    """GReLU against each rival, with Holm's correction over the cells of that rival."""
+    cells = scores_by_cell(results)
+    counts = []
+    for rival in ACTIVATIONS:
+        leads = _grelu_against(rival, cells).values()
+        if rival == "grelu" or not leads:
+            continue
+        outcomes: list[str] = [lead.outcome for lead in leads]
+        won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
+        counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
+    return counts
+
+
+def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
+    """Which baselines on the citation graphs lie within one published standard deviation."""
+    within: list[NodeRow] = []
+    others: list[NodeRow] = []
+    for row in _node_rows(scores_by_cell(results), leads={}):
+        checked = row.dataset in CHECKED_DATASETS and row.activation in CHECKED_ACTIVATIONS
+        if checked and row.difference is not None and row.paper_std is not None:
+            # A deviation of exactly one counts, whatever the last bit of a sum.
+            close = abs(row.difference) <= row.paper_std + 1e-9
+            (within if close else others).append(row)
+    return ProtocolCheck(tuple(within), tuple(others))
+
+
+def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[NodeRow]:
+    rows = []
+    for (dataset, backbone), scores in cells.items():
+        for name in scores:
+            mean, std, best, n = _percent(scores[name])
+            paper = published("node_classification", dataset, backbone, name)
+            row = NodeRow(
+                *(dataset, backbone, name, mean, std, best, n),
+                paper_mean=paper.mean if paper else None,
+                paper_std=paper.std if paper else None,
+                difference=mean - paper.mean if paper else None,
+                over_relu=leads.get((dataset, backbone)) if name == "grelu" else None,
+            )
+            rows.append(row)
+    place = {name: i for i, name in enumerate((*NODE_DATASETS, *TABLE, *ACTIVATIONS))}
+    return sorted(
+        rows,
+        key=lambda row: [
+            place.get(name, len(place)) for name in (row.dataset, row.backbone, row.activation)
+        ],
+    )
+
+
+def _percent(scores: Scores) -> tuple[float, float, float, int]:
+    found = stats.summary(list(scores.values()))
+    return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
+
+
+def _grelu_against(rival: str, cells: Cells) -> dict[tuple[str, str], Comparison]:
+    pairs = {
+        cell: (scores.get("grelu", {}), scores.get(rival, {})) for cell, scores in cells.items()
+    }
+    return compared(pairs)
