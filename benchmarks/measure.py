@@ -2,20 +2,16 @@
 
 import json
 import os
-import platform
 import statistics
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # the memory profiler's chatter
-
 import torch
-import torch_geometric
 
-import graphrelu
+from graphrelu.lab.machine import commit, device_name, environment, now
 
 
 def milliseconds(run: Callable[[], Any], device: torch.device, budget: float = 2.0) -> float:
@@ -47,7 +43,7 @@ def peak_mebibytes(run: Callable[[], Any], device: torch.device) -> float:
         torch.cuda.synchronize(device)
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     activities = [torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+    with _quiet(), torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
         run()
     held = peak = 0
     assert profiler.profiler is not None
@@ -58,41 +54,27 @@ def peak_mebibytes(run: Callable[[], Any], device: torch.device) -> float:
     return peak / 2**20
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the profiler's native code writes to standard error."""
+    kept = os.dup(2)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def surroundings(device: torch.device) -> dict[str, Any]:
-    """Device, versions and commit."""
-    if device.type == "cuda":
-        name = torch.cuda.get_device_name(device)
-    else:
-        name = f"{_processor()}, {torch.get_num_threads()} threads"
+    """Device, versions, commit and date."""
     return {
-        "device": name,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torch_geometric": torch_geometric.__version__,
-        "graphrelu": graphrelu.__version__,
-        "commit": _commit(),
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "device": device_name(device),
+        "versions": environment(),
+        "commit": commit(),
+        "date": now(),
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
-def _commit() -> str | None:
-    git = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        done = subprocess.run(
-            git, cwd=Path(__file__).parent, capture_output=True, text=True, check=False
-        )
-    except OSError:
-        return None
-    return done.stdout.strip() or None
 
 
 def save(path: Path, record: dict[str, Any]) -> None:
