@@ -2,15 +2,21 @@
 
 import doctest
 import importlib
+import json
 import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import graphrelu
+from graphrelu.lab.recipes import node_table
+from graphrelu.lab.reproduce import write_tables
+from graphrelu.lab.results import Record
+from graphrelu.lab.tables import label, tallies
 
 ROOT = Path(__file__).parent.parent
 
@@ -25,6 +31,40 @@ def test_readme_example() -> None:
     )
     code = [line for line in block.splitlines() if line]
     assert len(code) <= 10
+
+
+def record(name: str) -> dict[str, Any]:
+    return json.loads((ROOT / "benchmarks" / "results" / name).read_text())
+
+
+def test_readme_speed_is_that_of_the_records() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    rows = record("activation_cpu.json")["rows"]
+    ours, printed = rows["GReLU"], rows["GReLU, straightforward"]
+    time = "forward_backward_ms"
+    assert f"{ours[time] / rows['Maxout'][time]:.2f} times as long as Maxout" in text
+    assert f"take {printed[time] / ours[time]:.0f} times as long" in text
+    assert f"{printed['peak_mib'] / ours['peak_mib']:.1f} times the memory" in text
+    seconds = record("seeds_cpu.json")["seconds"]
+    assert f"{seconds['one_by_one'] / seconds['at_once']:.1f} times less time" in text
+
+
+def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
+    """results/node.md and the README's tallies are made from results/node.jsonl."""
+    source = ROOT / "results" / "node.jsonl"
+    write_tables(source, tmp_path / "node", node_table())
+    for ending in (".md", ".csv"):
+        made = (tmp_path / "node").with_suffix(ending).read_text()
+        assert made == (ROOT / "results" / "node").with_suffix(ending).read_text()
+    readme = (ROOT / "README.md").read_text()
+    shown = re.search(r"<!-- tallies -->\n(.*)<!-- /tallies -->", readme, re.DOTALL).group(1)
+    counts = [tuple(re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|", shown))]
+    results = Record(source).read()
+    expected = [
+        (label(tally.rival), str(tally.won), str(tally.tied), str(tally.lost))
+        for tally in tallies(results)
+    ]
+    assert counts == [tuple(expected)]
 
 
 def test_paper_map_names_what_exists() -> None:
