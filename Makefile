@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The tests interpret the GPU kernels. A build of torch for GPUs brings the Triton that it wants; for
+# a build without, this one.
+TRITON := 3.9.0
 
 .PHONY: run test lint format bench clean
 
@@ -29,6 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,dev]"
+	$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check triton==$(TRITON)
 	touch $(STAMP)
 
 clean:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
+from graphrelu.eager import with_eager_twin
+
 DIFFUSIONS = ("power", "chebyshev", "exact")
 
 # torch announces once per process that CSR support is in beta; it is the only layout with a
@@ -131,7 +133,10 @@ def to_csr(edges: Edges) -> CSR:
     count = torch.ones_like(edges.target)
     count = scatter(count, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
     rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    return CSR(rowptr, edges.source[order], edges.weight[order])
+    # A product is bound by the memory that it reads: half of it are column indices.
+    fits = max(order.size(0), edges.num_nodes) < torch.iinfo(torch.int32).max
+    dtype = torch.int32 if fits else torch.int64
+    return CSR(rowptr.to(dtype), edges.source[order].to(dtype), edges.weight[order])
 
 
 @torch.library.custom_op("graphrelu::pagerank", mutates_args=())
@@ -151,28 +156,30 @@ def _polynomial(
         rowptr, col, value, (num_nodes, num_nodes), check_invariants=False
     )
     if diffusion == "power":
-        out = x.clone()
+        out = x
         for _ in range(steps):
-            out = _add_product(x, matrix, out, beta=alpha, alpha=1 - alpha)
+            out = _add_product(x.clone(), matrix, out, beta=alpha, alpha=1 - alpha)
         return out
 
     coefficients = chebyshev_coefficients(alpha, steps)
     out = coefficients[0] * x
-    previous, current = x, x
+    previous, current = x.clone(), x
     for k, coefficient in enumerate(coefficients[1:], start=1):
-        beta, factor = (0.0, 1.0) if k == 1 else (-1.0, 2.0)
-        previous, current = (
-            current,
-            _add_product(previous, matrix, current, beta=beta, alpha=factor),
-        )
+        if k == 1:
+            following = _add_product(torch.empty_like(x), matrix, current, beta=0.0, alpha=1.0)
+        else:  # in the memory of the term that is no longer needed
+            following = _add_product(previous, matrix, current, beta=-1.0, alpha=2.0)
+            previous = current
+        current = following
         out.add_(current, alpha=coefficient)
     return out
 
 
-def _add_product(y: Tensor, matrix: Tensor, x: Tensor, beta: float, alpha: float) -> Tensor:
+def _add_product(out: Tensor, matrix: Tensor, x: Tensor, beta: float, alpha: float) -> Tensor:
+    """`beta * out + alpha * matrix @ x`, in place."""
     if matrix.values().numel() == 0 or x.numel() == 0:
-        return beta * y  # the sparse libraries refuse empty operands
-    return torch.addmm(y, matrix, x, beta=beta, alpha=alpha)
+        return out.mul_(beta) if beta else out.zero_()  # the sparse libraries refuse empty operands
+    return out.addmm_(matrix, x, beta=beta, alpha=alpha)
 
 
 @_pagerank_csr.register_fake
@@ -228,13 +235,21 @@ class _PageRank(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         matrix, transposed = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
-        grad = _PageRank.apply(grad.contiguous(), *transposed, *matrix, *ctx.settings)
+        grad = _pagerank_function(grad.contiguous(), *transposed, *matrix, *ctx.settings)
         return grad, *([None] * 9)
+
+
+def _pagerank_eager(x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, *rest: Any) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        return _polynomial(x, rowptr, col, value, *rest[3:])
+
+
+_pagerank_function = with_eager_twin(_PageRank, _pagerank_eager)
 
 
 def pagerank_csr(
     x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
     """The fast twin of :func:`pagerank`, for power iteration and Chebyshev."""
-    out: Tensor = _PageRank.apply(x, *matrix, *transposed, alpha, steps, diffusion)
+    out: Tensor = _pagerank_function(x, *matrix, *transposed, alpha, steps, diffusion)
     return out

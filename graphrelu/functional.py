@@ -66,7 +66,10 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
     r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
     the MLP's outputs: `[N, 1]`, or `[N, K]` where each segment has a weight of its own."""
     if batch is None:
-        return torch.softmax(logits, dim=0)
+        # As printed; torch.softmax leaves a long column to a single block of a GPU.
+        largest = logits.detach().amax(dim=0) if logits.size(0) > 0 else 0.0
+        weight = torch.exp(logits - largest)
+        return weight / weight.sum(dim=0)
     return softmax(logits, batch, num_nodes=batch_size)
 
 

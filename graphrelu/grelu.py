@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from graphrelu import functional, kernels
+from graphrelu.backend import backend
 from graphrelu.checks import check_batch, check_features, check_options
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
 from graphrelu.mlp import HyperMLP
@@ -213,10 +214,14 @@ class GReLU(torch.nn.Module):
             batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
                 if not given. (default: :obj:`None`)
         """
-        gamma, slopes, intercepts, batch = self._hyperfunction(
+        x, gamma, slopes, intercepts, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size
         )
-        return kernels.piecewise_max(x, gamma, slopes, intercepts, self._base_slopes(), batch)
+        base = self._base_slopes()
+        if backend(x) == "reference":
+            coefficients = functional.coefficients(gamma, slopes, intercepts, base, batch)
+            return functional.piecewise_max(x, *coefficients).to(x.dtype)
+        return kernels.piecewise_max(x, gamma, slopes, intercepts, base, batch)
 
     def coefficients(
         self,
@@ -228,7 +233,7 @@ class GReLU(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`."""
-        gamma, slopes, intercepts, batch = self._hyperfunction(
+        _, gamma, slopes, intercepts, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size
         )
         return functional.coefficients(gamma, slopes, intercepts, self._base_slopes(), batch)
@@ -243,7 +248,7 @@ class GReLU(torch.nn.Module):
     ) -> Tensor:
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
         :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block."""
-        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[0]
+        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[1]
 
     def _base_slopes(self) -> tuple[float, ...]:
         return functional.base_slopes(self.K, self.mode, self.negative_slope)
@@ -255,8 +260,9 @@ class GReLU(torch.nn.Module):
         edge_weight: Tensor | None,
         batch: Tensor | None,
         batch_size: int | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The factors of the coefficients: gamma, slopes and intercepts, and the batch vector."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+        """The features to activate; the factors of their coefficients: gamma, slopes and
+        intercepts; and the batch vector."""
         check_features(x, edge_index, edge_weight, self.channels)
         looks = _may_look(x, self.validate)
         batch, batch_size = check_batch(x, batch, batch_size, looks)
@@ -266,7 +272,7 @@ class GReLU(torch.nn.Module):
             graph = None
             if self.topology:
                 graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
-            mean, logits = self._squeeze(x.to(dtype), graph, batch, batch_size)
+            x, mean, logits = self._squeeze(x, dtype, graph, batch, batch_size)
             if self.channel_mlp is None or mean is None:
                 slopes = x.new_ones(batch_size, self.K, self.channels, dtype=dtype)
                 intercepts = torch.zeros_like(slopes)
@@ -283,30 +289,38 @@ class GReLU(torch.nn.Module):
             if self.gate is not None:
                 gate = self.gate.to(dtype)
                 slopes, intercepts = gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
-        return gamma, slopes, intercepts, batch
+        return x, gamma, slopes, intercepts, batch
 
     def _squeeze(
-        self, x: Tensor, graph: PreparedGraph | None, batch: Tensor | None, batch_size: int
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """The channel block's input and the node block's output, without diffusing `x`.
+        self,
+        x: Tensor,
+        dtype: torch.dtype,
+        graph: PreparedGraph | None,
+        batch: Tensor | None,
+        batch_size: int,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """`x`, the channel block's input and the node block's output, without diffusing `x`.
 
         S (X W) = (S X) W, so the node MLP's first layer comes before the diffusion; and the mean
         of S X is a weighted sum of X.
         """
-        mass = x.new_ones(x.size(0)) if graph is None else graph.mass
+        ones = torch.ones(x.size(0), dtype=dtype, device=x.device)
+        mass = ones if graph is None else graph.mass
         mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
-            logits, total = kernels.project_and_sum(x, self.node_mlp.projection(x.dtype), mass)
+            weight = self.node_mlp.projection(dtype)
+            logits, total, x = kernels.project_and_sum(x, weight, mass)
             mean = total / max(1, x.size(0))
         else:
+            features = x.to(dtype)
             if self.channel_mlp is not None:
-                mean = functional.graph_mean(mass.view(-1, 1) * x, batch, batch_size)
+                mean = functional.graph_mean(mass.view(-1, 1) * features, batch, batch_size)
             if self.node_mlp is not None:
-                logits = x @ self.node_mlp.projection(x.dtype).t()
+                logits = features @ self.node_mlp.projection(dtype).t()
         if self.node_mlp is not None and logits is not None:
             logits = logits if graph is None else graph.diffuse(logits)
             logits = self.node_mlp.after_projection(logits)
-        return mean, logits
+        return x, mean, logits
 
     def _graph(
         self,

@@ -5,60 +5,24 @@ r"""Fused twins of :mod:`graphrelu.functional`: the same numbers without large t
 .. math::
     y_{nc} = \max_k \{ s_k x_{nc} + \gamma_{nk} (a^k_c x_{nc} + b^k_c) \}
 
-straight from its factors, block by block over the nodes, and recomputes the chosen segment in
-the backward pass: neither the coefficients `[N, K, C]` nor a mask is ever stored.
+straight from its factors and recomputes the chosen segment in the backward pass: neither the
+coefficients `[N, K, C]` nor a mask is ever stored. :func:`project_and_sum` is the only other pass
+over the features. Both are custom operators, with an implementation for each backend.
 
 The operators carry a leading dimension `R` of independent replicas (1 outside of `vmap`):
-`x [R, N, C]`, `gamma [R, N, 1 or K]`, `slopes` and `intercepts [R, B, K, C]`, `batch [N]`.
+`x [R, N, C]`, `gamma [R, N, 1 or K]`, `slopes` and `intercepts [R, B, K, C]`, `batch [N]`;
+`weight [R, H, C]`, `mass [N]`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphrelu import functional
-
-# Elements of one block: small enough that the temporaries of a block stay in the cache of a
-# core, large enough that the overhead of a torch call does not show (measured on two cores).
-_BLOCK = 1 << 18
-
-
-def _blocks(x: Tensor) -> Iterator[slice]:
-    """Slices of nodes; a GPU takes all nodes at once."""
-    num_nodes = x.size(1)
-    step = num_nodes if x.is_cuda else _BLOCK // max(1, x.size(0) * x.size(2))
-    step = max(1, step)
-    for start in range(0, num_nodes, step):
-        yield slice(start, min(start + step, num_nodes))
-
-
-def _rows(parameter: Tensor, k: int, batch: Tensor | None, block: slice) -> Tensor:
-    """Row `k` of a channel-wise parameter for each node of a block, `[R, 1 or n, C]`."""
-    if batch is None:
-        return parameter[:, :, k]
-    return parameter[:, :, k].index_select(1, batch[block])
-
-
-def _factors(
-    gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
-    k: int,
-    batch: Tensor | None,
-    block: slice,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What segment `k` is made of: the node weight `[R, n, 1]`, its slope and intercept."""
-    j = min(k, gamma.size(2) - 1)
-    weight = gamma[:, block, j : j + 1]
-    return weight, _rows(slopes, k, batch, block), _rows(intercepts, k, batch, block)
-
-
-def _segment(x: Tensor, gamma: Tensor, a: Tensor, b: Tensor, base: float) -> Tensor:
-    out = torch.addcmul(b, a, x)
-    out = out.mul_(gamma) if out.size(0) >= gamma.size(0) else out * gamma
-    return out.add_(x, alpha=base) if base else out
+from graphrelu.backend import implementation
+from graphrelu.eager import with_eager_twin
 
 
 @torch.library.custom_op("graphrelu::piecewise_max", mutates_args=())
@@ -70,19 +34,7 @@ def _piecewise_max(
     base: Sequence[float],
     batch: Tensor | None,
 ) -> Tensor:
-    replicas = max(x.size(0), gamma.size(0), slopes.size(0))
-    y = x.new_empty(replicas, x.size(1), x.size(2))
-    for block in _blocks(y):
-        x_block = x[:, block].to(gamma.dtype)
-        segments = (
-            _segment(x_block, *_factors(gamma, slopes, intercepts, k, batch, block), base[k])
-            for k in range(len(base))
-        )
-        out = next(segments)
-        for segment in segments:
-            torch.maximum(out, segment, out=out)
-        y[:, block] = out
-    return y
+    return implementation(x).piecewise_max(x, gamma, slopes, intercepts, base, batch)
 
 
 @_piecewise_max.register_fake
@@ -109,57 +61,7 @@ def _piecewise_max_backward(
     batch: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, gamma, slopes and intercepts."""
-    replicas = grad.size(0)
-    grad_x = torch.empty_like(grad)
-    grad_gamma = gamma.new_zeros(replicas, *gamma.shape[1:])
-    grad_slopes = slopes.new_zeros(replicas, *slopes.shape[1:])
-    grad_intercepts = torch.zeros_like(grad_slopes)
-    with torch.autocast(grad.device.type, enabled=False):
-        for block in _blocks(grad):
-            x_block, grad_block = x[:, block].to(gamma.dtype), grad[:, block].to(gamma.dtype)
-            factors = [
-                _factors(gamma, slopes, intercepts, k, batch, block) for k in range(len(base))
-            ]
-            best = _segment(x_block, *factors[0], base[0])
-            # The part of the gradient that each segment receives: where a later one is larger, it
-            # takes over; a tie stays with the earlier.
-            parts = [grad_block]
-            takes_over = torch.empty_like(best)
-            for k in range(1, len(base)):
-                segment = _segment(x_block, *factors[k], base[k])
-                torch.gt(segment, best, out=takes_over)
-                parts = [torch.addcmul(part, part, takes_over, value=-1.0) for part in parts]
-                parts.append(grad_block * takes_over)
-                torch.maximum(best, segment, out=best)
-            grad_x_block = torch.zeros_like(grad_block)
-            for k, (part, (weight, a, b)) in enumerate(zip(parts, factors, strict=True)):
-                # d y / d x, on the nodes where segment k was chosen
-                slope = torch.mul(weight, a).add_(base[k])
-                grad_x_block.addcmul_(slope, part)
-                part_x = part * x_block
-                j = min(k, gamma.size(2) - 1)
-                grad_gamma[:, block, j] += _dot(part_x, a) + _dot(part, b)
-                _accumulate(grad_slopes[:, :, k], weight, part_x, batch, block)
-                _accumulate(grad_intercepts[:, :, k], weight, part, batch, block)
-            grad_x[:, block] = grad_x_block
-    return grad_x, grad_gamma, grad_slopes, grad_intercepts
-
-
-def _dot(values: Tensor, rows: Tensor) -> Tensor:
-    """The inner product over channels, `[R, n]`."""
-    if rows.size(1) == 1:
-        return (values @ rows.transpose(1, 2)).squeeze(2)
-    return (values * rows).sum(dim=2)
-
-
-def _accumulate(
-    out: Tensor, weight: Tensor, values: Tensor, batch: Tensor | None, block: slice
-) -> None:
-    """Adds the weighted sum over a block's nodes to each graph's row of `out` `[R, B, C]`."""
-    if batch is None:
-        out += weight.transpose(1, 2) @ values
-    else:
-        out.index_add_(1, batch[block], weight * values)
+    return implementation(x).piecewise_max_backward(grad, x, gamma, slopes, intercepts, base, batch)
 
 
 @_piecewise_max_backward.register_fake
@@ -241,7 +143,7 @@ class _PiecewiseMax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *factors, batch = ctx.saved_tensors
-        grads = _PiecewiseMaxBackward.apply(grad, *factors, ctx.base, batch)
+        grads = _piecewise_max_backward_function(grad, *factors, ctx.base, batch)
         return *grads, None, None
 
 
@@ -283,6 +185,26 @@ class _PiecewiseMaxBackward(torch.autograd.Function):
         return *torch.func.vjp(first_order, *tensors)[1](grads), None, None
 
 
+def _piecewise_max_eager(x: Tensor, *rest: Any) -> Tensor:
+    *factors, base, batch = rest
+    factors = [t.unsqueeze(0) for t in (x, *factors)]
+    out: Tensor = implementation(x).piecewise_max(*factors, base, batch)
+    return out.squeeze(0)
+
+
+def _piecewise_max_backward_eager(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    *tensors, base, batch = rest
+    tensors = [t.unsqueeze(0) for t in (grad, *tensors)]
+    grads = implementation(grad).piecewise_max_backward(*tensors, base, batch)
+    return tuple(t.squeeze(0) for t in grads)
+
+
+_piecewise_max_function = with_eager_twin(_PiecewiseMax, _piecewise_max_eager)
+_piecewise_max_backward_function = with_eager_twin(
+    _PiecewiseMaxBackward, _piecewise_max_backward_eager
+)
+
+
 def piecewise_max(
     x: Tensor,
     gamma: Tensor,
@@ -301,34 +223,113 @@ def piecewise_max(
         base: The `K` base slopes.
         batch: `[N]`, the graph of each node; none where `B` is one.
     """
-    out: Tensor = _PiecewiseMax.apply(x, gamma, slopes, intercepts, base, batch)
+    out: Tensor = _piecewise_max_function(x, gamma, slopes, intercepts, base, batch)
     return out
 
 
+@torch.library.custom_op("graphrelu::project_and_sum", mutates_args=())
+def _project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    return implementation(x).project_and_sum(x, weight, mass)
+
+
+@_project_and_sum.register_fake
+def _(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    replicas, num_nodes, channels = x.shape
+    projection = weight.new_empty(replicas, num_nodes, weight.size(1))
+    return projection, weight.new_empty(replicas, 1, channels)
+
+
+@torch.library.custom_op("graphrelu::project_and_sum_backward", mutates_args=())
+def _project_and_sum_backward(
+    x: Tensor, weight: Tensor, mass: Tensor, grad_projection: Tensor, grad_sum: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of x and weight."""
+    return implementation(x).project_and_sum_backward(x, weight, mass, grad_projection, grad_sum)
+
+
+@_project_and_sum_backward.register_fake
+def _(
+    x: Tensor, weight: Tensor, mass: Tensor, grad_projection: Tensor, grad_sum: Tensor
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(weight)
+
+
+def _fold_all(op: Callable[..., Any]) -> Callable[..., Any]:
+    """The vmap rule of both: as above, but every tensor but `mass` has all replicas."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Tensor) -> tuple[Any, Any]:
+        if in_dims[2] is not None:  # each replica has a graph of its own
+            each = [
+                op(*(t if dim is None else t.select(dim, i) for t, dim in zip(args, in_dims)))  # noqa: B905
+                for i in range(info.batch_size)
+            ]
+            return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
+        folded = []
+        for position, (tensor, dim) in enumerate(zip(args, in_dims, strict=True)):
+            if position != 2:
+                tensor = tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+                tensor = tensor.expand(info.batch_size, *tensor.shape[1:]).flatten(0, 1)
+            folded.append(tensor)
+        outs = op(*folded)
+        return tuple(out.unflatten(0, (info.batch_size, -1)) for out in outs), (0,) * len(outs)
+
+    return rule
+
+
+_project_and_sum.register_vmap(_fold_all(_project_and_sum))
+_project_and_sum_backward.register_vmap(_fold_all(_project_and_sum_backward))
+
+
 class _ProjectAndSum(torch.autograd.Function):
-    """Its gradient of x is one product of rank H + 1 instead of two large terms and their sum."""
+    """Also hands `x` on: what the activation sends back for it and the gradient of this pass are
+    then added in one pass, in place, instead of being two tensors and their sum."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-        return x @ weight.t(), mass.unsqueeze(0) @ x
+    def forward(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        projection, total = _project_and_sum(x.unsqueeze(0), weight.unsqueeze(0), mass)
+        return projection.squeeze(0), total.squeeze(0), x.view_as(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, grad_projection: Tensor, grad_sum: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_projection: Tensor, grad_sum: Tensor, grad_x: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, weight, mass = ctx.saved_tensors
-        with torch.autocast(x.device.type, enabled=False):
+        if ctx.needs_input_grad[2] or torch.is_grad_enabled():
+            # Learned edge weights, or a second derivative: in terms that autograd can follow.
+            features = x.to(weight.dtype)
             left = torch.cat([grad_projection, mass.unsqueeze(1)], dim=1)
-            grad_x = left @ torch.cat([weight, grad_sum])
-            grad_mass = x @ grad_sum.squeeze(0) if ctx.needs_input_grad[2] else None
-            return grad_x, grad_projection.t() @ x, grad_mass
+            own = left @ torch.cat([weight, grad_sum])
+            grad_mass = features @ grad_sum.squeeze(0)
+            return grad_x + own.to(x.dtype), grad_projection.t() @ features, grad_mass
+        tensors = (t.unsqueeze(0) for t in (x, weight))
+        grads = (t.unsqueeze(0) for t in (grad_projection, grad_sum))
+        if not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None:
+            # Nobody else holds this gradient: it comes from `piecewise_max`, which made it.
+            own, grad_weight = implementation(x).project_and_sum_backward(
+                *tensors, mass, *grads, grad_x.unsqueeze(0)
+            )
+            return own.squeeze(0), grad_weight.squeeze(0), None
+        own, grad_weight = _project_and_sum_backward(*tensors, mass, *grads)
+        return grad_x + own.squeeze(0), grad_weight.squeeze(0), None
 
 
-def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[N, H]` and the sum of `x` over its nodes, weighted by `mass`, `[1, C]`."""
-    out: tuple[Tensor, Tensor] = _ProjectAndSum.apply(x, weight, mass)
+def _project_and_sum_eager(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, ...]:
+    tensors = (t.unsqueeze(0) for t in (x, weight))
+    projection, total = implementation(x).project_and_sum(*tensors, mass)
+    return projection.squeeze(0), total.squeeze(0), x.view_as(x)
+
+
+_project_and_sum_function = with_eager_twin(_ProjectAndSum, _project_and_sum_eager)
+
+
+def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`x @ weight.T` `[N, H]`, the sum of `x` over its nodes weighted by `mass` `[1, C]`, and `x`,
+    of which this must be the only use but one: the activation's."""
+    out: tuple[Tensor, Tensor, Tensor] = _project_and_sum_function(x, weight, mass)
     return out

@@ -108,6 +108,13 @@ def test_vmap_over_parameters_and_features(variant: str, mode: str) -> None:
                 assert_close(grads[1][i], alone[-1])
 
 
+def test_vmap_over_edge_weights() -> None:
+    act, edge_index = opened(GReLU(4)).double(), random_graph(10, 30)
+    x, weights = torch.randn(10, 4, dtype=torch.double), torch.rand(3, 30, dtype=torch.double)
+    expected = torch.stack([act(x, edge_index, weight) for weight in weights])
+    assert_close(vmap(lambda weight: act(x, edge_index, weight))(weights), expected)
+
+
 def test_nested_vmap() -> None:
     act, edge_index = opened(GReLU(4)).double(), random_graph(10, 30)
     x = torch.randn(2, 3, 10, 4, dtype=torch.double)

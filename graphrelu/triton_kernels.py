@@ -1,0 +1,273 @@
+r"""The activation's passes over the features as Triton kernels; :mod:`graphrelu.fused` starts them.
+
+Rows of one graph (or of one replica) are consecutive, so a program walks over tiles of rows that
+share slopes and intercepts and keeps their gradients in registers. Partial sums are written by
+program and added in a fixed order: the same input gives the same bits twice. Everything is
+computed in float32, whatever the type of the features.
+
+Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `slopes` and `intercepts [R, B, K, C]`,
+`ptr [B + 1]` the first row of each graph.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _segment(x, weight, a, b, base):
+    return base * x + weight * (a * x + b)
+
+
+@triton.jit
+def apply_kernel(
+    x_ptr,
+    gamma_ptr,
+    slopes_ptr,
+    intercepts_ptr,
+    ptr_ptr,
+    y_ptr,
+    num_nodes,
+    x_replica,
+    x_row,
+    y_replica,
+    y_row,
+    gamma_replica,
+    gamma_row,
+    slopes_replica,
+    base_first,
+    base_rest,
+    C: tl.constexpr,
+    K: tl.constexpr,
+    J: tl.constexpr,
+    BATCHED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
+    graph, replica = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    start, end = 0, num_nodes
+    if BATCHED:
+        start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
+    x_ptr += replica * x_replica
+    gamma_ptr += replica * gamma_replica
+    parameters = replica * slopes_replica + graph * K * C
+    y_ptr += replica * y_replica
+    for chunk in tl.static_range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        for first in range(start + tl.program_id(0) * ROWS, end, tl.num_programs(0) * ROWS):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < end
+            mask = in_rows[:, None] & in_cols[None, :]
+            row64 = rows.to(tl.int64)
+            x_at = x_ptr + row64[:, None] * x_row + cols[None, :]
+            x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+            best = x
+            for k in tl.static_range(K):
+                j = k if J > 1 else 0
+                weight = tl.load(gamma_ptr + row64 * gamma_row + j, mask=in_rows, other=0.0)
+                at = parameters + k * C + cols
+                a = tl.load(slopes_ptr + at, mask=in_cols, other=0.0)
+                b = tl.load(intercepts_ptr + at, mask=in_cols, other=0.0)
+                base = base_first if k == 0 else base_rest
+                value = _segment(x, weight[:, None], a[None, :], b[None, :], base)
+                best = value if k == 0 else tl.where(value > best, value, best)
+            y_at = y_ptr + row64[:, None] * y_row + cols[None, :]
+            tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def backward_kernel(
+    grad_ptr,
+    x_ptr,
+    gamma_ptr,
+    slopes_ptr,
+    intercepts_ptr,
+    ptr_ptr,
+    grad_x_ptr,
+    grad_gamma_ptr,
+    partial_ptr,
+    num_nodes,
+    grad_replica,
+    grad_row,
+    x_replica,
+    x_row,
+    grad_x_replica,
+    grad_x_row,
+    gamma_replica,
+    gamma_row,
+    slopes_replica,
+    base_first,
+    base_rest,
+    C: tl.constexpr,
+    K: tl.constexpr,
+    J: tl.constexpr,
+    BATCHED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    K_PADDED: tl.constexpr,
+):
+    graph, replica = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    start, end = 0, num_nodes
+    if BATCHED:
+        start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
+    grad_ptr += replica * grad_replica
+    x_ptr += replica * x_replica
+    gamma_ptr += replica * gamma_replica
+    parameters = replica * slopes_replica + graph * K * C
+    grad_x_ptr += replica * grad_x_replica
+    grad_gamma_ptr += replica * num_nodes * J
+    # [R, B, programs, 2, K, C]
+    group = (replica * tl.num_programs(1) + graph) * tl.num_programs(0) + tl.program_id(0)
+    partial_ptr += group * 2 * K * C
+    segments = tl.arange(0, K_PADDED)
+    for chunk in tl.static_range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+        grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+        for first in range(start + tl.program_id(0) * ROWS, end, tl.num_programs(0) * ROWS):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < end
+            mask = in_rows[:, None] & in_cols[None, :]
+            row64 = rows.to(tl.int64)
+            x_at = x_ptr + row64[:, None] * x_row + cols[None, :]
+            x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+            grad_at = grad_ptr + row64[:, None] * grad_row + cols[None, :]
+            grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
+            best = x
+            choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
+            slope = x
+            for k in tl.static_range(K):
+                j = k if J > 1 else 0
+                weight = tl.load(gamma_ptr + row64 * gamma_row + j, mask=in_rows, other=0.0)[
+                    :, None
+                ]
+                at = parameters + k * C + cols
+                a = tl.load(slopes_ptr + at, mask=in_cols, other=0.0)[None, :]
+                b = tl.load(intercepts_ptr + at, mask=in_cols, other=0.0)[None, :]
+                base = base_first if k == 0 else base_rest
+                value = _segment(x, weight, a, b, base)
+                own = base + weight * a + tl.zeros_like(x)
+                if k == 0:
+                    best, slope = value, own
+                else:
+                    takes_over = value > best  # a tie stays with the earlier segment
+                    best = tl.where(takes_over, value, best)
+                    slope = tl.where(takes_over, own, slope)
+                    choice = tl.where(takes_over, k, choice)
+            grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
+            tl.store(grad_x_ptr + row64[:, None] * grad_x_row + cols[None, :], grad_x, mask=mask)
+            shared = tl.zeros([ROWS], dtype=tl.float32)
+            for k in tl.static_range(K):
+                j = k if J > 1 else 0
+                weight = tl.load(gamma_ptr + row64 * gamma_row + j, mask=in_rows, other=0.0)[
+                    :, None
+                ]
+                at = parameters + k * C + cols
+                a = tl.load(slopes_ptr + at, mask=in_cols, other=0.0)[None, :]
+                b = tl.load(intercepts_ptr + at, mask=in_cols, other=0.0)[None, :]
+                part = tl.where(choice == k, grad, 0.0)
+                part_x = part * x
+                node = tl.sum(part_x * a + part * b, axis=1)
+                if J > 1:
+                    where = grad_gamma_ptr + row64 * J + k
+                    if chunk > 0:
+                        node += tl.load(where, mask=in_rows, other=0.0)
+                    tl.store(where, node, mask=in_rows)
+                else:
+                    shared += node
+                is_k = segments[:, None] == k
+                grad_a += tl.where(is_k, tl.sum(part_x * weight, axis=0)[None, :], 0.0)
+                grad_b += tl.where(is_k, tl.sum(part * weight, axis=0)[None, :], 0.0)
+            if J == 1:
+                where = grad_gamma_ptr + row64
+                if chunk > 0:
+                    shared += tl.load(where, mask=in_rows, other=0.0)
+                tl.store(where, shared, mask=in_rows)
+        in_parameters = (segments < K)[:, None] & in_cols[None, :]
+        out_at = segments[:, None] * C + cols[None, :]
+        tl.store(partial_ptr + out_at, grad_a, mask=in_parameters)
+        tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
+
+
+@triton.jit
+def project_kernel(
+    x_ptr,
+    weight_ptr,
+    mass_ptr,
+    projection_ptr,
+    partial_ptr,
+    num_nodes,
+    C: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
+    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
+    replica = tl.program_id(1).to(tl.int64)
+    x_ptr += replica * num_nodes * C
+    weight_ptr += replica * C
+    projection_ptr += replica * num_nodes
+    partial_ptr += (replica * tl.num_programs(0) + tl.program_id(0)) * C
+    for chunk in tl.static_range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
+        total = tl.zeros([COLS], dtype=tl.float32)
+        for first in range(tl.program_id(0) * ROWS, num_nodes, tl.num_programs(0) * ROWS):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < num_nodes
+            mask = in_rows[:, None] & in_cols[None, :]
+            offset = rows.to(tl.int64)[:, None] * C + cols[None, :]
+            x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+            mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
+            total += tl.sum(x * mass[:, None], axis=0)
+            projected = tl.sum(x * weight[None, :], axis=1)
+            if chunk > 0:
+                projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
+            tl.store(projection_ptr + rows, projected, mask=in_rows)
+        tl.store(partial_ptr + cols, total, mask=in_cols)
+
+
+@triton.jit
+def project_backward_kernel(
+    x_ptr,
+    weight_ptr,
+    mass_ptr,
+    grad_projection_ptr,
+    grad_sum_ptr,
+    grad_x_ptr,
+    partial_ptr,
+    num_nodes,
+    C: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+):
+    """The gradients of x (added to what is there) and of the projection, in one pass."""
+    replica = tl.program_id(1).to(tl.int64)
+    x_ptr += replica * num_nodes * C
+    weight_ptr += replica * C
+    grad_projection_ptr += replica * num_nodes
+    grad_sum_ptr += replica * C
+    grad_x_ptr += replica * num_nodes * C
+    partial_ptr += (replica * tl.num_programs(0) + tl.program_id(0)) * C
+    for chunk in tl.static_range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
+        grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
+        total = tl.zeros([COLS], dtype=tl.float32)
+        for first in range(tl.program_id(0) * ROWS, num_nodes, tl.num_programs(0) * ROWS):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < num_nodes
+            mask = in_rows[:, None] & in_cols[None, :]
+            offset = rows.to(tl.int64)[:, None] * C + cols[None, :]
+            x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+            mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
+            grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
+            total += tl.sum(x * grad, axis=0)
+            grad_x = grad * weight + mass * grad_sum
+            if ACCUMULATE:
+                grad_x += tl.load(grad_x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+            tl.store(grad_x_ptr + offset, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
+        tl.store(partial_ptr + cols, total, mask=in_cols)

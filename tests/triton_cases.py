@@ -1,0 +1,116 @@
+"""The Triton kernels against the reference: forward, backward, every type, odd shapes.
+
+Runs on a GPU (`python -m tests.triton_cases --out RECORD.json`) or, with `TRITON_INTERPRET=1`, in
+Triton's interpreter on a CPU.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from graphrelu import functional, fused
+from graphrelu.lab.machine import commit, device_name, environment, now
+
+# Relative to the largest entry of the exact result, computed in float64.
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+
+# Replicas, nodes, channels, K, weights per node, sizes of the graphs, base slopes.
+CASES = [
+    (1, 37, 5, 2, 1, None, (1.0, 0.0)),
+    (1, 1, 1, 1, 1, None, (1.0, 0.0)),
+    (2, 53, 7, 3, 1, None, (0.0, 0.0)),
+    (1, 300, 64, 2, 1, None, (1.0, 0.0)),
+    (1, 45, 300, 2, 1, None, (1.0, 0.2)),
+    (1, 60, 6, 3, 3, None, (1.0, 0.0)),
+    (1, 60, 6, 2, 1, (10, 0, 33, 17), (1.0, 0.0)),
+    (3, 60, 6, 7, 1, (10, 0, 33, 17), (0.0, 0.0)),
+    (2, 41, 33, 7, 7, (41,), (1.0, 0.0)),
+]
+
+
+def error(out: Tensor, exact: Tensor) -> float:
+    if exact.numel() == 0:
+        return 0.0
+    return float((out.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
+
+
+def piecewise_errors(case: tuple, dtype: torch.dtype, device: str) -> dict[str, float]:
+    R, N, C, K, J, sizes, (first, rest) = case
+    B = 1 if sizes is None else len(sizes)
+    base = (first,) + (rest,) * (K - 1)
+    batch = None
+    if sizes is not None:
+        batch = torch.repeat_interleave(torch.arange(B), torch.tensor(sizes)).to(device)
+    x, grad = (torch.randn(R, N, C, device=device).to(dtype) for _ in range(2))
+    gamma = torch.rand(R, N, J, device=device)
+    slopes, intercepts = (torch.randn(R, B, K, C, device=device) for _ in range(2))
+
+    y = fused.piecewise_max(x, gamma, slopes, intercepts, base, batch)
+    grads = fused.piecewise_max_backward(grad, x, gamma, slopes, intercepts, base, batch)
+    again = fused.piecewise_max_backward(grad, x, gamma, slopes, intercepts, base, batch)
+    assert all(map(torch.equal, grads, again)), "the same input gave other bits"
+
+    worst: dict[str, float] = {}
+    for r in range(R):
+        inputs = [t[r].double().requires_grad_() for t in (x, gamma, slopes, intercepts)]
+        alpha, beta = functional.coefficients(*inputs[1:], base, batch)
+        segments = (alpha * inputs[0].unsqueeze(1) + beta).sort(dim=1, descending=True).values
+        # Near a tie rounding may choose the other segment: no gradient goes there.
+        clear = segments[:, 0] - segments[:, 1] > 1e-4 if K > 1 else torch.ones_like(inputs[0]) > 0
+        exact = functional.piecewise_max(inputs[0], alpha, beta)
+        worst["y"] = max(worst.get("y", 0.0), error(y[r], exact.detach()))
+        expected = torch.autograd.grad((exact * grad[r].double()).sum(), inputs)
+        pairs = [(grads[0][r] * clear, expected[0] * clear)]
+        if bool(clear.all()):
+            pairs += [(g[r], e) for g, e in zip(grads[1:], expected[1:], strict=True)]
+        for name, (g, e) in zip(("x", "gamma", "slopes", "intercepts"), pairs, strict=False):
+            worst[name] = max(worst.get(name, 0.0), error(g, e))
+    return worst
+
+
+def projection_errors(dtype: torch.dtype, device: str) -> dict[str, float]:
+    x = torch.randn(2, 53, 300, device=device).to(dtype)
+    weight, mass = torch.randn(2, 1, 300, device=device), torch.rand(53, device=device)
+    projection, total = fused.project_and_sum(x, weight, mass)
+    exact, w, m = x.double(), weight.double(), mass.double()
+    errors = {
+        "projection": error(projection, exact @ w.transpose(1, 2)),
+        "sum": error(total, (m @ exact).unsqueeze(1)),
+    }
+    grad, grad_sum = torch.randn_like(projection), torch.randn_like(total)
+    there = torch.randn(2, 53, 300, device=device).to(dtype)
+    own = grad.double() @ w + m.view(1, -1, 1) * grad_sum.double()
+    for name, start in (("grad_x", None), ("grad_x added", there)):
+        out, grad_weight = fused.project_and_sum_backward(
+            x, weight, mass, grad, grad_sum, None if start is None else start.clone()
+        )
+        errors[name] = error(out, own if start is None else own + start.double())
+    errors["grad_weight"] = error(grad_weight, grad.double().transpose(1, 2) @ exact)
+    return errors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    device = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
+    torch.manual_seed(0)
+    record = []
+    for dtype, tolerance in TOLERANCE.items():
+        cases = [(str(case), piecewise_errors(case, dtype, device)) for case in CASES]
+        for name, errors in [*cases, ("projection", projection_errors(dtype, device))]:
+            assert max(errors.values()) < tolerance, (name, dtype, errors)
+            record.append({"case": name, "dtype": str(dtype), "errors": errors})
+    print(f"{len(record)} cases passed on {device}")
+    if args.out is not None:
+        where = {"device": device_name(torch.device(device)), "versions": environment()}
+        content = {**where, "commit": commit(), "date": now(), "cases": record}
+        args.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
