@@ -205,7 +205,7 @@ def prepared(
 ) -> PreparedGraph:
     """:func:`prepare`, once per graph; `batch` is only there to be checked against it."""
     batch = batch if validate else None
-    parts = [part for part in (edge_index, edge_weight, batch) if part is not None]
+    parts = [part for part in (*_tensors(edge_index), edge_weight, batch) if part is not None]
     arguments = (num_nodes, dtype, settings)
     if torch.compiler.is_compiling() or not all(map(_can_be_remembered, parts)):
         return prepare(edge_index, edge_weight, *arguments, batch, validate)
@@ -225,6 +225,11 @@ def prepared(
         while len(_memory) > _MEMORY_SIZE:
             _memory.popitem(last=False)
     return graph
+
+
+def _tensors(edge_index: Any) -> tuple[Any, ...]:
+    """What a graph is recognised by: `torch_sparse`'s matrices keep their parts."""
+    return edge_index.coo() if isinstance(edge_index, SparseTensor) else (edge_index,)
 
 
 def _forget(key: tuple[Any, ...]) -> None:

@@ -19,10 +19,12 @@ from graphrelu.lab import engine
 from graphrelu.lab.config import Config
 from graphrelu.lab.engine import Progress, choose_device, fitting_seeds, run
 from graphrelu.lab.keep import inspection_path
-from graphrelu.lab.recipes import recipe
+from graphrelu.lab.recipes import node_table, recipe
 from graphrelu.lab.results import Record
 from graphrelu.lab.splits import make_split
 from tests.lab.test_train import blocks
+
+ROOT = Path(__file__).parents[2]
 
 
 def cells(*activations: str, epochs: int = 6) -> list[Config]:
@@ -108,6 +110,17 @@ def test_batches_fit_into_memory() -> None:
     large = blocks(nodes_per_class=300)
     wide = recipe("blocks", "other", "gat", "relu", hidden=512)
     assert fitting_seeds(wide, large, torch.device("cpu")) < 10
+
+
+def test_the_record_is_reproduced(real_root: Path) -> None:
+    """A cell that a GPU trained comes out the same on a CPU, up to rounding."""
+    (config,) = node_table(["cora"], ["gcn"], ["grelu"])
+    kept = {r.seed: r for r in Record(ROOT / "results" / "node.jsonl").read() if r.config == config}
+    again = run([config], range(10), None, root=real_root, device="cpu")
+    differences = [100 * (result.score - kept[result.seed].score) for result in again]
+    assert abs(sum(differences) / len(differences)) < 0.5
+    assert max(map(abs, differences)) < 3
+    assert all(kept[r.seed].note == r.note for r in again)
 
 
 def start(arguments: list[str]) -> subprocess.Popen[bytes]:
