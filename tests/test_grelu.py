@@ -219,6 +219,25 @@ def test_edge_index_types() -> None:
     assert_close(conv(x, adj_t), conv(x, pairs, weight), 1e-5)
 
 
+def test_torch_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `torch_sparse` is installed, its matrices serve as `adj_t`, prepared once."""
+    torch_sparse = pytest.importorskip("torch_sparse", reason="torch_sparse is optional")
+    calls = []
+    prepare = graph_module.prepare
+    monkeypatch.setattr(graph_module, "prepare", lambda *a: calls.append(1) or prepare(*a))
+    pairs = random_graph(20, 60).unique(dim=1).contiguous()
+    weight, act, x = torch.rand(pairs.size(1)), opened(GReLU(4)), torch.randn(20, 4)
+    out = act(x, pairs, weight)
+    adj_t = torch_sparse.SparseTensor(
+        row=pairs[1], col=pairs[0], value=weight, sparse_sizes=(20, 20)
+    )
+    for _ in range(3):
+        assert_close(act(x, adj_t), out, 1e-6)
+    assert len(calls) == 2
+    with pytest.raises(ValueError, match="edge_weight must be None"):
+        act(x, adj_t, weight)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_degenerate_graphs(variant: str) -> None:
     act = opened(GReLU.variant(variant, 4))

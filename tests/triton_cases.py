@@ -5,6 +5,7 @@ Triton's interpreter on a CPU.
 """
 
 import argparse
+import copy
 import json
 import os
 from pathlib import Path
@@ -12,8 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from graphrelu import functional, fused
+from graphrelu import GReLU, functional, fused
+from graphrelu.backend import backend
 from graphrelu.lab.machine import commit, device_name, environment, now
+from tests.helpers import opened, random_graph, reference
 
 # Relative to the largest entry of the exact result, computed in float64.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -35,7 +38,7 @@ CASES = [
 def error(out: Tensor, exact: Tensor) -> float:
     if exact.numel() == 0:
         return 0.0
-    return float((out.double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
+    return float((out.detach().double() - exact).abs().max() / exact.abs().max().clamp(min=1e-30))
 
 
 def piecewise_errors(case: tuple, dtype: torch.dtype, device: str) -> dict[str, float]:
@@ -93,13 +96,43 @@ def projection_errors(dtype: torch.dtype, device: str) -> dict[str, float]:
     return errors
 
 
+def module_errors(device: str) -> dict[str, float]:
+    """Three modules at once, under vmap, against the equations one by one, gradients included."""
+    acts = [opened(GReLU(5)).to(device) for _ in range(3)]
+    parameters, _ = torch.func.stack_module_state(acts)
+    edge_index, x = random_graph(40, 90).to(device), torch.randn(3, 40, 5, device=device)
+
+    def run(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(acts[0], p, (x, edge_index))
+
+    def loss(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        return run(p, x).pow(3).sum()
+
+    assert backend(x) == "triton"
+    out = torch.func.vmap(run)(parameters, x)
+    grads, grad_x = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1)))(parameters, x)
+    errors = {"out": 0.0, "grad_x": 0.0}
+    for i, act in enumerate(acts):
+        exact, z = copy.deepcopy(act).double(), x[i].double().requires_grad_()
+        expected = reference(exact, z, edge_index)[0]
+        inputs = dict(exact.named_parameters())
+        expected_grads = torch.autograd.grad(expected.pow(3).sum(), [z, *inputs.values()])
+        errors["out"] = max(errors["out"], error(out[i], expected.detach()))
+        errors["grad_x"] = max(errors["grad_x"], error(grad_x[i], expected_grads[0]))
+        for name, grad in zip(inputs, expected_grads[1:], strict=True):
+            errors[name] = max(errors.get(name, 0.0), error(grads[name][i], grad))
+    return errors
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
     torch.manual_seed(0)
-    record = []
+    errors = module_errors(device)
+    assert max(errors.values()) < 1e-4, errors
+    record = [{"case": "modules under vmap", "dtype": "torch.float32", "errors": errors}]
     for dtype, tolerance in TOLERANCE.items():
         cases = [(str(case), piecewise_errors(case, dtype, device)) for case in CASES]
         for name, errors in [*cases, ("projection", projection_errors(dtype, device))]:
