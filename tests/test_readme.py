@@ -16,7 +16,7 @@ import graphrelu
 from graphrelu.lab.recipes import node_table
 from graphrelu.lab.reproduce import write_tables
 from graphrelu.lab.results import Record
-from graphrelu.lab.tables import label, tallies
+from graphrelu.lab.tables import label, node_rows, protocol_check, tallies
 
 ROOT = Path(__file__).parent.parent
 
@@ -71,9 +71,39 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
     assert counts == [tuple(expected)]
 
 
+def test_prose_about_the_main_table_is_that_of_the_record() -> None:
+    readme, docs = (
+        " ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/laboratory.md")
+    )
+    results = Record(ROOT / "results" / "node.jsonl").read()
+    rows = node_rows(results)
+    seeds = {row.dataset: row.n for row in rows}
+    assert {seeds[name] for name in ("cora", "citeseer", "pubmed")} == {30}
+    assert {seeds[name] for name in ("blogcatalog", "flickr")} == {10}
+    assert "30 seeds on citation graphs and 10 on social ones" in readme
+    social = [row for row in rows if row.dataset in ("blogcatalog", "flickr")]
+    leads = [
+        (f"{label(r.dataset)}-{label(r.backbone)}", r.over_relu) for r in social if r.over_relu
+    ]
+    above = ", ".join(name for name, lead in leads if lead.low > 0)
+    below = ", ".join(name for name, lead in leads if lead.high < 0)
+    assert f"above zero there in {above}, and below zero in {below}." in readme
+
+    check = protocol_check(results)
+    assert f"{len(check.within)} of {len(check.within) + len(check.others)}" in docs
+    higher = [
+        row.difference
+        for row in social
+        if row.activation == "relu" and row.backbone != "gcn" and row.difference is not None
+    ]
+    assert f"by {min(higher):.0f} to {max(higher):.0f} points" in docs
+
+
 def test_paper_map_names_what_exists() -> None:
     text = (ROOT / "docs" / "paper_map.md").read_text()
-    for module, name in re.findall(r"`(functional|kernels|diffusion)\.(?!py`)(\w+)`", text):
+    for module, name in re.findall(
+        r"`(functional|kernels|diffusion|projection)\.(?!py`)(\w+)`", text
+    ):
         assert hasattr(importlib.import_module(f"graphrelu.{module}"), name), (module, name)
     current = None
     for file, name in re.findall(r"`(test_\w+\.py)?(?:::(test_\w+))?`", text):
