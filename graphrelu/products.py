@@ -153,7 +153,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class _SampledProduct(torch.autograd.Function):
-    """Has no derivative of its own: second ones with respect to values raise."""
+    """Has no derivative of its own."""
 
     @staticmethod
     def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
@@ -162,6 +162,12 @@ class _SampledProduct(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        raise NotImplementedError(
+            "Second derivatives with respect to a matrix's values are not implemented."
+        )
 
     @staticmethod
     def vmap(
