@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from graphrelu import functional, kernels
+from graphrelu import functional, kernels, projection
 from graphrelu.backend import backend
 from graphrelu.checks import check_batch, check_features, check_options
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
@@ -214,14 +214,46 @@ class GReLU(torch.nn.Module):
             batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
                 if not given. (default: :obj:`None`)
         """
+        if isinstance(x, Tensor) and backend(x) == "reference":
+            return self._reference(x, edge_index, edge_weight, batch, batch_size)
         x, gamma, slopes, intercepts, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size
         )
-        base = self._base_slopes()
-        if backend(x) == "reference":
-            coefficients = functional.coefficients(gamma, slopes, intercepts, base, batch)
-            return functional.piecewise_max(x, *coefficients).to(x.dtype)
-        return kernels.piecewise_max(x, gamma, slopes, intercepts, base, batch)
+        return kernels.piecewise_max(x, gamma, slopes, intercepts, self._base_slopes(), batch)
+
+    def _reference(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None,
+        batch: Tensor | None,
+        batch_size: int | None,
+    ) -> Tensor:
+        """The equations as they stand in :mod:`graphrelu.functional`, for debugging."""
+        check_features(x, edge_index, edge_weight, self.channels)
+        batch, batch_size = check_batch(x, batch, batch_size, _may_look(x, self.validate))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            out, _, _ = functional.grelu(
+                x.to(dtype),
+                edge_index,
+                self.channel_mlp,
+                self.node_mlp,
+                None if self.gate is None else self.gate.to(dtype),
+                edge_weight=edge_weight,
+                batch=batch,
+                batch_size=batch_size,
+                K=self.K,
+                alpha=self.alpha,
+                steps=self.steps,
+                diffusion=self.diffusion,
+                mode=self.mode,
+                topology=self.topology,
+                bias=self.bias,
+                negative_slope=self.negative_slope,
+                add_self_loops=self.add_self_loops,
+            )
+        return out.to(x.dtype)
 
     def coefficients(
         self,
@@ -309,7 +341,7 @@ class GReLU(torch.nn.Module):
         mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
             weight = self.node_mlp.projection(dtype)
-            logits, total, x = kernels.project_and_sum(x, weight, mass)
+            logits, total, x = projection.project_and_sum(x, weight, mass)
             mean = total / max(1, x.size(0))
         else:
             features = x.to(dtype)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphrelu import GReLU
+from graphrelu import GReLU, kernels
 from graphrelu.backend import backend
 from tests.helpers import assert_close, opened, random_graph
 
@@ -36,11 +36,17 @@ def test_module_on_the_kernels() -> None:
 
 
 def test_backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    act, x, edge_index = opened(GReLU(4)), torch.randn(9, 4), random_graph(9, 30)
+    x, edge_index = torch.randn(9, 4), random_graph(9, 30)
+    batch = torch.zeros(9, dtype=torch.long)
     assert backend(x) == "torch"
-    out = act(x, edge_index)
-    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
-    assert_close(act(x, edge_index), out, 1e-6)
+    for variant in "ABCDEFG":
+        act = opened(GReLU.variant(variant, 4))
+        outs = [act(x, edge_index), act(x, edge_index, batch=batch)]
+        with monkeypatch.context() as patch:
+            patch.setenv("GRAPHRELU_BACKEND", "reference")
+            patch.setattr(kernels, "piecewise_max", None)  # not needed by the reference
+            assert_close(act(x, edge_index), outs[0], 1e-6)
+            assert_close(act(x, edge_index, batch=batch), outs[1], 1e-6)
     monkeypatch.setenv("GRAPHRELU_BACKEND", "cuda")
     with pytest.raises(ValueError, match="GRAPHRELU_BACKEND must be one of reference, torch, trit"):
         act(x, edge_index)
