@@ -14,15 +14,17 @@ import graphrelu
 from graphrelu.lab import compare as comparison
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import output, show, tables
-from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
-from graphrelu.lab.reproduce import (
-    INTERRUPTED,
-    NODE_RECORD,
+from graphrelu.lab.experiment import (
+    EXPERIMENTS,
+    Request,
     check_runs,
-    names,
-    reproduce_node,
+    default_record,
+    experiment,
     standing,
+    train_missing,
 )
+from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
+from graphrelu.lab.reproduce import INTERRUPTED, NODE_RECORD, names
 from graphrelu.lab.results import Record
 from graphrelu.lab.verdict import verdict
 
@@ -192,15 +194,10 @@ def node(
     with one_sentence(INTERRUPTED):
         configs = node_table(names(datasets), names(backbones), names(activations))
         with show.progress_bar() as progress:
-            results = reproduce_node(
-                configs,
-                runs,
-                out,
-                root=data,
-                device=device,
-                seconds=seconds,
-                progress=progress,
+            request = Request(
+                runs, out, device=device, root=data, seconds=seconds, progress=progress
             )
+            results = train_missing(configs, request)
         screen = show.console()
         if results:
             rows = tables.node_rows(results)
@@ -211,6 +208,42 @@ def node(
                 screen.print(show.tally_table(counts), "")
             screen.print(tables.protocol_check(results).sentence)
         screen.print(standing(len(results), len(configs) * runs, out))
+
+
+def _add_experiment(name: str, what: str) -> None:
+    @reproduce_app.command(
+        name,
+        help=f"{what[0].upper()}{what[1:]}.",
+        epilog=f"Example: graphrelu reproduce {name} --quick",
+    )
+    def command(
+        quick: Annotated[
+            bool, typer.Option("--quick", help="Only the shape of the result, in minutes.")
+        ] = False,
+        runs: Annotated[int | None, typer.Option(help="Seeds or repetitions.")] = None,
+        out: Annotated[
+            Path | None,
+            typer.Option(help=f"Record, else {default_record(name, False)}."),
+        ] = None,
+        device: Device = "auto",
+        data: Root = None,
+        seconds: Annotated[float | None, typer.Option(help="Begin nothing after so many.")] = None,
+    ) -> None:
+        with one_sentence(INTERRUPTED):
+            chosen = experiment(name)
+            record = out or default_record(name, quick)
+            number = runs if runs is not None else chosen.quick_runs if quick else chosen.runs
+            with show.progress_bar() as progress:
+                request = Request(number, record, quick, device, data, seconds, progress)
+                sentence = chosen.collect(request)
+            page, *others = chosen.render(record)
+            screen = show.console()
+            screen.print(show.markdown(page.read_text(encoding="utf-8")))
+            screen.print(sentence, f"Written: {', '.join(map(str, (page, *others)))}.", sep="\n")
+
+
+for name, what in EXPERIMENTS.items():
+    _add_experiment(name, what)
 
 
 @app.command("data", epilog="Example: graphrelu data --data ~/datasets")

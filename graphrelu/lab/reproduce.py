@@ -6,74 +6,31 @@ Without the terminal's packages, so that it starts wherever torch, PyG and numpy
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphrelu.lab import data, output
+from graphrelu.lab import output
 from graphrelu.lab.config import Config
+from graphrelu.lab.experiment import (
+    EXPERIMENTS,
+    Request,
+    default_record,
+    experiment,
+    standing,
+    train_missing,
+)
 from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
-from graphrelu.lab.results import Record, Result
+from graphrelu.lab.results import Record
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
 NODE_RECORD = Path("results/node.jsonl")
+PACKAGES = ("scipy", "sklearn", "matplotlib")
 INTERRUPTED = "Interrupted; the same command continues where this one stopped."
-
-
-def reproduce_node(
-    configs: Sequence[Config],
-    runs: int,
-    out: Path,
-    *,
-    root: str | Path | None = None,
-    device: str = "auto",
-    seconds: float | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> list[Result]:
-    """Train what the record lacks of the main table, and return the runs that are finished.
-
-    Args:
-        configs: Cells of the table, from :func:`graphrelu.lab.recipes.node_table`.
-        runs: The seeds of every cell are 0, 1, ..., runs - 1.
-        out: The record, to continue or to begin.
-        root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        seconds: After so many, no new batch is begun.
-        progress: Called every few epochs.
-    """
-    from graphrelu.lab import engine
-
-    began = time.monotonic()
-    check_runs(runs)
-    if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(f"seconds must be a positive number, not {seconds}.")
-    engine.choose_device(device)
-    record = Record(output.check_record(out))
-    finished = {(result.config, result.seed) for result in record.read()}
-    unfinished = [c for c in configs if any((c, seed) not in finished for seed in range(runs))]
-    # All of them before the first is trained on: a damaged file is then found at once.
-    graphs = {name: data.load(name, root) for name in {c.dataset: None for c in unfinished}}
-    return engine.run(
-        configs,
-        range(runs),
-        record,
-        root=root,
-        graphs=graphs,
-        device=device,
-        deadline=None if seconds is None else began + seconds,
-        progress=progress,
-    )
-
-
-def check_runs(runs: int) -> None:
-    """Raise a ``ValueError`` unless there is something to run."""
-    if runs < 1:
-        raise ValueError(f"runs must be a whole number from 1, not {runs}.")
 
 
 def names(text: str) -> list[str]:
@@ -142,40 +99,58 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        configs = node_table(
-            names(options.datasets), names(options.backbones), names(options.activations)
-        )
-        if options.table is not None:
-            print("Written:", *write_tables(options.out, options.table, configs))
-            return 0
-        results = reproduce_node(
-            configs,
-            options.runs,
-            options.out,
-            root=options.data,
-            device=options.device,
-            seconds=options.seconds,
-            progress=BatchLines(options.out),
-        )
+        print(_node(options) if options.experiment == "node" else _other(options))
     except (ValueError, OSError) as error:
         print(output.sentence(error), file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        if error.name != "scipy":
+        if error.name not in PACKAGES:
             raise
-        print('The tables need scipy: pip install "graphrelu[lab]".', file=sys.stderr)
+        print(
+            f'Tables and figures need {error.name}: pip install "graphrelu[lab]".', file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)
         return 130
-    print(standing(len(results), len(configs) * options.runs, options.out))
     return 0
 
 
-def standing(finished: int, wanted: int, record: Path) -> str:
-    """How much of the table is there."""
-    rest = "." if finished == wanted else "; the same command continues."
-    return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
+def _node(options: argparse.Namespace) -> str:
+    configs = node_table(
+        names(options.datasets), names(options.backbones), names(options.activations)
+    )
+    if options.table is not None:
+        return _written(write_tables(options.out, options.table, configs))
+    results = train_missing(configs, _request(options))
+    return standing(len(results), len(configs) * options.runs, options.out)
+
+
+def _other(options: argparse.Namespace) -> str:
+    chosen = experiment(options.experiment)
+    options.out = options.out or default_record(options.experiment, options.quick)
+    options.runs = options.runs or (chosen.quick_runs if options.quick else chosen.runs)
+    return (
+        _written(chosen.render(options.out))
+        if options.render
+        else chosen.collect(_request(options))
+    )
+
+
+def _request(options: argparse.Namespace) -> Request:
+    return Request(
+        runs=options.runs,
+        out=options.out,
+        quick=getattr(options, "quick", False),
+        device=options.device,
+        root=options.data,
+        seconds=options.seconds,
+        progress=BatchLines(options.out),
+    )
+
+
+def _written(paths: Sequence[Path]) -> str:
+    return f"Written: {' '.join(map(str, paths))}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -194,16 +169,31 @@ def _parser() -> argparse.ArgumentParser:
     ):
         node.add_argument(f"--{what}", default=",".join(known), help="default: %(default)s")
     node.add_argument("--out", type=Path, default=NODE_RECORD, help="record (default: %(default)s)")
-    node.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
-    node.add_argument("--seconds", type=float, help="begin no new batch after so many")
-    node.add_argument("--data", help="folder of the datasets (default: $GRAPHRELU_DATA)")
     node.add_argument(
         "--table",
         type=Path,
         metavar="PREFIX",
         help="train nothing; write PREFIX.md and PREFIX.csv from all runs on record",
     )
+    _add_common(node)
+    for name, what in EXPERIMENTS.items():
+        other = experiments.add_parser(name, help=what)
+        other.add_argument("--quick", action="store_true", help="only the shape of the result")
+        other.add_argument("--runs", type=int, help="seeds or repetitions")
+        other.add_argument(
+            "--out", type=Path, help=f"record (default: {default_record(name, False)})"
+        )
+        other.add_argument(
+            "--render", action="store_true", help="tables and figures of the record; nothing else"
+        )
+        _add_common(other)
     return parser
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
+    parser.add_argument("--seconds", type=float, help="begin nothing new after so many")
+    parser.add_argument("--data", help="folder of the datasets (default: $GRAPHRELU_DATA)")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich import box, progress
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -73,6 +74,11 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
 
     with bar:
         yield update
+
+
+def markdown(text: str) -> Markdown:
+    """A page as it was written to a file."""
+    return Markdown(text)
 
 
 def headline(graph: Graph, config: Config, runs: int) -> str:

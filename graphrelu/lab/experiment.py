@@ -1,0 +1,125 @@
+"""What the experiments have in common: runs or timings on record, and what is drawn of them.
+
+Each experiment is a module of its own with a constant ``EXPERIMENT``; :data:`EXPERIMENTS` is the
+list that both command lines choose from.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphrelu.lab import data, output
+from graphrelu.lab.config import Config
+from graphrelu.lab.results import Record, Result
+
+if TYPE_CHECKING:
+    from graphrelu.lab.engine import Progress
+
+# Name -> what it is; the module of the same name is imported when it is asked for.
+EXPERIMENTS: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks of an experiment.
+
+    Attributes:
+        runs: The seeds of every cell, or the repetitions of every timing, are 0, ..., runs - 1.
+        out: The record, to continue or to begin.
+        quick: Only the shape of the result, within minutes on two cores.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
+        seconds: After so many, nothing new is begun.
+        progress: Called every few epochs.
+    """
+
+    runs: int
+    out: Path
+    quick: bool = False
+    device: str = "auto"
+    root: str | Path | None = None
+    seconds: float | None = None
+    progress: Callable[[Progress], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_runs(self.runs)
+        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
+
+    def datasets(self, *names: str) -> tuple[str, ...]:
+        """The datasets to use: in haste the embedded one, where nobody says where others are."""
+        has_root = self.root is not None or bool(os.environ.get("GRAPHRELU_DATA"))
+        return names if has_root or not self.quick else ("digits",)
+
+
+def check_runs(runs: int) -> None:
+    """Raise a ``ValueError`` unless there is something to run."""
+    if runs < 1:
+        raise ValueError(f"runs must be a whole number from 1, not {runs}.")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper.
+
+    Attributes:
+        runs: As many seeds or repetitions unless the user says otherwise.
+        quick_runs: The same in haste.
+        collect: Adds to the record what it lacks, and says in a sentence how much is there. It
+            needs torch, PyG and numpy only.
+        render: Writes tables and figures beside the record, from the record alone, and returns
+            their paths, the page to read first in front; the plotting packages are needed here.
+    """
+
+    runs: int
+    quick_runs: int
+    collect: Callable[[Request], str]
+    render: Callable[[Path], list[Path]]
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    found: Experiment = import_module(f"graphrelu.lab.{name}").EXPERIMENT
+    return found
+
+
+def default_record(name: str, quick: bool) -> Path:
+    """Where the record is unless the user says otherwise; haste never mixes with results."""
+    return Path("results", *(["quick"] if quick else []), f"{name}.jsonl")
+
+
+def train_missing(configs: Sequence[Config], request: Request) -> list[Result]:
+    """Train what the record lacks of these cells, and return the runs that are finished."""
+    from graphrelu.lab import engine
+
+    began = time.monotonic()
+    engine.choose_device(request.device)
+    record = Record(output.check_record(request.out))
+    finished = {(result.config, result.seed) for result in record.read()}
+    seeds = range(request.runs)
+    unfinished = [c for c in configs if any((c, seed) not in finished for seed in seeds)]
+    # All of them before the first is trained on: a damaged file is then found at once.
+    graphs = {name: data.load(name, request.root) for name in {c.dataset: None for c in unfinished}}
+    return engine.run(
+        configs,
+        seeds,
+        record,
+        root=request.root,
+        graphs=graphs,
+        device=request.device,
+        deadline=None if request.seconds is None else began + request.seconds,
+        progress=request.progress,
+    )
+
+
+def standing(finished: int, wanted: int, record: Path) -> str:
+    """How much of a table is there."""
+    rest = "." if finished == wanted else "; the same command continues."
+    return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
