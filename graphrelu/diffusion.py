@@ -145,12 +145,13 @@ def _pagerank_csr(
 ) -> Tensor:
     """`power_iteration` and `chebyshev` with the updates fused into the sparse product."""
     with torch.autocast(x.device.type, enabled=False):
-        return _polynomial(x, rowptr, col, value, alpha, steps, diffusion)
+        return polynomial(x, rowptr, col, value, alpha, steps, diffusion)
 
 
-def _polynomial(
+def polynomial(
     x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
+    """The same outside of the dispatcher."""
     num_nodes = x.size(0)
     matrix = torch.sparse_csr_tensor(
         rowptr, col, value, (num_nodes, num_nodes), check_invariants=False
@@ -241,7 +242,7 @@ class _PageRank(torch.autograd.Function):
 
 def _pagerank_eager(x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, *rest: Any) -> Tensor:
     with torch.autocast(x.device.type, enabled=False):
-        return _polynomial(x, rowptr, col, value, *rest[3:])
+        return polynomial(x, rowptr, col, value, *rest[3:])
 
 
 _pagerank_function = with_eager_twin(_PageRank, _pagerank_eager)

@@ -1,6 +1,7 @@
 """The passes of :mod:`graphrelu.blocked` on a GPU, each as one Triton kernel."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -14,12 +15,15 @@ from graphrelu.triton_kernels import (
     project_kernel,
 )
 
+if TYPE_CHECKING:
+    from graphrelu.sliced import Sliced
+
 # Elements of a tile; with four warps a thread then holds 16 numbers of each operand.
 _TILE = 2048
 _MAX_CHANNELS_PER_TILE = 256
-# Programs that walk over the rows: enough for every multiprocessor of a large GPU to hide the
-# latency of its loads, few enough that their partial sums cost nothing.
-_PROGRAMS = 2048
+# Programs that walk over the rows: eight for every multiprocessor of a large GPU, to hide the
+# latency of its loads, and few enough that their partial sums cost nothing.
+_PROGRAMS = 1056
 
 
 def _tile(channels: int) -> dict[str, int]:
@@ -101,16 +105,36 @@ def piecewise_max_backward(
     base: Sequence[float],
     batch: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, gamma, slopes and intercepts: reads x and grad once, writes one."""
+    """The gradients of x, gamma, slopes and intercepts."""
+    if grad.numel() == 0:
+        grad_gamma, grad_slopes, grad_intercepts = (
+            t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, slopes, intercepts)
+        )
+        return torch.empty_like(grad), grad_gamma, grad_slopes, grad_intercepts
+    grad_x, grad_gamma, partial = piecewise_max_partials(
+        grad, x, gamma, slopes, intercepts, base, batch
+    )
+    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
+    return grad_x, grad_gamma, grad_slopes, grad_intercepts
+
+
+def piecewise_max_partials(
+    grad: Tensor,
+    x: Tensor,
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: Sequence[float],
+    batch: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x and gamma, and parts of those of slopes and intercepts that are yet to be
+    added, `[R, B, parts, 2, K, C]`: reads x and grad once, writes one."""
     grad, x, gamma = _rows_apart(grad), _rows_apart(x), _rows_apart(gamma)
     slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = slopes.size(1), slopes.size(2), gamma.size(2)
     grad_x = torch.empty_like(grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)
-    if grad.numel() == 0:
-        grad_slopes = slopes.new_zeros(replicas, *slopes.shape[1:])
-        return grad_x, grad_gamma.zero_(), grad_slopes, torch.zeros_like(grad_slopes)
     tile = _tile(channels)
     programs = _programs(num_nodes, tile["ROWS"], num_graphs * replicas)
     partial = slopes.new_empty(replicas, num_graphs, programs, 2, K, channels)
@@ -143,26 +167,45 @@ def piecewise_max_backward(
         K_PADDED=triton.next_power_of_2(K),
         **tile,
     )
-    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
-    return grad_x, grad_gamma, grad_slopes, grad_intercepts
+    return grad_x, grad_gamma, partial
 
 
 def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
     """`x @ weight.T` `[R, N, H]` and `mass @ x` `[R, 1, C]`."""
     if weight.size(1) > 1:  # a hidden layer: a matrix product, which torch does best
         return blocked.project_and_sum(x, weight, mass)
+    if x.numel() == 0:
+        replicas, num_nodes, channels = x.shape
+        return weight.new_empty(replicas, num_nodes, 1), weight.new_zeros(replicas, 1, channels)
+    projection, partial = project(x, weight, mass)
+    return projection.unsqueeze(2), partial.sum(dim=1, keepdim=True)
+
+
+def project(
+    x: Tensor, weight: Tensor, mass: Tensor, sliced: "Sliced | None" = None
+) -> tuple[Tensor, Tensor]:
+    """`x @ weight.T` `[R, N]`, as `sliced` wants it, and parts of `mass @ x`, `[R, parts, C]`."""
     x, weight = x.contiguous(), weight.contiguous()
     replicas, num_nodes, channels = x.shape
-    projection = weight.new_empty(replicas, num_nodes, 1)
-    if x.numel() == 0:
-        return projection, weight.new_zeros(replicas, 1, channels)
+    projection = weight.new_empty(replicas, num_nodes)
     tile = _tile(channels)
     programs = _programs(num_nodes, tile["ROWS"], replicas)
     partial = weight.new_empty(replicas, programs, channels)
+    rank, scale = (mass, mass) if sliced is None else (sliced.rank, sliced.scale)
     project_kernel[(programs, replicas)](
-        x, weight, mass, projection, partial, num_nodes, C=channels, **tile
+        x,
+        weight,
+        mass,
+        rank,
+        scale,
+        projection,
+        partial,
+        num_nodes,
+        SLICED=sliced is not None,
+        C=channels,
+        **tile,
     )
-    return projection, partial.sum(dim=1, keepdim=True)
+    return projection, partial
 
 
 def project_and_sum_backward(
@@ -172,8 +215,12 @@ def project_and_sum_backward(
     grad_projection: Tensor,
     grad_sum: Tensor,
     grad_x: Tensor | None = None,
+    sliced: "Sliced | None" = None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
+    """The gradients of x, added to `grad_x` in place where it is given, and of the weight.
+
+    The projection's own comes as `sliced` gives it, where there is one.
+    """
     if weight.size(1) > 1:
         return blocked.project_and_sum_backward(x, weight, mass, grad_projection, grad_sum, grad_x)
     x, weight = x.contiguous(), weight.contiguous()
@@ -185,15 +232,19 @@ def project_and_sum_backward(
     tile = _tile(channels)
     programs = _programs(num_nodes, tile["ROWS"], replicas)
     partial = weight.new_empty(replicas, programs, channels)
+    rank, unscale = (mass, mass) if sliced is None else (sliced.rank, sliced.unscale)
     project_backward_kernel[(programs, replicas)](
         x,
         weight,
         mass,
+        rank,
+        unscale,
         grad_projection,
         grad_sum,
         out,
         partial,
         num_nodes,
+        SLICED=sliced is not None,
         C=channels,
         ACCUMULATE=grad_x is not None,
         **tile,

@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections import OrderedDict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
+from graphrelu.backend import backend
 from graphrelu.diffusion import (
     CSR,
     Edges,
@@ -18,8 +19,12 @@ from graphrelu.diffusion import (
     normalized_adjacency,
     pagerank,
     pagerank_csr,
+    polynomial,
     to_csr,
 )
+
+if TYPE_CHECKING:
+    from graphrelu.sliced import Sliced
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
@@ -46,6 +51,7 @@ class PreparedGraph(NamedTuple):
     matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
     operator: Tensor | None = None  # dense, for diffusion="exact"
     edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
+    slices: "tuple[Sliced, Sliced] | None" = None  # of large matrices, on a GPU
 
     def diffuse(self, z: Tensor) -> Tensor:
         """Applies S to every column of `z`."""
@@ -56,6 +62,16 @@ class PreparedGraph(NamedTuple):
             return self.operator @ z
         assert self.edges is not None
         return pagerank(z, self.edges, alpha, steps, diffusion)
+
+    def apply(self, z: Tensor, transposed: bool = False) -> Tensor:
+        """S, or its transpose, times the column `z`, `[N]`, without autograd; in the order and
+        scale of `slices`, where there are some."""
+        alpha, steps, diffusion, _ = self.settings
+        if self.slices is not None:
+            return self.slices[transposed].diffuse(z, alpha, steps, diffusion)
+        assert self.matrices is not None
+        out = polynomial(z.view(-1, 1), *self.matrices[transposed], alpha, steps, diffusion)
+        return out.view(-1)
 
 
 def as_edges(
@@ -179,11 +195,43 @@ def prepare(
         return PreparedGraph(settings, mass.view(-1), edges=edges)
 
     matrix, transposed = to_csr(edges), to_csr(edges.transposed())
+    is_large = _is_large(matrix)
     looks_free = not torch.compiler.is_compiling() and matrix.col.device.type == "cpu"
-    if looks_free and all(map(torch.equal, matrix, transposed)):
+    if (looks_free or is_large) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix  # an undirected graph is kept once
     mass = pagerank_csr(ones, transposed, matrix, alpha, steps, diffusion)
-    return PreparedGraph(settings, mass.view(-1), matrices=(matrix, transposed))
+    slices = _slice(matrix, transposed) if is_large else None
+    return PreparedGraph(settings, mass.view(-1), matrices=(matrix, transposed), slices=slices)
+
+
+def _is_large(matrix: CSR) -> bool:
+    """Whether the GPU's own layout pays; it takes a look at the matrix, which a capture forbids."""
+    if torch.compiler.is_compiling() or backend(matrix.value) != "triton":
+        return False
+    if matrix.col.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    from graphrelu import sliced
+
+    return matrix.col.dtype == torch.int32 and matrix.col.numel() >= sliced.FROM_ENTRIES
+
+
+def _slice(matrix: CSR, transposed: CSR) -> "tuple[Sliced, Sliced]":
+    from graphrelu.sliced import slice_matrix
+
+    degree = _degree_of_unweighted(matrix)
+    first = slice_matrix(matrix, degree)
+    return first, first if transposed is matrix else slice_matrix(transposed, degree)
+
+
+def _degree_of_unweighted(matrix: CSR) -> Tensor | None:
+    """The degrees, if all values of the normalised matrix follow from them."""
+    count = matrix.rowptr.diff()
+    degree = count.to(matrix.value.dtype)
+    of_target = torch.repeat_interleave(degree, count, output_size=matrix.col.numel())
+    of_source = degree[matrix.col]
+    # A source without a degree sends nothing, whatever its own edges are.
+    follows = (of_source > 0) & (matrix.value == of_source.rsqrt() * of_target.rsqrt())
+    return degree if bool(follows.all()) else None
 
 
 # Several layers of a model, and the epochs of full-batch training, call with the same graph:

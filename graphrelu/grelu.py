@@ -216,10 +216,49 @@ class GReLU(torch.nn.Module):
         """
         if isinstance(x, Tensor) and backend(x) == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
+        if self._is_one_function(x, batch):
+            out = self._one_function(x, edge_index, edge_weight, batch_size)
+            if out is not None:
+                return out
         x, gamma, slopes, intercepts, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size
         )
         return kernels.piecewise_max(x, gamma, slopes, intercepts, self._base_slopes(), batch)
+
+    def _is_one_function(self, x: Any, batch: Tensor | None) -> bool:
+        """Whether :mod:`graphrelu.whole` has this form, and may be used here."""
+        is_common = self.hidden is None and self.channel_wise and self.node_wise
+        if not is_common or self.diffusion == "exact" or batch is not None or _is_transformed():
+            return False
+        return isinstance(x, Tensor) and x.numel() > 0 and backend(x) == "triton"
+
+    def _one_function(
+        self, x: Tensor, edge_index: Any, edge_weight: Tensor | None, batch_size: int | None
+    ) -> Tensor | None:
+        """Forward and backward pass as one function; none where edge weights are learned."""
+        from graphrelu import whole
+
+        check_features(x, edge_index, edge_weight, self.channels)
+        looks = _may_look(x, self.validate)
+        check_batch(x, None, batch_size, looks)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            graph = None
+            if self.topology:
+                graph = self._graph(x, edge_index, edge_weight, dtype, None, looks)
+                if graph.matrices is None:
+                    return None
+            assert self.node_mlp is not None
+            assert self.channel_mlp is not None
+            first = self.channel_mlp.first
+            return whole.grelu(
+                x,
+                self.node_mlp.projection(dtype),
+                first.weight.to(dtype),
+                first.bias.to(dtype),
+                None if self.gate is None else self.gate.to(dtype),
+                whole.Form(graph, self.K, self.bias, self._base_slopes()),
+            )
 
     def _reference(
         self,
@@ -386,6 +425,11 @@ class GReLU(torch.nn.Module):
 
 def _may_look(x: Tensor, validate: bool | None) -> bool:
     """Whether values may be looked at here: it would break a graph or synchronise a GPU."""
-    if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
+    if _is_transformed():
         return False
     return x.device.type == "cpu" if validate is None else validate
+
+
+def _is_transformed() -> bool:
+    """Whether torch.compile or torch.func is at work."""
+    return torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None

@@ -123,8 +123,12 @@ def backward_kernel(
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
-        grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
-        grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+        if K <= 2:  # a tile for each sum: rows are added across threads once, at the end
+            first_a = tl.zeros([ROWS, COLS], dtype=tl.float32)
+            first_b, last_a, last_b = first_a, first_a, first_a
+        else:
+            grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+            grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
         for first in range(start + tl.program_id(0) * ROWS, end, tl.num_programs(0) * ROWS):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
@@ -176,18 +180,32 @@ def backward_kernel(
                     tl.store(where, node, mask=in_rows)
                 else:
                     shared += node
-                is_k = segments[:, None] == k
-                grad_a += tl.where(is_k, tl.sum(part_x * weight, axis=0)[None, :], 0.0)
-                grad_b += tl.where(is_k, tl.sum(part * weight, axis=0)[None, :], 0.0)
+                if K > 2:
+                    is_k = segments[:, None] == k
+                    grad_a += tl.where(is_k, tl.sum(part_x * weight, axis=0)[None, :], 0.0)
+                    grad_b += tl.where(is_k, tl.sum(part * weight, axis=0)[None, :], 0.0)
+                elif k == 0:
+                    first_a += part_x * weight
+                    first_b += part * weight
+                else:
+                    last_a += part_x * weight
+                    last_b += part * weight
             if J == 1:
                 where = grad_gamma_ptr + row64
                 if chunk > 0:
                     shared += tl.load(where, mask=in_rows, other=0.0)
                 tl.store(where, shared, mask=in_rows)
-        in_parameters = (segments < K)[:, None] & in_cols[None, :]
-        out_at = segments[:, None] * C + cols[None, :]
-        tl.store(partial_ptr + out_at, grad_a, mask=in_parameters)
-        tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
+        if K <= 2:
+            tl.store(partial_ptr + cols, tl.sum(first_a, axis=0), mask=in_cols)
+            tl.store(partial_ptr + K * C + cols, tl.sum(first_b, axis=0), mask=in_cols)
+            if K == 2:
+                tl.store(partial_ptr + C + cols, tl.sum(last_a, axis=0), mask=in_cols)
+                tl.store(partial_ptr + 3 * C + cols, tl.sum(last_b, axis=0), mask=in_cols)
+        else:
+            in_parameters = (segments < K)[:, None] & in_cols[None, :]
+            out_at = segments[:, None] * C + cols[None, :]
+            tl.store(partial_ptr + out_at, grad_a, mask=in_parameters)
+            tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
 
 
 @triton.jit
@@ -195,14 +213,20 @@ def project_kernel(
     x_ptr,
     weight_ptr,
     mass_ptr,
+    rank_ptr,
+    scale_ptr,
     projection_ptr,
     partial_ptr,
     num_nodes,
+    SLICED: tl.constexpr,
     C: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
-    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
+    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass.
+
+    The projection goes out in the order and scale of :mod:`graphrelu.sliced`, where that follows.
+    """
     replica = tl.program_id(1).to(tl.int64)
     x_ptr += replica * num_nodes * C
     weight_ptr += replica * C
@@ -212,7 +236,7 @@ def project_kernel(
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
         weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
-        total = tl.zeros([COLS], dtype=tl.float32)
+        total = tl.zeros([ROWS, COLS], dtype=tl.float32)
         for first in range(tl.program_id(0) * ROWS, num_nodes, tl.num_programs(0) * ROWS):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < num_nodes
@@ -220,12 +244,15 @@ def project_kernel(
             offset = rows.to(tl.int64)[:, None] * C + cols[None, :]
             x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
             mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
-            total += tl.sum(x * mass[:, None], axis=0)
+            total += x * mass[:, None]
             projected = tl.sum(x * weight[None, :], axis=1)
+            if SLICED:
+                rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
+                projected *= tl.load(scale_ptr + rows, mask=in_rows, other=0.0)
             if chunk > 0:
                 projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
             tl.store(projection_ptr + rows, projected, mask=in_rows)
-        tl.store(partial_ptr + cols, total, mask=in_cols)
+        tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
 
 
 @triton.jit
@@ -233,11 +260,14 @@ def project_backward_kernel(
     x_ptr,
     weight_ptr,
     mass_ptr,
+    rank_ptr,
+    unscale_ptr,
     grad_projection_ptr,
     grad_sum_ptr,
     grad_x_ptr,
     partial_ptr,
     num_nodes,
+    SLICED: tl.constexpr,
     C: tl.constexpr,
     ACCUMULATE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -256,7 +286,7 @@ def project_backward_kernel(
         in_cols = cols < C
         weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
         grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
-        total = tl.zeros([COLS], dtype=tl.float32)
+        total = tl.zeros([ROWS, COLS], dtype=tl.float32)
         for first in range(tl.program_id(0) * ROWS, num_nodes, tl.num_programs(0) * ROWS):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < num_nodes
@@ -264,10 +294,15 @@ def project_backward_kernel(
             offset = rows.to(tl.int64)[:, None] * C + cols[None, :]
             x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
             mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
-            grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
-            total += tl.sum(x * grad, axis=0)
+            if SLICED:
+                rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
+            grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)
+            if SLICED:
+                grad *= tl.load(unscale_ptr + rows, mask=in_rows, other=0.0)
+            grad = grad[:, None]
+            total += x * grad
             grad_x = grad * weight + mass * grad_sum
             if ACCUMULATE:
                 grad_x += tl.load(grad_x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
             tl.store(grad_x_ptr + offset, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
-        tl.store(partial_ptr + cols, total, mask=in_cols)
+        tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)

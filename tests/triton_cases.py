@@ -9,11 +9,12 @@ import copy
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import Tensor
 
-from graphrelu import GReLU, functional, fused
+from graphrelu import GReLU, functional, fused, sliced
 from graphrelu.backend import backend
 from graphrelu.lab.machine import commit, device_name, environment, now
 from tests.helpers import opened, random_graph, reference
@@ -124,6 +125,48 @@ def module_errors(device: str) -> dict[str, float]:
     return errors
 
 
+# The whole activation as one function: options, whether the graph is weighted, and directed.
+WHOLE = [
+    ({}, False, False),
+    ({"K": 1}, False, True),
+    ({"K": 3, "mode": "paper"}, True, False),
+    ({"bias": False, "negative_slope": 0.1}, True, True),
+    ({"topology": False}, False, False),
+    ({"diffusion": "chebyshev", "steps": 5}, False, False),
+    ({"diffusion": "chebyshev", "steps": 1}, True, False),
+]
+
+
+def whole_errors(
+    options: dict, weighted: bool, directed: bool, from_entries: int, device: str
+) -> dict[str, float]:
+    """One GReLU on a graph with a hub, in slices from so many entries on."""
+    act = opened(GReLU(7, **options)).to(device)
+    hub = torch.stack([torch.zeros(300, dtype=torch.long), torch.randint(290, (300,))])
+    edge_index = torch.cat([random_graph(300, 700), hub], dim=1)
+    weight = torch.rand(edge_index.size(1)) if weighted else None
+    if not directed:
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+        weight = None if weight is None else weight.repeat(2)
+    graph = edge_index.to(device), None if weight is None else weight.to(device)
+    x = torch.randn(300, 7, device=device, requires_grad=True)
+    parameters = dict(act.named_parameters())
+    with mock.patch.object(sliced, "FROM_ENTRIES", from_entries):
+        out, again = act(x, *graph), act(x, *graph)
+    grad = torch.randn_like(out)
+    grads = torch.autograd.grad(out, [x, *parameters.values()], grad)
+    repeated = torch.autograd.grad(again, [x, *parameters.values()], grad)
+    assert type(out.grad_fn).__name__ == "_WholeBackward"
+    assert torch.equal(out, again), "the same input gave other bits"
+    assert all(map(torch.equal, grads, repeated)), "the same input gave other bits"
+
+    exact, z = copy.deepcopy(act).double(), x.detach().double().requires_grad_()
+    expected = reference(exact, z, graph[0], edge_weight=graph[1])[0]
+    expected_grads = torch.autograd.grad(expected, [z, *exact.parameters()], grad.double())
+    pairs = zip(["x", *parameters], grads, expected_grads, strict=True)
+    return {"out": error(out, expected.detach())} | {n: error(g, e) for n, g, e in pairs}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path)
@@ -133,6 +176,14 @@ def main() -> None:
     errors = module_errors(device)
     assert max(errors.values()) < 1e-4, errors
     record = [{"case": "modules under vmap", "dtype": "torch.float32", "errors": errors}]
+    for options, weighted, directed in WHOLE:
+        for from_entries in (0, 10**9):
+            errors = whole_errors(options, weighted, directed, from_entries, device)
+            name = f"whole: {options}, {weighted=}, {directed=}, {from_entries=}"
+            # The gate's gradient is one number, the sum of terms of both signs.
+            bound = {n: 1e-4 if n == "gate" else TOLERANCE[torch.float32] for n in errors}
+            assert all(errors[n] < bound[n] for n in errors), (name, errors)
+            record.append({"case": name, "dtype": "torch.float32", "errors": errors})
     for dtype, tolerance in TOLERANCE.items():
         cases = [(str(case), piecewise_errors(case, dtype, device)) for case in CASES]
         for name, errors in [*cases, ("projection", projection_errors(dtype, device))]:
