@@ -235,7 +235,8 @@ class _PageRank(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        matrix, transposed = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
+        matrix, transposed = saved[:3], saved[3:]
         grad = _pagerank_function(grad.contiguous(), *transposed, *matrix, *ctx.settings)
         return grad, *([None] * 9)
 

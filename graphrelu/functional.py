@@ -9,6 +9,7 @@ differentiable.
 Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,8 @@ GAMMA_MAX = 1.0  # no node moves by more than the learned shift itself
 INTERCEPT_SCALE = 0.5  # of intercepts against slopes
 
 MLP = Callable[[Tensor], Tensor]
+# From mean, logits and number of nodes of a batch to the mean and the normaliser to be used.
+Statistics = Callable[[Tensor | None, Tensor | None, int], tuple[Tensor | None, Tensor | None]]
 
 
 def diffuse(
@@ -88,6 +91,25 @@ def calibrated_node_parameters(
     return (gamma * GAMMA_SCALE).clamp(max=GAMMA_MAX)
 
 
+def log_sum_exp(logits: Tensor, mode: str) -> Tensor:
+    r""":math:`\log \sum_n \exp(z_n)`, calibrated :math:`\log \sum_n \exp(z_n / 10)`: the
+    denominator of the node softmax, `[1, 1]` or `[1, K]`."""
+    return (logits if mode == "paper" else logits / TEMPERATURE).logsumexp(dim=0, keepdim=True)
+
+
+def normalized_node_parameters(logits: Tensor, log_normaliser: Tensor, mode: str) -> Tensor:
+    r""":math:`\gamma_n = \exp(z_n) / \sum_m \exp(z_m)`, where the sum over the nodes is given, or
+    :math:`\tilde\gamma_n = \min(1, \exp(z_n / 10) / (3 \, \mathrm{mean}_m \exp(z_m / 10)))`, where
+    the mean is; both as logarithms.
+
+    With an estimate, also the printed :math:`\gamma_n` could exceed 1, and is kept from it.
+    """
+    if mode == "paper":
+        return torch.exp((logits - log_normaliser).clamp(max=0.0))
+    log_gamma = logits / TEMPERATURE - log_normaliser + math.log(GAMMA_SCALE)
+    return torch.exp(log_gamma.clamp(max=math.log(GAMMA_MAX)))
+
+
 def base_slopes(K: int, mode: str, negative_slope: float = 0.0) -> tuple[float, ...]:
     r"""The slope of each segment before anything is learned.
 
@@ -146,30 +168,37 @@ def grelu(
     bias: bool = True,
     negative_slope: float = 0.0,
     add_self_loops: bool = False,
+    statistics: Statistics | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """GReLU step by step; returns the output and the coefficients it applied.
 
     The printed form is `mode="paper"`, with no `gate`. Without `node_mlp` all nodes share the
     channel-wise parameters (variant F); without `channel_mlp` all channels share the node-wise
-    ones (variant G).
+    ones (variant G). With `statistics`, mean and normaliser are not those of `x` alone.
     """
     e = x
     if topology:
         e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
 
-    if channel_mlp is None:
+    mean = None if channel_mlp is None else graph_mean(e, batch, batch_size)
+    logits = None if node_mlp is None else node_mlp(e)
+    log_normaliser = None
+    if statistics is not None:
+        mean, log_normaliser = statistics(mean, logits, x.size(0))
+
+    if channel_mlp is None or mean is None:
         slopes = x.new_ones(batch_size, K, x.size(1))
         intercepts = torch.zeros_like(slopes)
     else:
-        slopes, intercepts = channel_parameters(
-            graph_mean(e, batch, batch_size), channel_mlp, K, bias
-        )
-    if node_mlp is None:
+        slopes, intercepts = channel_parameters(mean, channel_mlp, K, bias)
+    if logits is None:
         gamma = x.new_ones(x.size(0), 1)
+    elif log_normaliser is not None:
+        gamma = normalized_node_parameters(logits, log_normaliser, mode)
     elif mode == "paper":
-        gamma = node_parameters(node_mlp(e), batch, batch_size)
+        gamma = node_parameters(logits, batch, batch_size)
     else:
-        gamma = calibrated_node_parameters(node_mlp(e), batch, batch_size)
+        gamma = calibrated_node_parameters(logits, batch, batch_size)
     if mode == "calibrated":
         assert gate is not None
         slopes, intercepts = gate * slopes, gate * INTERCEPT_SCALE * intercepts

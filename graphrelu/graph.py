@@ -92,7 +92,12 @@ def as_edges(
                 f"edge_index as a sparse adjacency must be of shape [{num_nodes}, {num_nodes}] "
                 f"to fit x, got {list(sizes)}."
             )
-        (target, source), edge_weight = to_edge_index(edge_index)
+        if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_coo:
+            # PyG's function calls the user's matrix coalesced, in place, whether it is or not.
+            coalesced = edge_index.coalesce()
+            (target, source), edge_weight = coalesced.indices(), coalesced.values()
+        else:
+            (target, source), edge_weight = to_edge_index(edge_index)
     else:
         if isinstance(edge_index, EdgeIndex):
             edge_index = edge_index.as_tensor()
@@ -296,5 +301,8 @@ def _can_be_remembered(part: Any) -> bool:
 
 
 def _fingerprint(part: Tensor) -> tuple[int, ...]:
-    storage = part.values() if is_torch_sparse_tensor(part) else part
+    storage = part
+    if is_torch_sparse_tensor(part):
+        # values() of a COO matrix asks for a coalesced one
+        storage = part._values() if part.layout == torch.sparse_coo else part.values()
     return id(part), storage._version, storage.data_ptr()

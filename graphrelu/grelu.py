@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from graphrelu.backend import backend
 from graphrelu.checks import check_batch, check_features, check_options
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
 from graphrelu.mlp import HyperMLP
+from graphrelu.running import GraphStatistics
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -84,6 +86,18 @@ class GReLU(torch.nn.Module):
         validate (bool, optional): Whether to check index ranges, weights and the order of
             `batch`; :obj:`None` does so on the CPU, where it costs no synchronisation. Never
             under :func:`torch.compile` or :func:`torch.func.vmap`. (default: :obj:`None`)
+        track_running_stats (bool, optional): If :obj:`True`, keeps running averages of the mean
+            of :math:`\mathbf{e}_n` and of the softmax's normaliser, which in training are those of
+            the batch, and uses them in evaluation: a node's output then does not depend on which
+            other nodes share its batch. Not for batches of several graphs.
+            (default: :obj:`False`)
+        momentum (float, optional): The weight of the latest batch in the running averages, once
+            there are enough of them; :obj:`None` weighs all batches the same.
+            (default: :obj:`0.1`)
+        sync (bool, optional): If :obj:`True`, the mean and the normaliser are in training those
+            of the batches of all processes of :mod:`torch.distributed`, as in
+            :class:`~torch.nn.SyncBatchNorm`; all processes must make the same calls.
+            (default: :obj:`False`)
 
     Shapes:
         - **input:**
@@ -121,6 +135,9 @@ class GReLU(torch.nn.Module):
         cached: bool = False,
         device: torch.device | str | None = None,
         validate: bool | None = None,
+        track_running_stats: bool = False,
+        momentum: float | None = 0.1,
+        sync: bool = False,
     ) -> None:
         super().__init__()
         check_options(
@@ -164,6 +181,17 @@ class GReLU(torch.nn.Module):
             self.gate = Parameter(torch.empty(1, device=device))
         else:
             self.register_parameter("gate", None)
+        self.statistics: GraphStatistics | None = None
+        if track_running_stats or sync:
+            self.statistics = GraphStatistics(
+                channels if channel_wise else None,
+                None if not node_wise else 1 if channel_wise else K,
+                mode,
+                track_running_stats,
+                momentum,
+                sync,
+                device,
+            )
         self._cached_graph = None
 
         self.reset_parameters()
@@ -184,13 +212,20 @@ class GReLU(torch.nn.Module):
         return cls(channels, **{**VARIANTS[letter], **kwargs})
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module, and forgets a cached graph."""
+        r"""Resets all learnable parameters and running statistics of the module, and forgets a
+        cached graph."""
         for mlp in (self.channel_mlp, self.node_mlp):
             if mlp is not None:
                 mlp.reset_parameters()
         if self.gate is not None:
             torch.nn.init.zeros_(self.gate)
+        self.reset_running_stats()
         self._cached_graph = None
+
+    def reset_running_stats(self) -> None:
+        r"""Forgets the batches that the running statistics are averages of."""
+        if self.statistics is not None:
+            self.statistics.reset_running_stats()
 
     def forward(
         self,
@@ -221,13 +256,14 @@ class GReLU(torch.nn.Module):
             if out is not None:
                 return out
         x, gamma, slopes, intercepts, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size
+            x, edge_index, edge_weight, batch, batch_size, update=True
         )
         return kernels.piecewise_max(x, gamma, slopes, intercepts, self._base_slopes(), batch)
 
     def _is_one_function(self, x: Any, batch: Tensor | None) -> bool:
         """Whether :mod:`graphrelu.whole` has this form, and may be used here."""
         is_common = self.hidden is None and self.channel_wise and self.node_wise
+        is_common &= self.statistics is None
         if not is_common or self.diffusion == "exact" or batch is not None or _is_transformed():
             return False
         return isinstance(x, Tensor) and x.numel() > 0 and backend(x) == "triton"
@@ -271,6 +307,7 @@ class GReLU(torch.nn.Module):
         """The equations as they stand in :mod:`graphrelu.functional`, for debugging."""
         check_features(x, edge_index, edge_weight, self.channels)
         batch, batch_size = check_batch(x, batch, batch_size, _may_look(x, self.validate))
+        statistics = self._statistics(batch)
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             out, _, _ = functional.grelu(
@@ -291,6 +328,7 @@ class GReLU(torch.nn.Module):
                 bias=self.bias,
                 negative_slope=self.negative_slope,
                 add_self_loops=self.add_self_loops,
+                statistics=None if statistics is None else partial(statistics, update=True),
             )
         return out.to(x.dtype)
 
@@ -303,7 +341,7 @@ class GReLU(torch.nn.Module):
         batch_size: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
-        shape :math:`(|\mathcal{V}|, K, C)`."""
+        shape :math:`(|\mathcal{V}|, K, C)`. Running statistics stay as they are."""
         _, gamma, slopes, intercepts, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size
         )
@@ -318,7 +356,8 @@ class GReLU(torch.nn.Module):
         batch_size: int | None = None,
     ) -> Tensor:
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
-        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block."""
+        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block. Running
+        statistics stay as they are."""
         return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[1]
 
     def _base_slopes(self) -> tuple[float, ...]:
@@ -331,12 +370,14 @@ class GReLU(torch.nn.Module):
         edge_weight: Tensor | None,
         batch: Tensor | None,
         batch_size: int | None,
+        update: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
         """The features to activate; the factors of their coefficients: gamma, slopes and
         intercepts; and the batch vector."""
         check_features(x, edge_index, edge_weight, self.channels)
         looks = _may_look(x, self.validate)
         batch, batch_size = check_batch(x, batch, batch_size, looks)
+        statistics = self._statistics(batch)
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
@@ -344,6 +385,9 @@ class GReLU(torch.nn.Module):
             if self.topology:
                 graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
             x, mean, logits = self._squeeze(x, dtype, graph, batch, batch_size)
+            log_normaliser = None
+            if statistics is not None:
+                mean, log_normaliser = statistics(mean, logits, x.size(0), update)
             if self.channel_mlp is None or mean is None:
                 slopes = x.new_ones(batch_size, self.K, self.channels, dtype=dtype)
                 intercepts = torch.zeros_like(slopes)
@@ -353,6 +397,8 @@ class GReLU(torch.nn.Module):
                 )
             if logits is None:
                 gamma = x.new_ones(x.size(0), 1, dtype=dtype)
+            elif log_normaliser is not None:
+                gamma = functional.normalized_node_parameters(logits, log_normaliser, self.mode)
             elif self.mode == "paper":
                 gamma = functional.node_parameters(logits, batch, batch_size)
             else:
@@ -361,6 +407,17 @@ class GReLU(torch.nn.Module):
                 gate = self.gate.to(dtype)
                 slopes, intercepts = gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
         return x, gamma, slopes, intercepts, batch
+
+    def _statistics(self, batch: Tensor | None) -> GraphStatistics | None:
+        """What replaces the batch's own mean and normaliser; in a batch of graphs nothing does."""
+        if batch is None or self.statistics is None:
+            return self.statistics
+        if self.statistics.track:
+            raise ValueError(
+                "batch must be None with track_running_stats=True: in a batch of several graphs "
+                "each has statistics of its own."
+            )
+        return None
 
     def _squeeze(
         self,

@@ -1,10 +1,13 @@
 """The examples run, in a short form."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -24,3 +27,49 @@ def test_gcn(capsys: pytest.CaptureFixture[str]) -> None:
     accuracies = [float(line.split("accuracy ")[1].split(" ")[0]) for line in lines]
     assert len(accuracies) == 2
     assert min(accuracies) > 80
+
+
+def test_minibatch(capsys: pytest.CaptureFixture[str]) -> None:
+    load("minibatch").main(epochs=20, batch_size=50)
+    whole, parts, difference = capsys.readouterr().out.splitlines()
+    assert float(whole.split("accuracy ")[1].split(" ")[0]) > 85
+    assert whole.split("accuracy")[1] == parts.split("accuracy")[1]
+    assert float(difference.split()[-1]) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # its own
+def test_lightning(capsys: pytest.CaptureFixture[str]) -> None:
+    load("lightning").main(epochs=20)
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert float(line.split("accuracy ")[1].split(" ")[0]) > 85
+
+
+SMALL = ["--nodes", "4000", "--edges", "40000", "--parts", "8", "--save-every", "3"]
+
+
+def test_distributed_goes_on_after_a_death(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint.pt"
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    script = [str(EXAMPLES / "distributed.py"), *SMALL, "--checkpoint", str(checkpoint)]
+    done = subprocess.run(
+        [sys.executable, *launcher, "--max-restarts=1", *script, "--fail-at-step=5"],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "continues after step 3 of 8" in done.stdout
+    assert "step 8 of 8" in done.stdout
+    assert float(done.stdout.split("accuracy ")[1].split(" ")[0]) > 70
+    assert "GiB in a process" in done.stdout
+    with pytest.raises(RuntimeError, match="written by 2 processes and cannot be continued by 1"):
+        load("distributed").main([*SMALL, "--checkpoint", str(checkpoint)])
+
+
+def test_distributed_comes_out_the_same(tmp_path: Path) -> None:
+    """In two goes and in one."""
+    paths = [tmp_path / "two.pt", tmp_path / "one.pt"]
+    for path, epochs in zip((paths[0], *paths), "122", strict=True):
+        load("distributed").main([*SMALL, "--checkpoint", str(path), "--epochs", epochs])
+    states = [torch.load(path, weights_only=True)["model"] for path in paths]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])

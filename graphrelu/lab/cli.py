@@ -24,7 +24,7 @@ from graphrelu.lab.experiment import (
     train_missing,
 )
 from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
-from graphrelu.lab.reproduce import INTERRUPTED, NODE_RECORD, names
+from graphrelu.lab.reproduce import INTERRUPTED, NODE_RECORD, PACKAGES, names, needed
 from graphrelu.lab.results import Record
 from graphrelu.lab.verdict import verdict
 
@@ -44,6 +44,7 @@ reproduce_app = typer.Typer(
 app.add_typer(reproduce_app, name="reproduce")
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Engine = Annotated[str, typer.Option(help="local, or ray: a cluster's workers.")]
 Root = Annotated[
     Path | None,
     typer.Option("--data", help="Folder of the datasets, else $GRAPHRELU_DATA or the cache."),
@@ -75,6 +76,11 @@ def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         print(output.sentence(error), file=sys.stderr)
+        raise typer.Exit(2) from None
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        print(needed(error.name), file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)
@@ -189,14 +195,13 @@ def node(
     device: Device = "auto",
     data: Root = None,
     seconds: Annotated[float | None, typer.Option(help="Begin no batch after so many.")] = None,
+    engine: Engine = "local",
 ) -> None:
     """The main table, node classification: ours beside the paper's."""
     with one_sentence(INTERRUPTED):
         configs = node_table(names(datasets), names(backbones), names(activations))
         with show.progress_bar() as progress:
-            request = Request(
-                runs, out, device=device, root=data, seconds=seconds, progress=progress
-            )
+            request = Request(runs, out, False, device, data, seconds, progress, engine)
             results = train_missing(configs, request)
         screen = show.console()
         if results:
@@ -228,13 +233,14 @@ def _add_experiment(name: str, what: str) -> None:
         device: Device = "auto",
         data: Root = None,
         seconds: Annotated[float | None, typer.Option(help="Begin nothing after so many.")] = None,
+        engine: Engine = "local",
     ) -> None:
         with one_sentence(INTERRUPTED):
             chosen = experiment(name)
             record = out or default_record(name, quick)
             number = runs if runs is not None else chosen.quick_runs if quick else chosen.runs
             with show.progress_bar() as progress:
-                request = Request(number, record, quick, device, data, seconds, progress)
+                request = Request(number, record, quick, device, data, seconds, progress, engine)
                 sentence = chosen.collect(request)
             page, *others = chosen.render(record)
             screen = show.console()

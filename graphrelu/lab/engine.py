@@ -65,7 +65,7 @@ def fitting_seeds(config: Config, graph: Graph, device: torch.device) -> int:
     return max(1, min(MOST_SEEDS[device.type], budget // (bytes_per_number * numbers)))
 
 
-class _Prepared:
+class PreparedCells:
     """The graph and the prepared inputs of the cell at hand; neighbours in a table share them."""
 
     def __init__(
@@ -128,7 +128,7 @@ def run(
         progress: Called every few epochs.
     """
     where = choose_device(device)
-    prepared = _Prepared(graphs or {}, root, where)
+    prepared = PreparedCells(graphs or {}, root, where)
     done: dict[tuple[str, int], Result] = {}
     wanted = {(config.key(), seed) for config in configs for seed in seeds}
 

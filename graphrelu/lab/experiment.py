@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 
 from graphrelu.lab import data, output
 from graphrelu.lab.config import Config
+from graphrelu.lab.recipes import check_name
 from graphrelu.lab.results import Record, Result
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
+
+ENGINES = ("local", "ray")
 
 # Name -> what it is; the module of the same name is imported when it is asked for.
 EXPERIMENTS: dict[str, str] = {}
@@ -38,6 +41,7 @@ class Request:
         root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
         seconds: After so many, nothing new is begun.
         progress: Called every few epochs.
+        engine: ``local``, this process, or ``ray``, the workers of a Ray cluster.
     """
 
     runs: int
@@ -47,9 +51,11 @@ class Request:
     root: str | Path | None = None
     seconds: float | None = None
     progress: Callable[[Progress], None] | None = None
+    engine: str = "local"
 
     def __post_init__(self) -> None:
         check_runs(self.runs)
+        check_name("engine", self.engine, ENGINES)
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
 
@@ -97,17 +103,15 @@ def default_record(name: str, quick: bool) -> Path:
 
 def train_missing(configs: Sequence[Config], request: Request) -> list[Result]:
     """Train what the record lacks of these cells, and return the runs that are finished."""
-    from graphrelu.lab import engine
-
     began = time.monotonic()
-    engine.choose_device(request.device)
+    run = _engine(request)
     record = Record(output.check_record(request.out))
     finished = {(result.config, result.seed) for result in record.read()}
     seeds = range(request.runs)
     unfinished = [c for c in configs if any((c, seed) not in finished for seed in seeds)]
     # All of them before the first is trained on: a damaged file is then found at once.
     graphs = {name: data.load(name, request.root) for name in {c.dataset: None for c in unfinished}}
-    return engine.run(
+    return run(
         configs,
         seeds,
         record,
@@ -117,6 +121,17 @@ def train_missing(configs: Sequence[Config], request: Request) -> list[Result]:
         deadline=None if request.seconds is None else began + request.seconds,
         progress=request.progress,
     )
+
+
+def _engine(request: Request) -> Callable[..., list[Result]]:
+    if request.engine == "ray":
+        from graphrelu.lab import ray_engine
+
+        return ray_engine.run
+    from graphrelu.lab import engine
+
+    engine.choose_device(request.device)
+    return engine.run
 
 
 def standing(finished: int, wanted: int, record: Path) -> str:

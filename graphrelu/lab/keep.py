@@ -29,7 +29,7 @@ def save_models(batch: SeedBatch, folder: Path) -> list[Path]:
         stem = "-".join((*names, config.activation, config.key(), f"seed{seed}"))
         path = folder / f"{stem}.pt"
         content = {"config": config.to_dict(), "seed": seed, "state_dict": state}
-        with _complete(path) as part:
+        with complete(path) as part:
             torch.save(content, part)
         paths.append(path)
     return paths
@@ -69,7 +69,7 @@ def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
             }
     path = inspection_path(record, batch.config.key())
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _complete(path) as part, part.open("wb") as file:
+    with complete(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
     return path
 
@@ -80,7 +80,7 @@ def _small(tensor: Tensor) -> np.ndarray:
 
 
 @contextmanager
-def _complete(path: Path) -> Iterator[Path]:
+def complete(path: Path) -> Iterator[Path]:
     """A file that appears under its name when it is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
 NODE_RECORD = Path("results/node.jsonl")
-PACKAGES = ("scipy", "sklearn", "matplotlib")
+# What may be missing -> the extra that brings it.
+PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
 INTERRUPTED = "Interrupted; the same command continues where this one stopped."
 
 
@@ -106,14 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name not in PACKAGES:
             raise
-        print(
-            f'Tables and figures need {error.name}: pip install "graphrelu[lab]".', file=sys.stderr
-        )
+        print(needed(error.name), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)
         return 130
     return 0
+
+
+def needed(package: str) -> str:
+    """What to install."""
+    return f'This needs {package}: pip install "graphrelu[{PACKAGES[package]}]".'
 
 
 def _node(options: argparse.Namespace) -> str:
@@ -146,6 +150,7 @@ def _request(options: argparse.Namespace) -> Request:
         root=options.data,
         seconds=options.seconds,
         progress=BatchLines(options.out),
+        engine=options.engine,
     )
 
 
@@ -193,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda (default: auto)")
     parser.add_argument("--seconds", type=float, help="begin nothing new after so many")
+    parser.add_argument("--engine", default="local", help="local or ray (default: local)")
     parser.add_argument("--data", help="folder of the datasets (default: $GRAPHRELU_DATA)")
 
 

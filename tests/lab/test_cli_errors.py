@@ -147,3 +147,14 @@ def test_the_command_itself(folder: Path) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("There is no dataset 'digit' (did you mean digits?)")
     assert done.stderr.count("\n") == 1
+
+
+def test_engines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = invoke("reproduce", "node", "--engine", "slurm")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "There is no engine 'slurm'; known are local, ray.\n"
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "graphrelu.lab.ray_engine", raising=False)
+    result = invoke("reproduce", "node", "--engine", "ray")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == 'This needs ray: pip install "graphrelu[ray]".\n'

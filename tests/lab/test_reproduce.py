@@ -192,7 +192,7 @@ sys.exit(reproduce.main([*arguments, "--table", {str(tmp_path / "node")!r}]))
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
     )
-    assert done.stderr == 'Tables and figures need scipy: pip install "graphrelu[lab]".\n'
+    assert done.stderr == 'This needs scipy: pip install "graphrelu[lab]".\n'
     assert done.returncode == 2
     assert done.stdout.splitlines()[-1].startswith("16 of these 16 runs are in ")
     assert [path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".csv")] == []

@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv
 
 from graphrelu.lab.config import Config
 from graphrelu.lab.dropout import SeededDropout
-from graphrelu.lab.engine import _Prepared
+from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.splits import make_split
@@ -34,7 +34,7 @@ def blocks(seed: int = 0, nodes_per_class: int = 16, name: str = "blocks") -> Gr
 
 
 def batch_of(config: Config, graph: Graph, seeds: list[int]) -> SeedBatch:
-    inputs = _Prepared({graph.name: graph}, None, CPU).inputs_of(config)
+    inputs = PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
     return SeedBatch(config, graph, inputs, seeds, CPU)
 
 
@@ -95,7 +95,7 @@ def test_against_a_plain_loop() -> None:
 
 
 def batch_inputs(config: Config, graph: Graph) -> object:
-    return _Prepared({graph.name: graph}, None, CPU).inputs_of(config)
+    return PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
 
 
 def test_test_nodes_choose_nothing() -> None:
