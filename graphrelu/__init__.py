@@ -1,7 +1,8 @@
 """GReLU, the graph-adaptive rectified linear unit, for PyTorch Geometric."""
 
+from graphrelu.convert import convert, replacements
 from graphrelu.grelu import GReLU
 
 __version__ = "0.1.0"
 
-__all__ = ["GReLU", "__version__"]
+__all__ = ["GReLU", "__version__", "convert", "replacements"]

@@ -74,15 +74,13 @@ class _Whole(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         form, mass, softmax, gamma, block = ctx.kept
-        inputs: Any = ctx.saved_tensors
+        x, node_weight, channel_weight, channel_bias, gate = inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative may be asked for
             asked = [t is not None and t.requires_grad for t in inputs]
             wanted = [t for t, needed in zip(inputs, asked, strict=True) if needed]
-            grads = iter(
-                torch.autograd.grad(_composed(*inputs, form), wanted, grad, create_graph=True)
-            )
+            out = _composed(x, node_weight, channel_weight, channel_bias, gate, form)
+            grads = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))
             return *(next(grads) if needed else None for needed in asked), None
-        x, node_weight, *_ = inputs
         features = x.unsqueeze(0)
         slopes, intercepts = form.parameters(block)
         grad_x, grad_gamma, partial = fused.piecewise_max_partials(

@@ -73,3 +73,15 @@ def test_distributed_comes_out_the_same(tmp_path: Path) -> None:
         load("distributed").main([*SMALL, "--checkpoint", str(path), "--epochs", epochs])
     states = [torch.load(path, weights_only=True)["model"] for path in paths]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
+
+
+def test_convert_pretrained(capsys: pytest.CaptureFixture[str]) -> None:
+    load("convert_pretrained").main(epochs=30)
+    out = capsys.readouterr().out
+    assert "act after convs.1: ReLU() -> GReLU(32, " in out
+    assert "the same output: True" in out
+    lines = [line for line in out.splitlines() if "accuracy" in line]
+    accuracies = [float(line.split("accuracy ")[1].split(" ")[0]) for line in lines]
+    assert len(accuracies) == 3
+    assert min(accuracies) > 60
+    assert min(accuracies[1:]) > accuracies[0]

@@ -1,0 +1,1 @@
+"""The parts of :func:`graphrelu.convert`."""
