@@ -8,6 +8,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from graphrelu.diffusion import DIFFUSIONS
+from graphrelu.eager import is_transformed
 from graphrelu.functional import MODES
 
 
@@ -25,12 +26,8 @@ def check_options(
 ) -> None:
     """The arguments of :class:`~graphrelu.GReLU`."""
     for name, value in (("channels", channels), ("K", K), ("steps", steps), ("hidden", hidden)):
-        if value is None and name == "hidden":
-            continue
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"{name} must be an integer, got {value!r}.")
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}.")
+        if value is not None or name != "hidden":
+            check_count(name, value)
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha must be in (0, 1], got {alpha}.")
     if diffusion not in DIFFUSIONS:
@@ -46,6 +43,14 @@ def check_options(
         )
     if negative_slope and mode == "paper":
         raise ValueError("negative_slope must be 0 in mode='paper', which has no base slopes.")
+
+
+def check_count(name: str, value: Any) -> None:
+    """A whole number from 1."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}.")
 
 
 def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels: int) -> None:
@@ -103,3 +108,10 @@ def check_batch(
                 f"batch must hold graph ids below batch_size={batch_size}, got {int(batch[-1])}."
             )
     return batch.long(), batch_size
+
+
+def may_look(x: Tensor, validate: bool | None = None) -> bool:
+    """Whether values may be looked at here: it would break a graph or synchronise a GPU."""
+    if is_transformed():
+        return False
+    return x.device.type == "cpu" if validate is None else validate

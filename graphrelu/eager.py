@@ -4,6 +4,11 @@ from typing import Any
 import torch
 
 
+def is_transformed() -> bool:
+    """Whether torch.compile or torch.func is at work."""
+    return torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
+
+
 def with_eager_twin(
     function: type[torch.autograd.Function], forward: Callable[..., Any]
 ) -> Callable[..., Any]:
@@ -29,7 +34,7 @@ def with_eager_twin(
     )
 
     def apply(*args: Any) -> Any:
-        if torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None:
+        if is_transformed():
             return function.apply(*args)
         return twin.apply(*args)
 

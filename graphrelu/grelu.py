@@ -7,7 +7,8 @@ from torch.nn import Parameter
 
 from graphrelu import functional, kernels, projection
 from graphrelu.backend import backend
-from graphrelu.checks import check_batch, check_features, check_options
+from graphrelu.checks import check_batch, check_features, check_options, may_look
+from graphrelu.eager import is_transformed
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
 from graphrelu.mlp import HyperMLP
 from graphrelu.running import GraphStatistics
@@ -264,7 +265,7 @@ class GReLU(torch.nn.Module):
         """Whether :mod:`graphrelu.whole` has this form, and may be used here."""
         is_common = self.hidden is None and self.channel_wise and self.node_wise
         is_common &= self.statistics is None
-        if not is_common or self.diffusion == "exact" or batch is not None or _is_transformed():
+        if not is_common or self.diffusion == "exact" or batch is not None or is_transformed():
             return False
         return isinstance(x, Tensor) and x.numel() > 0 and backend(x) == "triton"
 
@@ -275,7 +276,7 @@ class GReLU(torch.nn.Module):
         from graphrelu import whole
 
         check_features(x, edge_index, edge_weight, self.channels)
-        looks = _may_look(x, self.validate)
+        looks = may_look(x, self.validate)
         check_batch(x, None, batch_size, looks)
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
@@ -306,7 +307,7 @@ class GReLU(torch.nn.Module):
     ) -> Tensor:
         """The equations as they stand in :mod:`graphrelu.functional`, for debugging."""
         check_features(x, edge_index, edge_weight, self.channels)
-        batch, batch_size = check_batch(x, batch, batch_size, _may_look(x, self.validate))
+        batch, batch_size = check_batch(x, batch, batch_size, may_look(x, self.validate))
         statistics = self._statistics(batch)
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
@@ -375,7 +376,7 @@ class GReLU(torch.nn.Module):
         """The features to activate; the factors of their coefficients: gamma, slopes and
         intercepts; and the batch vector."""
         check_features(x, edge_index, edge_weight, self.channels)
-        looks = _may_look(x, self.validate)
+        looks = may_look(x, self.validate)
         batch, batch_size = check_batch(x, batch, batch_size, looks)
         statistics = self._statistics(batch)
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
@@ -478,15 +479,3 @@ class GReLU(torch.nn.Module):
             f"{self.__class__.__name__}({self.channels}, K={self.K}, alpha={self.alpha}, "
             f"mode={self.mode})"
         )
-
-
-def _may_look(x: Tensor, validate: bool | None) -> bool:
-    """Whether values may be looked at here: it would break a graph or synchronise a GPU."""
-    if _is_transformed():
-        return False
-    return x.device.type == "cpu" if validate is None else validate
-
-
-def _is_transformed() -> bool:
-    """Whether torch.compile or torch.func is at work."""
-    return torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphrelu.backend import implementation
-from graphrelu.eager import with_eager_twin
+from graphrelu.eager import is_transformed, with_eager_twin
 
 
 @torch.library.custom_op("graphrelu::project_and_sum", mutates_args=())
@@ -102,7 +102,7 @@ class _ProjectAndSum(torch.autograd.Function):
             return grad_x + own.to(x.dtype), grad_projection.t() @ features, grad_mass
         tensors = (t.unsqueeze(0) for t in (x, weight))
         grads = (t.unsqueeze(0) for t in (grad_projection, grad_sum))
-        if not torch.compiler.is_compiling() and torch._C._functorch.maybe_current_level() is None:
+        if not is_transformed():
             # Nobody else holds this gradient: it comes from `piecewise_max`, which made it.
             own, grad_weight = implementation(x).project_and_sum_backward(
                 *tensors, mass, *grads, grad_x.unsqueeze(0)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Linear
 
 from graphrelu.grelu import GReLU
+from graphrelu.undecomposed import Undecomposed
 
 
 class Rectifier(torch.nn.Module):
@@ -105,4 +106,5 @@ ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
     "prelu": PReLU,
     "maxout": Maxout,
     "grelu": GReLU,
+    "undecomposed": Undecomposed,
 }

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
+from graphrelu.eager import is_transformed
 
 
 class GraphStatistics(torch.nn.Module):
@@ -116,8 +117,7 @@ class GraphStatistics(torch.nn.Module):
 
     def _check_updated(self) -> None:
         """Looks at the counter until it has moved: on a GPU that waits, but not for long."""
-        transformed = torch._C._functorch.maybe_current_level() is not None
-        if self._has_been_updated or transformed or torch.compiler.is_compiling():
+        if self._has_been_updated or is_transformed():
             return
         assert self.num_batches_tracked is not None
         if int(self.num_batches_tracked) == 0:

@@ -252,6 +252,20 @@ for name, what in EXPERIMENTS.items():
     _add_experiment(name, what)
 
 
+@app.command("observations", epilog="Example: graphrelu observations --results results")
+def observe(
+    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
+) -> None:
+    """What the paper observes, held against the records: one line for each claim."""
+    from graphrelu.lab import observations
+
+    with one_sentence():
+        (page,) = observations.render(results)
+        screen = show.console()
+        screen.print(show.markdown(page.read_text(encoding="utf-8")))
+        screen.print(f"Written: {page}.")
+
+
 @app.command("data", epilog="Example: graphrelu data --data ~/datasets")
 def survey(data: Root = None) -> None:
     """What is there of the datasets known by name, what is missing, what was altered."""

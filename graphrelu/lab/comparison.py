@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -70,18 +71,23 @@ def compared(pairs: Mapping[Key, tuple[Scores, Scores]]) -> dict[Key, Comparison
     }
 
 
-def scores_by_cell(results: Iterable[Result]) -> Cells:
-    """The scores of every cell; its activations must have been given the same settings."""
+def scores_by_cell(
+    results: Iterable[Result], name_of: Callable[[Config], str] = attrgetter("activation")
+) -> Cells:
+    """The scores of every cell; its activations must have been given the same settings.
+
+    ``name_of`` tells apart what is compared within a cell.
+    """
     cells: Cells = {}
     configs: dict[tuple[str, ...], Config] = {}
     for result in results:
-        config = result.config
+        config, name = result.config, name_of(result.config)
         cell = (config.dataset, config.backbone)
         first = configs.setdefault(cell, config)
-        first_of_its_kind = configs.setdefault((*cell, config.activation), config)
+        first_of_its_kind = configs.setdefault((*cell, name), config)
         if config != first_of_its_kind or _shared(config) != _shared(first):
             raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
-        cells.setdefault(cell, {}).setdefault(config.activation, {})[result.seed] = result.score
+        cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = result.score
     return cells
 
 

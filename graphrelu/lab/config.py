@@ -63,6 +63,13 @@ class Config:
             value = getattr(self, name)
             _require(value in known, f"{name} must be one of {', '.join(known)}", value)
 
+    @property
+    def title(self) -> str:
+        """The cell in a few words, the activation's options included."""
+        options = ", ".join(f"{name}={value}" for name, value in self.activation_options)
+        words = f"{self.dataset} {self.backbone} {self.activation}"
+        return f"{words} ({options})" if options else words
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; the options become dictionaries."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -57,6 +57,9 @@ def fitting_seeds(config: Config, graph: Graph, device: torch.device) -> int:
     numbers = 30 * graph.num_nodes * width
     if config.backbone == "gat":  # attention lives on the edges
         numbers += 12 * (graph.num_edges + graph.num_nodes) * width
+    if config.activation == "undecomposed":  # 2K coefficients for each node and channel
+        segments = int(dict(config.activation_options).get("K") or 2)
+        numbers += 12 * graph.num_nodes * 2 * segments * width
     numbers += 8 * sum(p.numel() for p in build(config, graph, 0).parameters())
     budget = CPU_BUDGET
     if device.type == "cuda":

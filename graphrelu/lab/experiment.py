@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 ENGINES = ("local", "ray")
 
 # Name -> what it is; the module of the same name is imported when it is asked for.
-EXPERIMENTS: dict[str, str] = {}
+EXPERIMENTS: dict[str, str] = {
+    "ablation": "the ablation tables: GReLU's variants on Flickr with GCN",
+    "segments": "the effect of K on the citation graphs, with GCN",
+}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The main table and its summaries as Markdown and CSV."""
+"""Tables as Markdown and CSV; the main table and its summaries."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from itertools import groupby
+from itertools import chain, groupby
+from typing import Any, get_args, get_type_hints
 
 from graphrelu.lab.comparison import Comparison
+from graphrelu.lab.config import Config
 from graphrelu.lab.results import Result
 from graphrelu.lab.tables import (
     NodeRow,
@@ -31,6 +33,10 @@ columns are GReLU's lead over ReLU, paired by seed, with its 95 % interval; * ma
 significant (Wilcoxon test, 5 %, Holm's correction over the table; p is corrected, too).
 """
 
+HASTE = (
+    "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
+)
+
 
 def to_markdown(rows: Sequence[NodeRow]) -> str:
     """The main table, one part for each dataset."""
@@ -42,7 +48,7 @@ def to_markdown(rows: Sequence[NodeRow]) -> str:
             best = max(row.mean for row in cells)
             lines += [_node_line(row, bold=row.mean == best) for row in cells]
         head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
-        parts.append(f"## {label(dataset)}\n\n{_table(head, lines, numbers=3)}")
+        parts.append(f"## {label(dataset)}\n\n{table(head, lines, numbers=3)}")
     return "\n".join(parts)
 
 
@@ -53,7 +59,7 @@ def tallies_to_markdown(counts: Sequence[Tally]) -> str:
         (label(count.rival), *map(str, (count.won, count.tied, count.lost, count.higher)))
         for count in counts
     ]
-    return _table(head, lines, numbers=1)
+    return table(head, lines, numbers=1)
 
 
 def protocol_to_markdown(check: ProtocolCheck) -> str:
@@ -62,17 +68,15 @@ def protocol_to_markdown(check: ProtocolCheck) -> str:
         return check.sentence + "\n"
     head = ("dataset", "backbone", "activation", "ours", "paper", "difference")
     lines = [(label(row.dataset), *_node_line(row)[:5]) for row in check.others]
-    return f"{check.sentence} The others:\n\n{_table(head, lines, numbers=3)}"
+    return f"{check.sentence} The others:\n\n{table(head, lines, numbers=3)}"
 
 
 def document(results: Sequence[Result], source: str) -> str:
     """Everything about a record of the main table on one page."""
-    devices = ", ".join(sorted({result.device for result in results}))
     rows = node_rows(results)
-    versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     parts = [
         "# The paper's main table, run again\n",
-        f"Made from `{source}`: {len(results):,} runs ({devices}; {versions}).\n",
+        provenance(results, source) + "\n",
         NOTES + caution(rows) + "\n",
         "## GReLU against each rival\n",
         "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
@@ -85,20 +89,34 @@ def document(results: Sequence[Result], source: str) -> str:
     return "\n".join(parts)
 
 
-def to_csv(rows: Iterable[NodeRow]) -> str:
-    """The main table, or the cells of a protocol check, with all digits that mean something."""
-    own = [field.name for field in fields(NodeRow) if field.name != "over_relu"]
-    lead = [field.name for field in fields(Comparison)]
+def provenance(
+    results: Sequence[Result], source: str, protocol: Iterable[Config] | None = None
+) -> str:
+    """Where the numbers of a page come from; and a warning, if they are not the protocol's."""
+    devices = ", ".join(sorted({result.device for result in results}))
+    versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
+    hasty = protocol is not None and not {result.config for result in results} <= set(protocol)
+    return f"Made from `{source}`: {len(results):,} runs ({devices}; {versions}).{HASTE * hasty}"
+
+
+def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:
+    """The rows of a table, dataclasses of one kind, with all digits that mean something.
+
+    A field that holds a :class:`Comparison` becomes as many columns as that has, and its outcome.
+    """
+    kinds = get_type_hints(kind)
+    names = [(field.name, Comparison in get_args(kinds[field.name])) for field in fields(kind)]
+    lead = [*(field.name for field in fields(Comparison)), "outcome"]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*own, *(f"over_relu_{name}" for name in lead), "over_relu_outcome"])
+    head = [[f"{name}_{part}" for part in lead] if is_lead else [name] for name, is_lead in names]
+    writer.writerow(chain(*head))
     for row in rows:
-        numbers = [getattr(row, name) for name in own]
-        if row.over_relu is None:
-            numbers += [None] * (len(lead) + 1)
-        else:
-            numbers += [getattr(row.over_relu, name) for name in lead] + [row.over_relu.outcome]
-        writer.writerow([f"{n:.6g}" if isinstance(n, float) else n for n in numbers])
+        cells: list[Any] = []
+        for name, is_lead in names:
+            value = getattr(row, name)
+            cells += [getattr(value, part, None) for part in lead] if is_lead else [value]
+        writer.writerow([f"{n:.6g}" if isinstance(n, float) else n for n in cells])
     return stream.getvalue()
 
 
@@ -114,7 +132,7 @@ def _node_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
     return (*names, f"**{ours}**" if bold else ours, paper, difference, lead, p)
 
 
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int) -> str:
+def table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int) -> str:
     """A Markdown table; the columns from ``numbers`` on are aligned to the right."""
     rule = [("---:" if column >= numbers else "---") for column in range(len(head))]
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))

@@ -61,7 +61,7 @@ class BatchLines:
         now = time.monotonic()
         print(
             f"[{progress.runs_done}/{progress.runs_total}] "
-            f"{config.dataset} {config.backbone} {config.activation}, seeds {spans(seeds)}: "
+            f"{config.title}, seeds {spans(seeds)}: "
             f"{mean:.1f} %, {now - self._since:.1f} s",
             flush=True,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,13 +63,12 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
         # The runs at work count by their epochs, unless they were just counted as done.
         share = now.epoch / now.epochs if now.epoch < now.epochs else 0.0
         completed = min(now.runs_done + share * len(now.seeds), now.runs_total)
-        cell = (now.config.dataset, now.config.backbone, now.config.activation)
         if not tasks:  # what was on record took no time: the estimate starts after it
             tasks.append(bar.add_task("", total=now.runs_total, completed=int(completed), runs=""))
         bar.update(
             tasks[0],
             completed=completed,
-            description=" ".join(map(label, cell)),
+            description=" ".join(map(label, now.config.title.split())),
             runs=f"{now.runs_done}/{now.runs_total}",
         )
 
@@ -77,8 +77,8 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
 
 
 def markdown(text: str) -> Markdown:
-    """A page as it was written to a file."""
-    return Markdown(text)
+    """A page as it was written to a file, with the names of its figures in their places."""
+    return Markdown(re.sub(r"!\[(.*?)\]\((.*?)\)", r"\1: see \2.", text))
 
 
 def headline(graph: Graph, config: Config, runs: int) -> str:

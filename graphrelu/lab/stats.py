@@ -62,14 +62,21 @@ def paired_difference(a: Values, b: Values) -> PairedDifference:
 
     from scipy import stats
 
-    error = float(difference.std(ddof=1)) / n**0.5
-    reach = float(stats.t.ppf(0.975, n - 1)) * error
+    std = float(difference.std(ddof=1))
+    error, reach = std / n**0.5, half_width(std, n)
     statistic = abs(mean) / error if error > 0 else np.inf
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # older scipy warns where ties rule out an exact p-value
         wilcoxon = float(stats.wilcoxon(difference).pvalue)
     ttest = float(2 * stats.t.sf(statistic, n - 1))
     return PairedDifference(mean, mean - reach, mean + reach, wilcoxon, ttest, n)
+
+
+def half_width(std: float, n: int) -> float:
+    """How far the 95 % t-interval of a mean of ``n`` values, two or more, reaches to each side."""
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, n - 1)) * std / n**0.5
 
 
 def holm(pvalues: Sequence[float | None]) -> list[float | None]:

@@ -123,6 +123,19 @@ def p_value(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
+def percent(scores: Scores) -> tuple[float, float, float, int]:
+    """Mean, standard deviation and best of the scores, and their number."""
+    found = stats.summary(list(scores.values()))
+    return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
+
+
+def measured(lead: Comparison) -> str:
+    """A difference with all that is known of it."""
+    points = f"{amount(lead)} points over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
+    p = p_value(lead.p_holm)
+    return f"{points}, corrected p {'' if '<' in p else '= '}{p}" if p else points
+
+
 def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
     """A row for each activation, in the order of the results, all of one graph and backbone."""
     results = list(results)
@@ -136,7 +149,7 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
     grelu_over = compared({name: (grelu, scores[name]) for name in rest})
     rows = []
     for name in scores:
-        mean, std, best, n = _percent(scores[name])
+        mean, std, best, n = percent(scores[name])
         seconds = [result.seconds for result in results if result.config.activation == name]
         time = sum(seconds) / len(seconds)
         leads = over_relu.get(name), grelu_over.get(name)
@@ -193,7 +206,7 @@ def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[N
     rows = []
     for (dataset, backbone), scores in cells.items():
         for name in scores:
-            mean, std, best, n = _percent(scores[name])
+            mean, std, best, n = percent(scores[name])
             paper = published("node_classification", dataset, backbone, name)
             row = NodeRow(
                 *(dataset, backbone, name, mean, std, best, n),
@@ -210,11 +223,6 @@ def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[N
             place.get(name, len(place)) for name in (row.dataset, row.backbone, row.activation)
         ],
     )
-
-
-def _percent(scores: Scores) -> tuple[float, float, float, int]:
-    found = stats.summary(list(scores.values()))
-    return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
 
 
 def _grelu_against(rival: str, cells: Cells) -> dict[tuple[str, str], Comparison]:

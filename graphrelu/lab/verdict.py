@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from graphrelu.lab.comparison import SIGNIFICANCE, Comparison, fewest_seeds
-from graphrelu.lab.tables import CompareRow, amount, label, p_value
+from graphrelu.lab.tables import CompareRow, amount, label, measured
 
 POWER = 0.8
 MOST_SEEDS = 1_000
@@ -60,8 +60,7 @@ def _against_relu(lead: Comparison, comparisons: int) -> str:
         return f"{lead.n} seeds are too few to decide: {lead_is}, and {takes}"
     if lead.low == lead.high == 0:
         return f"GReLU and ReLU scored the same on each of {lead.n} seeds"
-    p = p_value(lead.p_holm)
-    found = f"{amount(lead)} points over {lead.n} seeds, corrected p {'' if '<' in p else '= '}{p}"
+    found = measured(lead)
     if lead.outcome != "undecided":
         return f"GReLU is significantly {lead.outcome} than ReLU here ({found})"
     needed = seeds_needed(lead, comparisons)

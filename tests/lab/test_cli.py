@@ -13,6 +13,7 @@ from typer.testing import Result
 
 from graphrelu import __version__
 from graphrelu.lab import show
+from graphrelu.lab.experiment import EXPERIMENTS
 from graphrelu.lab.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
@@ -135,6 +136,7 @@ def test_data(folder: Path) -> None:
 
 def test_version_and_help() -> None:
     assert invoke("--version").stdout == f"graphrelu {__version__}\n"
-    for command in ([], ["compare"], ["reproduce"], ["reproduce", "node"], ["data"]):
+    commands = [[], ["compare"], ["reproduce"], ["reproduce", "node"], ["data"], ["observations"]]
+    for command in (*commands, *(["reproduce", name] for name in EXPERIMENTS)):
         shown = text(invoke(*command, "--help"))
         assert f"Example: graphrelu {' '.join(command)}".strip() in shown

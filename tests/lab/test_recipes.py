@@ -11,6 +11,7 @@ import pytest
 
 from graphrelu.lab.config import Config
 from graphrelu.lab.recipes import (
+    ABLATED,
     ACTIVATIONS,
     BACKBONES,
     NODE_DATASETS,
@@ -83,7 +84,7 @@ def test_the_main_table() -> None:
     table = node_table()
     assert len(table) == len({cell.key() for cell in table}) == 5 * 6 * 6
     assert [dataset for dataset, _ in groupby(cell.dataset for cell in table)] == [*NODE_DATASETS]
-    assert set(ACTIVATIONS) == set(CLASSES)
+    assert {*ACTIVATIONS, *ABLATED} == set(CLASSES)
     part = node_table(["Flickr"], ["GCN", "sgc"], ["ReLU", "grelu"])
     cells = [(cell.dataset, cell.backbone, cell.activation) for cell in part]
     assert cells == [

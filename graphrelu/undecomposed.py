@@ -1,0 +1,107 @@
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.nn import GCNConv
+
+from graphrelu import functional
+from graphrelu.checks import check_batch, check_count, check_features, may_look
+from graphrelu.graph import DiffusionSettings, prepared
+
+# GCN's propagation: one step without teleport, over the graph with self-loops.
+_PROPAGATION = DiffusionSettings(alpha=0.0, steps=1, diffusion="power", add_self_loops=True)
+
+
+class Undecomposed(torch.nn.Module):
+    r"""The hyperfunction that the `"Graph-adaptive Rectified Linear Unit for Graph Neural
+    Networks" <https://doi.org/10.1145/3485447.3512159>`_ paper rejects: one graph convolution
+    that gives every node :math:`K` slopes and intercepts for each of its :math:`C` channels.
+
+    .. math::
+        x^{\prime}_{nc} = \max_{1 \leq k \leq K} \left\{ \alpha^k_{nc} x_{nc} + \beta^k_{nc}
+        \right\}
+
+    .. math::
+        \alpha^k_{nc} &= [k = 1] + g \, p^k_{nc}, \qquad
+        \beta^k_{nc} = \tfrac{1}{2} \, g \, q^k_{nc}
+
+        \mathbf{P}, \mathbf{Q} &= \tanh \left( \hat{\mathbf{D}}^{-1/2} \hat{\mathbf{A}}
+        \hat{\mathbf{D}}^{-1/2} \mathbf{X} \mathbf{W} + \mathbf{b} \right), \qquad
+        \hat{\mathbf{A}} = \mathbf{A} + \mathbf{I}
+
+    Residual slopes, the scale of the intercepts and the gate :math:`g`, which starts at zero, are
+    those of :class:`~graphrelu.GReLU`: the two differ in the hyperfunction alone, of which this
+    one has :math:`2KC(C + 1)` parameters and takes memory for :math:`2KC` numbers per node.
+
+    Args:
+        channels (int): Size of each input and output sample.
+        K (int, optional): Number of segments. (default: :obj:`2`)
+        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
+
+    Shapes:
+        - **input:**
+          node features :math:`(|\mathcal{V}|, C)`,
+          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
+          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
+          batch vector :math:`(|\mathcal{V}|)` *(optional)*
+        - **output:** node features :math:`(|\mathcal{V}|, C)`
+    """
+
+    def __init__(self, channels: int, K: int = 2, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        check_count("channels", channels)
+        check_count("K", K)
+        self.channels = channels
+        self.K = K
+        self.conv = GCNConv(channels, 2 * K * channels).to(device)
+        self.gate = Parameter(torch.empty(1, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        self.conv.reset_parameters()
+        torch.nn.init.zeros_(self.gate)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""Forward pass; the arguments are those of :meth:`graphrelu.GReLU.forward`."""
+        slopes, intercepts = self.coefficients(x, edge_index, edge_weight, batch, batch_size)
+        return functional.piecewise_max(x.to(slopes.dtype), slopes, intercepts).to(x.dtype)
+
+    def coefficients(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
+        shape :math:`(|\mathcal{V}|, K, C)`."""
+        check_features(x, edge_index, edge_weight, self.channels)
+        looks = may_look(x)
+        batch, _ = check_batch(x, batch, batch_size, looks)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            graph = prepared(edge_index, edge_weight, x.size(0), dtype, _PROPAGATION, batch, looks)
+            # Before the weights: of the two orders, this one propagates C columns and not 2KC.
+            slopes, intercepts = functional.channel_parameters(
+                graph.diffuse(x.to(dtype)), self._linear, self.K
+            )
+            gate = self.gate.to(dtype)
+            first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0
+            return first + gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
+
+    def _linear(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.conv.lin.weight.to(x.dtype), self.conv.bias.to(x.dtype))
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.channels}, K={self.K})"
