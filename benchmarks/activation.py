@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import milliseconds, peak_mebibytes, replayed_milliseconds, save, surroundings
+from measure import milliseconds, peak_mebibytes, replayed_milliseconds, save
 from torch import Tensor
 from torch_geometric.nn import APPNP
 
 from graphrelu import GReLU, functional
 from graphrelu import graph as graph_module
+from graphrelu.lab.machine import surroundings
 from graphrelu.rectifiers import Maxout, PReLU, ReLU
 
 

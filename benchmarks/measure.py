@@ -1,4 +1,4 @@
-"""Time and peak memory of a callable, and the surroundings that a record must name."""
+"""Time and peak memory of a callable, and where the record of them goes."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphrelu.lab.machine import commit, device_name, environment, now
+from graphrelu.lab.timing import captured, seconds
 
 # Calls between two looks at the clock. A GPU works behind its host, in training as here: a look
 # after every call would time the host's first step again and again.
@@ -25,32 +25,13 @@ def milliseconds(run: Callable[[], Any], device: torch.device, budget: float = 2
     times: list[float] = []
     started = time.perf_counter()
     while len(times) < 3 or time.perf_counter() - started < budget:
-        synchronize(device)
-        before = time.perf_counter()
-        for _ in range(calls):
-            run()
-        synchronize(device)
-        times.append(1e3 * (time.perf_counter() - before) / calls)
+        times.append(1e3 * seconds(run, device, calls) / calls)
     return statistics.median(times)
 
 
 def replayed_milliseconds(run: Callable[[], Any], device: torch.device) -> float:
     """The same from a CUDA graph: the device's own time, without its host's."""
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(3):  # what is prepared lazily must be there before the capture
-            run()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    return milliseconds(graph.replay, device)
-
-
-def synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    return milliseconds(captured(run, device), device)
 
 
 def peak_mebibytes(run: Callable[[], Any], device: torch.device) -> float:
@@ -85,16 +66,6 @@ def _quiet() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def surroundings(device: torch.device) -> dict[str, Any]:
-    """Device, versions, commit and date."""
-    return {
-        "device": device_name(device),
-        "versions": environment(),
-        "commit": commit(),
-        "date": now(),
-    }
 
 
 def save(path: Path, record: dict[str, Any]) -> None:

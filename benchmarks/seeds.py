@@ -8,12 +8,11 @@ accuracy at the lowest validation loss. The loop uses stock convolutions with `c
 
 import argparse
 import statistics
-import time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from measure import save, surroundings, synchronize
+from measure import save
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
@@ -22,8 +21,11 @@ from graphrelu.lab.config import Config
 from graphrelu.lab.data import load
 from graphrelu.lab.engine import run
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.machine import surroundings
 from graphrelu.lab.recipes import recipe
+from graphrelu.lab.results import Result
 from graphrelu.lab.splits import make_split
+from graphrelu.lab.timing import seconds
 from graphrelu.sparse import row_normalized
 
 
@@ -86,14 +88,17 @@ def main() -> None:
     stock_run(config, graph, x, 0, device)  # the first run loads libraries
     run([config], range(2), None, graphs={graph.name: graph}, device=args.device)
 
-    synchronize(device)
-    started = time.perf_counter()
-    plain = [stock_run(config, graph, x, seed, device) for seed in range(args.runs)]
-    synchronize(device)
-    loop = time.perf_counter() - started
-    started = time.perf_counter()
-    results = run([config], range(args.runs), None, graphs={graph.name: graph}, device=args.device)
-    together = time.perf_counter() - started
+    plain: list[float] = []
+    results: list[Result] = []
+
+    def one_by_one() -> None:
+        plain.extend(stock_run(config, graph, x, seed, device) for seed in range(args.runs))
+
+    def at_once() -> None:
+        graphs = {graph.name: graph}
+        results.extend(run([config], range(args.runs), None, graphs=graphs, device=args.device))
+
+    loop, together = seconds(one_by_one, device), seconds(at_once, device)
     ours = [result.score for result in results]
     print(f"{args.dataset}, GCN, {args.activation}, {args.runs} seeds, {config.epochs} epochs")
     print(f"PyG, one by one  {loop:8.1f} s   accuracy {100 * statistics.mean(plain):.1f} %")
@@ -101,11 +106,11 @@ def main() -> None:
     print(f"ratio            {loop / together:8.1f}")
     if args.out is not None:
         setting = {"dataset": args.dataset, "activation": args.activation, "runs": args.runs}
-        seconds = {"one_by_one": loop, "at_once": together}
+        times = {"one_by_one": loop, "at_once": together}
         means = {"one_by_one": statistics.mean(plain), "at_once": statistics.mean(ours)}
         save(
             args.out,
-            {"setting": setting, **surroundings(device), "seconds": seconds, "accuracy": means},
+            {"setting": setting, **surroundings(device), "seconds": times, "accuracy": means},
         )
 
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 from activation import random_graph
-from measure import milliseconds, save, surroundings
+from measure import milliseconds, save
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import GReLU
+from graphrelu.lab.machine import surroundings
 from graphrelu.rectifiers import ELU, Maxout, PReLU, ReLU
 
 

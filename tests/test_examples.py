@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch_geometric.utils import get_laplacian, to_dense_adj
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -85,3 +86,39 @@ def test_convert_pretrained(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(accuracies) == 3
     assert min(accuracies) > 60
     assert min(accuracies[1:]) > accuracies[0]
+
+
+def test_spectral(capsys: pytest.CaptureFixture[str]) -> None:
+    load("spectral").main()
+    assert float(capsys.readouterr().out.split(": ")[1].split(" ")[0]) > 80
+
+
+def test_spectral_filter_is_a_polynomial_of_the_laplacian() -> None:
+    example = load("spectral")
+    torch.manual_seed(1)
+    x, edge_index, _ = example.communities()
+    x, nodes = x.double(), len(x)
+    conv = example.SpectralConv(x.size(1), 5, degree=3).double()
+    index, weight = get_laplacian(edge_index, normalization="sym", dtype=torch.double)
+    laplacian = to_dense_adj(index, edge_attr=weight, max_num_nodes=nodes)[0]
+    expected = sum(
+        torch.linalg.matrix_power(laplacian, p) @ x @ conv.theta[p] for p in range(len(conv.theta))
+    )
+    eigenvalues, eigenvectors = torch.linalg.eigh(laplacian)
+    torch.testing.assert_close(conv(x, eigenvalues, eigenvectors), expected)
+
+    low = example.spectrum(edge_index, nodes, frequencies=7)
+    assert [part.shape for part in low] == [(7,), (nodes, 7)]
+    torch.testing.assert_close(low[0].double(), eigenvalues[:7], atol=1e-5, rtol=1e-5)
+
+
+def test_spectral_network_with_a_fresh_grelu_is_one_with_relu() -> None:
+    example = load("spectral")
+    torch.manual_seed(2)
+    x, edge_index, _ = example.communities()
+    model = example.SpectralGNN(x.size(1), 8, 3)
+    spectrum = example.spectrum(edge_index, len(x), 10)
+    expected = model.conv2(model.conv1(x, *spectrum).relu(), *spectrum)
+    torch.testing.assert_close(model(x, edge_index, *spectrum), expected)
+    torch.nn.init.ones_(model.act.gate)
+    assert not torch.allclose(model(x, edge_index, *spectrum), expected, atol=1e-3)

@@ -43,6 +43,13 @@ reproduce_app = typer.Typer(
 )
 app.add_typer(reproduce_app, name="reproduce")
 
+Dataset = Annotated[
+    str,
+    typer.Argument(
+        help=f"{', '.join(on_disk.NAMES)}; a path to a .npz or .pt file; "
+        f"or pyg:CLASS/NAME, a dataset of PyG's."
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Engine = Annotated[str, typer.Option(help="local, or ray: a cluster's workers.")]
 Root = Annotated[
@@ -105,13 +112,7 @@ def options_of_all(
 
 @app.command(epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json")
 def compare(
-    dataset: Annotated[
-        str,
-        typer.Argument(
-            help=f"{', '.join(on_disk.NAMES)}; a path to a .npz or .pt file; "
-            f"or pyg:CLASS/NAME, a dataset of PyG's."
-        ),
-    ] = "digits",
+    dataset: Dataset = "digits",
     backbone: Annotated[str, typer.Option(help=f"{', '.join(BACKBONES)}.")] = "gcn",
     activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
     runs: Annotated[int, typer.Option(help="Seeds per activation.")] = 10,
@@ -181,6 +182,44 @@ def compare(
         screen.print(sentence, style="bold")
         if json is not None:
             output.write_json(json, comparison.to_json(graph, results, rows, sentence, where))
+
+
+@app.command(epilog="Example: graphrelu inspect citeseer --out results/quick/inspect-citeseer")
+def inspect(
+    dataset: Dataset = "digits",
+    model: Annotated[
+        Path | None, typer.Option(help="A file of compare --save, instead of training.")
+    ] = None,
+    backbone: Annotated[str | None, typer.Option(help="To train, else gcn.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="To train with, else 0.")] = None,
+    pairs: Annotated[int, typer.Option(help="Random pairs of a node and a channel.")] = 1_000,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Prefix of the files, else results/quick/inspect-DATASET."),
+    ] = None,
+    device: Device = "auto",
+    data: Root = None,
+) -> None:
+    """Draw and classify the functions that GReLU has learned on a graph."""
+    from graphrelu.lab import inspection, inspection_page
+
+    with one_sentence():
+        prefix = out or inspection.default_prefix(dataset)
+        record = inspection.record_of(output.check_record(prefix.with_name(f"{prefix.name}.jsonl")))
+        if model is None:
+            looks = inspection.inspect_trained(
+                record, dataset, backbone or "gcn", [seed or 0], pairs, root=data, device=device
+            )
+        elif backbone is None and seed is None:
+            looks = inspection.inspect_saved(
+                record, dataset, model, pairs, root=data, device=device
+            )
+        else:
+            raise ValueError("A saved model has its own backbone and seed; leave them out.")
+        page, *others = inspection_page.write(looks, record.path)
+        screen = show.console()
+        screen.print(show.markdown(page.read_text(encoding="utf-8")))
+        screen.print(f"Written: {', '.join(map(str, (record.path, page, *others)))}.")
 
 
 @reproduce_app.command(

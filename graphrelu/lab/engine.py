@@ -15,6 +15,7 @@ from graphrelu.lab.graph import Graph
 from graphrelu.lab.keep import inspect, save_models
 from graphrelu.lab.results import Batch, Record, Result
 from graphrelu.lab.train import build, train
+from graphrelu.propagation import PreparedInputs
 from graphrelu.sparse import row_normalized
 
 # More runs at once than this bring nothing: two cores, or a GPU, are busy by then.
@@ -68,6 +69,17 @@ def fitting_seeds(config: Config, graph: Graph, device: torch.device) -> int:
     return max(1, min(MOST_SEEDS[device.type], budget // (bytes_per_number * numbers)))
 
 
+def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
+    """Features and graph of a cell in the form that its models take, whatever their activation."""
+    x = row_normalized(graph.x) if config.normalize_features else graph.x
+    weight = graph.edge_weight
+    return build(config, graph, 0).prepare(
+        x.to(device, getattr(torch, config.dtype)),
+        graph.edge_index.to(device),
+        None if weight is None else weight.to(device),
+    )
+
+
 class PreparedCells:
     """The graph and the prepared inputs of the cell at hand; neighbours in a table share them."""
 
@@ -91,14 +103,7 @@ class PreparedCells:
         key = (*features, config.backbone, config.backbone_options)
         if key != self.key:
             self.inputs = None  # the old ones go before the new ones come
-            graph = self.graph(config)
-            x = row_normalized(graph.x) if config.normalize_features else graph.x
-            weight = graph.edge_weight
-            self.inputs = build(config, graph, 0).prepare(
-                x.to(self.device, getattr(torch, config.dtype)),
-                graph.edge_index.to(self.device),
-                None if weight is None else weight.to(self.device),
-            )
+            self.inputs = prepare_inputs(config, self.graph(config), self.device)
             self.key = key
         return self.inputs
 

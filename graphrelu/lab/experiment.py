@@ -29,7 +29,11 @@ ENGINES = ("local", "ray")
 EXPERIMENTS: dict[str, str] = {
     "ablation": "the ablation tables: GReLU's variants on Flickr with GCN",
     "segments": "the effect of K on the citation graphs, with GCN",
+    "inspect": "the functions that GReLU has learned, on CiteSeer",
+    "runtime": "seconds for 200 epochs on CiteSeer, every backbone and activation",
+    "complexity": "time against edges, nodes, channels, segments, and against GAT's heads",
 }
+MODULES = {"inspect": "inspection"}  # where the name is another: Python's own module has it
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,10 @@ class Request:
         check_name("engine", self.engine, ENGINES)
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
+
+    def deadline(self) -> float:
+        """The ``time.monotonic()`` after which nothing new is begun, counted from now."""
+        return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
     def datasets(self, *names: str) -> tuple[str, ...]:
         """The datasets to use: in haste the embedded one, where nobody says where others are."""
@@ -95,7 +103,7 @@ class Experiment:
 
 def experiment(name: str) -> Experiment:
     """The experiment of that name."""
-    found: Experiment = import_module(f"graphrelu.lab.{name}").EXPERIMENT
+    found: Experiment = import_module(f"graphrelu.lab.{MODULES.get(name, name)}").EXPERIMENT
     return found
 
 
@@ -106,7 +114,7 @@ def default_record(name: str, quick: bool) -> Path:
 
 def train_missing(configs: Sequence[Config], request: Request) -> list[Result]:
     """Train what the record lacks of these cells, and return the runs that are finished."""
-    began = time.monotonic()
+    deadline = request.deadline()
     run = _engine(request)
     record = Record(output.check_record(request.out))
     finished = {(result.config, result.seed) for result in record.read()}
@@ -121,7 +129,7 @@ def train_missing(configs: Sequence[Config], request: Request) -> list[Result]:
         root=request.root,
         graphs=graphs,
         device=request.device,
-        deadline=None if request.seconds is None else began + request.seconds,
+        deadline=deadline,
         progress=request.progress,
     )
 
@@ -137,7 +145,7 @@ def _engine(request: Request) -> Callable[..., list[Result]]:
     return engine.run
 
 
-def standing(finished: int, wanted: int, record: Path) -> str:
+def standing(finished: int, wanted: int, record: Path, what: str = "runs") -> str:
     """How much of a table is there."""
     rest = "." if finished == wanted else "; the same command continues."
-    return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
+    return f"{finished:,} of these {wanted:,} {what} are in {record}{rest}"

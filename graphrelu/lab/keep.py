@@ -6,16 +6,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphrelu import GReLU
+from graphrelu.backbones import GNN
 from graphrelu.lab.train import SeedBatch, build
 
 SAMPLED_NODES = 64
+Call: TypeAlias = tuple[GReLU, tuple[Any, ...]]
 
 
 def save_models(batch: SeedBatch, folder: Path) -> list[Path]:
@@ -25,8 +27,8 @@ def save_models(batch: SeedBatch, folder: Path) -> list[Path]:
     paths = []
     for row, seed in enumerate(batch.seeds):
         state = {name: value[row].detach().cpu().clone() for name, value in batch.best.items()}
-        names = (Path(config.dataset.replace(":", "-").replace("/", "-")).stem, config.backbone)
-        stem = "-".join((*names, config.activation, config.key(), f"seed{seed}"))
+        names = (file_name(config.dataset), config.backbone, config.activation)
+        stem = "-".join((*names, config.key(), f"seed{seed}"))
         path = folder / f"{stem}.pt"
         content = {"config": config.to_dict(), "seed": seed, "state_dict": state}
         with complete(path) as part:
@@ -35,18 +37,28 @@ def save_models(batch: SeedBatch, folder: Path) -> list[Path]:
     return paths
 
 
+def file_name(dataset: str) -> str:
+    """A dataset's name, or its path, as a part of a file's name."""
+    return Path(dataset.replace(":", "-").replace("/", "-")).stem
+
+
 def inspection_path(record: Path, key: str) -> Path:
     """Where the look inside a cell's first run lies, beside the record."""
     return record.with_suffix("").with_name(record.stem + "_inspection") / f"{key}.npz"
 
 
-def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
-    """Keeps the predictions of one run and, of each GReLU in it, gamma and the coefficients of
-    some nodes: enough to draw a cell later without training it again."""
+def trained_model(batch: SeedBatch, seed: int) -> GNN:
+    """One run's model, with the parameters of its best epoch."""
     row = batch.seeds.index(seed)
-    model = build(batch.config, batch.graph, seed).to(batch.device).eval()
+    model = build(batch.config, batch.graph, seed).to(batch.device)
     model.load_state_dict({name: value[row] for name, value in batch.best.items()})
-    calls: dict[str, tuple[GReLU, tuple[Any, ...]]] = {}
+    return model
+
+
+@torch.no_grad()
+def grelu_calls(model: GNN, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
+    """The model's output in evaluation, and with what each GReLU in it was called."""
+    calls: dict[str, Call] = {}
     for name, module in model.named_modules():
         if isinstance(module, GReLU):
 
@@ -54,9 +66,18 @@ def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
                 calls[name] = act, args
 
             module.register_forward_pre_hook(note)
-    arrays: dict[str, Any] = {"seed": np.int64(seed)}
+    return model.eval()(inputs), calls
+
+
+def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
+    """Keeps the predictions of one run and, of each GReLU in it, gamma and the coefficients of
+    some nodes: enough to draw a cell later without training it again."""
+    out, calls = grelu_calls(trained_model(batch, seed), batch.inputs)
+    arrays: dict[str, Any] = {
+        "seed": np.int64(seed),
+        "prediction": _small(out.argmax(dim=1).to(torch.int16)),
+    }
     with torch.no_grad():
-        arrays["prediction"] = _small(model(batch.inputs).argmax(dim=1).to(torch.int16))
         nodes = torch.linspace(0, batch.graph.num_nodes - 1, SAMPLED_NODES).long().unique()
         for name, (act, args) in calls.items():
             slopes, intercepts = act.coefficients(*args)

@@ -103,6 +103,16 @@ def device_name(device: torch.device) -> str:
     return f"{model}, {torch.get_num_threads()} threads"
 
 
+def surroundings(device: torch.device) -> dict[str, Any]:
+    """What a measurement must name: device, versions, commit and date."""
+    return {
+        "device": device_name(device),
+        "versions": environment(),
+        "commit": commit(),
+        "date": now(),
+    }
+
+
 @cache
 def commit() -> str | None:
     """The commit of the package's own repository, ``+dirty`` where the package was changed.

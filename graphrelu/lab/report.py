@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from graphrelu.lab import output
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,6 +54,17 @@ def bar_styles() -> Iterator[dict[str, Any]]:
     """Keyword arguments of one group of bars after another."""
     for colour, hatch in cycle(zip(COLOURS, HATCHES, strict=True)):
         yield {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
+
+
+def write(record: Path, page: str, table: str, draw: Callable[[], Figure]) -> list[Path]:
+    """Page, table and figure beside a record, under its name; the page comes first."""
+    paths = [record.with_suffix(ending) for ending in (".md", ".csv")]
+    if record in paths:
+        raise ValueError(f"{record} is the record itself; its name must end in .jsonl.")
+    for path, text in zip(paths, (page, table), strict=True):
+        output.write_text(output.check_file(path), text)
+    with drawing():
+        return [*paths, *save(draw(), record.with_suffix(""))]
 
 
 def save(figure: Figure, prefix: Path) -> list[Path]:

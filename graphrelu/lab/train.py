@@ -179,7 +179,7 @@ class SeedBatch:
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Trains until every run has stopped or the epochs are over."""
-        advance = self._captured() if self.device.type == "cuda" else self.epoch
+        advance = self.stepper()
         look_every = LOOK_EVERY[self.device.type]
         for epoch in range(1, self.config.epochs + 1):
             advance()
@@ -189,21 +189,23 @@ class SeedBatch:
                 if not bool(self.active.any()):
                     break
 
-    def _captured(self) -> Callable[[], None]:
-        """An epoch as one CUDA graph: small models are otherwise bound by launches."""
+    def stepper(self) -> Callable[[], None]:
+        """What runs an epoch: on a GPU one CUDA graph, as small models are bound by launches."""
+        if self.device.type != "cuda":
+            return self.epoch
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(2):  # whatever is prepared lazily must be there before the capture
                 self.epoch()
         torch.cuda.current_stream(self.device).wait_stream(stream)
-        self._restart()
+        self.restart()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self.epoch()
         return graph.replay
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         """Back to the start, in place: a captured graph keeps the addresses."""
         with torch.no_grad():
             for name, value in self.initial.items():

@@ -150,7 +150,7 @@ def test_restart_in_place() -> None:
     plain, warmed = batch_of(config, graph, [1, 2]), batch_of(config, graph, [1, 2])
     warmed.epoch()
     warmed.epoch()
-    warmed._restart()
+    warmed.restart()
     for batch in (plain, warmed):
         batch.run()
     for a, b in zip(plain.results(0.0), warmed.results(0.0), strict=True):
