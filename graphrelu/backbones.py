@@ -80,10 +80,10 @@ class GNN(torch.nn.Module):
         **backbone_options: Any,
     ) -> None:
         super().__init__()
-        _check_name("backbone", backbone, BACKBONES)
+        check_name("backbone", backbone, BACKBONES)
         for option in backbone_options:
-            _check_name(f"options of backbone {backbone!r}", option, BACKBONES[backbone])
-        factory = _activation_factory(backbone, activation)
+            check_name(f"options of backbone {backbone!r}", option, BACKBONES[backbone])
+        factory = activation_factory(backbone, activation)
 
         self.backbone = backbone
         self.in_channels = in_channels
@@ -101,7 +101,7 @@ class GNN(torch.nn.Module):
             return
         width = hidden_channels * (self.backbone_options["heads"] if backbone == "gat" else 1)
         self.convs.append(self._convolution(in_channels, hidden_channels, last=False))
-        self.acts.append(_resettable(factory(width, **(activation_options or {}))))
+        self.acts.append(resettable(factory(width, **(activation_options or {}))))
         self.convs.append(self._convolution(width, out_channels, last=True))
         if backbone == "appnp":
             self.propagation = APPNP(**self.backbone_options)
@@ -215,7 +215,7 @@ class GNN(torch.nn.Module):
         )
 
 
-def _activation_factory(
+def activation_factory(
     backbone: str, activation: str | Callable[..., torch.nn.Module]
 ) -> Callable[..., torch.nn.Module] | None:
     """What makes the activation of a layer; none where there is none."""
@@ -225,11 +225,11 @@ def _activation_factory(
         return None
     if not isinstance(activation, str):
         return activation
-    _check_name("activation", activation, ACTIVATIONS)
+    check_name("activation", activation, ACTIVATIONS)
     return ACTIVATIONS[activation]
 
 
-def _resettable(act: torch.nn.Module) -> torch.nn.Module:
+def resettable(act: torch.nn.Module) -> torch.nn.Module:
     """Parameters that survive a reset would carry labels from one run to the next."""
     for module in act.modules():
         if list(module.parameters(recurse=False)) and not hasattr(module, "reset_parameters"):
@@ -238,7 +238,7 @@ def _resettable(act: torch.nn.Module) -> torch.nn.Module:
     return act
 
 
-def _check_name(argument: str, name: str, known: Iterable[str]) -> None:
+def check_name(argument: str, name: str, known: Iterable[str]) -> None:
     names = list(known)
     if name in names:
         return

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter
 
 from graphrelu.eager import with_eager_twin
+from graphrelu.products import block_diagonal, replicated
 
 DIFFUSIONS = ("power", "chebyshev", "exact")
 
@@ -159,7 +160,8 @@ def polynomial(
     if diffusion == "power":
         out = x
         for _ in range(steps):
-            out = _add_product(x.clone(), matrix, out, beta=alpha, alpha=1 - alpha)
+            teleport = x.clone() if alpha else torch.empty_like(x)
+            out = _add_product(teleport, matrix, out, beta=alpha, alpha=1 - alpha)
         return out
 
     coefficients = chebyshev_coefficients(alpha, steps)
@@ -196,16 +198,13 @@ def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
         x, *rest = args
         x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
         return _pagerank_csr(x.flatten(1), *rest).view(x.shape), 1
-    outs = [
-        _pagerank_csr(
-            *(
-                arg if dim is None else arg.select(dim, i)
-                for arg, dim in zip(args, in_dims, strict=True)
-            )
-        )
-        for i in range(info.batch_size)
-    ]
-    return torch.stack(outs), 0
+    # Each replica has a graph of its own: all of them are one graph, block by block.
+    x, rowptr, col, value = (
+        replicated(arg, dim, info.batch_size)
+        for arg, dim in zip(args[:4], in_dims[:4], strict=True)
+    )
+    matrix = (*block_diagonal(rowptr, col, x.size(1)), value.flatten())
+    return _pagerank_csr(x.flatten(0, 1), *matrix, *args[4:]).view(x.shape), 0
 
 
 class _PageRank(torch.autograd.Function):

@@ -241,7 +241,8 @@ class GReLU(torch.nn.Module):
         Args:
             x (torch.Tensor): The node features.
             edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
-                transposed adjacency.
+                transposed adjacency; or a :class:`~graphrelu.graph.PreparedGraph`, which is
+                taken as it is.
             edge_weight (torch.Tensor, optional): Non-negative edge weights.
                 (default: :obj:`None`)
             batch (torch.Tensor, optional): The batch vector
@@ -460,6 +461,8 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None,
         looks: bool,
     ) -> PreparedGraph:
+        if isinstance(edge_index, PreparedGraph):
+            return edge_index
         graph = self._cached_graph
         if graph is not None and graph.mass.device == x.device and graph.mass.dtype == dtype:
             if graph.mass.size(0) != x.size(0):

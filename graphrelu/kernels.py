@@ -22,6 +22,7 @@ from torch import Tensor
 from graphrelu import functional
 from graphrelu.backend import implementation
 from graphrelu.eager import with_eager_twin
+from graphrelu.products import replicated
 
 
 @torch.library.custom_op("graphrelu::piecewise_max", mutates_args=())
@@ -89,7 +90,9 @@ def _fold_replicas(op: Callable[..., Any], num_tensors: int) -> Callable[..., An
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         tensors, rest, dims = args[:num_tensors], args[num_tensors:], in_dims[:num_tensors]
         if in_dims[-1] is not None:
-            raise NotImplementedError("vmap over batch is not supported.")
+            base, batch = rest
+            batch = batch.movedim(in_dims[-1], 0)
+            return _fold_into_nodes(op, tensors, dims, base, batch)
         replicas = max(
             tensor.size(0) if dim is None else tensor.movedim(dim, 0).size(1)
             for tensor, dim in zip(tensors, dims, strict=True)
@@ -112,6 +115,28 @@ def _fold_replicas(op: Callable[..., Any], num_tensors: int) -> Callable[..., An
         return tuple(map(unfold, outs)), (0,) * len(outs)
 
     return rule
+
+
+def _fold_into_nodes(
+    op: Callable[..., Any],
+    tensors: Sequence[Tensor],
+    dims: Sequence[int | None],
+    base: Sequence[float],
+    batch: Tensor,
+) -> tuple[Any, Any]:
+    """The vmap rule where `batch` `[V, N]` is mapped, too: the mapped dimension joins the nodes,
+    and each of its places has graphs of its own."""
+    size = batch.size(0)
+    folded = [
+        replicated(tensor, dim, size).transpose(0, 1).flatten(1, 2)
+        for tensor, dim in zip(tensors, dims, strict=True)
+    ]
+    num_graphs = folded[-1].size(1) // size
+    batch = batch + num_graphs * torch.arange(size, device=batch.device).view(-1, 1)
+    outs = op(*folded, base, batch.flatten())
+    if isinstance(outs, Tensor):
+        return outs.unflatten(1, (size, -1)), 1
+    return tuple(out.unflatten(1, (size, -1)) for out in outs), (1,) * len(outs)
 
 
 _piecewise_max.register_vmap(_fold_replicas(_piecewise_max, 4))

@@ -48,16 +48,23 @@ class Pattern:
             return self._blocks[replicas]
         # What is remembered must be a plain tensor, whatever transform or mode asked for it.
         with torch._C._DisableFuncTorch(), torch.inference_mode(False), torch.no_grad():
-            rows, nonzeros = replicas * self.num_rows, replicas * self.col.numel()
-            dtype = _index_dtype(rows, replicas * self.num_cols, nonzeros)
-            block = torch.arange(replicas, dtype=dtype, device=self.col.device).view(-1, 1)
-            starts = (self.rowptr[:-1] + self.col.numel() * block).flatten()
-            rowptr = torch.cat([starts, starts.new_full((1,), nonzeros)])
-            col = (self.col + self.num_cols * block).flatten()
+            rowptr, col = (part.expand(replicas, -1) for part in (self.rowptr, self.col))
+            rowptr, col = block_diagonal(rowptr, col, self.num_cols)
         while len(self._blocks) >= _REMEMBERED:
             self._blocks.pop(next(iter(self._blocks)))
         self._blocks[replicas] = Pattern(rowptr, col, replicas * self.num_cols)
         return self._blocks[replicas]
+
+
+def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
+    """One matrix in compressed rows, with `R` of the same size along its diagonal: those of
+    `rowptr [R, rows + 1]` and `col [R, nonzeros]`."""
+    replicas, nonzeros = col.shape
+    sizes = (replicas * (rowptr.size(1) - 1), replicas * num_cols, replicas * nonzeros)
+    block = torch.arange(replicas, dtype=_index_dtype(*sizes), device=col.device).view(-1, 1)
+    starts = (rowptr[:, :-1] + nonzeros * block).flatten()
+    end = starts.new_full((1,), replicas * nonzeros)
+    return torch.cat([starts, end]), (col + num_cols * block).flatten()
 
 
 def _index_dtype(*sizes: int) -> torch.dtype:
@@ -181,8 +188,12 @@ class _SampledProduct(torch.autograd.Function):
 
 def _merged(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
     """The rows of all replicas, below each other."""
-    tensor = tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-    return tensor.flatten(0, 1)
+    return replicated(tensor, dim, replicas).flatten(0, 1)
+
+
+def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
+    """The argument of a vmap rule with its replicas in front."""
+    return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 def sparse_product(

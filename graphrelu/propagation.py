@@ -11,12 +11,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import APPNP, ARMAConv, ChebConv, GATConv, GCNConv, SAGEConv, SGConv
+from torch_geometric.nn import (
+    APPNP,
+    ARMAConv,
+    ChebConv,
+    GATConv,
+    GCNConv,
+    GINConv,
+    SAGEConv,
+    SGConv,
+)
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
 
 from graphrelu.diffusion import CSR, Edges, pagerank_csr
-from graphrelu.sparse import Features, SparseMatrix, dropout, linear, matmul
+from graphrelu.sparse import Features, GatheredMatrix, SparseMatrix, dropout, linear, matmul
 
 
 class AttentionGraph(NamedTuple):
@@ -53,6 +62,8 @@ def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | Attenti
         weight = torch.ones_like(weight)
         degree = scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")
         return SparseMatrix.from_edges(source, target, weight / degree[target], num_nodes)
+    if isinstance(conv, GINConv):
+        return SparseMatrix.from_edges(source, target, weight, num_nodes)
     if isinstance(conv, ChebConv):
         edge_index, weight = conv.__norm__(
             edge_index, num_nodes, weight, conv.normalization, dtype=weight.dtype
@@ -71,11 +82,11 @@ def _linear(layer: torch.nn.Linear, x: Features, graph: Any) -> Tensor:
     return linear(x, layer.weight, layer.bias)
 
 
-def _gcn(conv: GCNConv, x: Features, graph: SparseMatrix) -> Tensor:
+def _gcn(conv: GCNConv, x: Features, graph: SparseMatrix | GatheredMatrix) -> Tensor:
     return matmul(graph, linear(x, conv.lin.weight)) + conv.bias
 
 
-def _sage(conv: SAGEConv, x: Features, graph: SparseMatrix) -> Tensor:
+def _sage(conv: SAGEConv, x: Features, graph: SparseMatrix | GatheredMatrix) -> Tensor:
     root = linear(x, conv.lin_r.weight, conv.lin_l.bias)
     return matmul(graph, linear(x, conv.lin_l.weight)) + root
 
@@ -154,6 +165,8 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
 }
 
 
-def convolve(conv: torch.nn.Module, x: Features, graph: SparseMatrix | AttentionGraph) -> Tensor:
+def convolve(
+    conv: torch.nn.Module, x: Features, graph: SparseMatrix | GatheredMatrix | AttentionGraph
+) -> Tensor:
     """The forward of `conv`, as :class:`~graphrelu.backbones.GNN` builds it, on its graph."""
     return _CONVOLUTIONS[type(conv)](conv, x, graph)

@@ -1,12 +1,13 @@
 """Sparse matrices of constant pattern: normalised graphs, and sparse node features."""
 
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphrelu.diffusion import CSR, pagerank_csr
 from graphrelu.products import Pattern, sparse_product
 
 # Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
@@ -72,11 +73,22 @@ class SparseMatrix:
         return replace(self, value=value, value_t=value.index_select(0, self.order))
 
 
+class GatheredMatrix(NamedTuple):
+    """A square matrix and its transpose as plain tensors: each model of a vmap may have another."""
+
+    matrix: CSR
+    transposed: CSR
+
+
 Features: TypeAlias = Tensor | SparseMatrix
 
 
-def matmul(matrix: SparseMatrix, x: Tensor) -> Tensor:
-    """The product with a dense `x` `[num_cols, F]`, differentiable in `x` and `matrix.value`."""
+def matmul(matrix: SparseMatrix | GatheredMatrix, x: Tensor) -> Tensor:
+    """The product with a dense `x` `[num_cols, F]`, differentiable in `x` and, unless it was
+    gathered, in `matrix.value`."""
+    if isinstance(matrix, GatheredMatrix):
+        # Power iteration that never teleports.
+        return pagerank_csr(x, *matrix, alpha=0.0, steps=1, diffusion="power")
     if x.dim() != 2 or x.size(0) != matrix.size(1):
         raise ValueError(f"x must be of shape [{matrix.size(1)}, *], got {list(x.shape)}.")
     return sparse_product(x, matrix.value, matrix.value_t, matrix.pattern, matrix.pattern_t)

@@ -1,6 +1,7 @@
 """torch.compile and torch.func around the module."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
+from graphrelu.diffusion import CSR
+from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
 
 
@@ -121,3 +124,55 @@ def test_nested_vmap() -> None:
     out = vmap(vmap(lambda z: act(z, edge_index)))(x)
     expected = torch.stack([torch.stack([act(z, edge_index) for z in row]) for row in x])
     assert_close(out, expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"diffusion": "chebyshev", "hidden": 3},
+        {"mode": "paper", "K": 3},
+        {"channel_wise": False},
+        {"node_wise": False},
+    ],
+)
+def test_vmap_over_graphs(options: dict) -> None:
+    """Each model has a graph, a batch vector and prepared matrices of its own."""
+    acts = [opened(GReLU(6, **options).double()) for _ in range(3)]
+    settings = DiffusionSettings(acts[0].alpha, acts[0].steps, acts[0].diffusion, False)
+    graphs, batches = [], []
+    for sizes in ([5, 4, 3], [2, 7, 3], [6, 0, 6]):
+        edge_index, batch = batch_of_graphs(sizes)
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+        graphs.append(prepare(edge_index, None, 12, torch.double, settings, batch, True))
+        batches.append(batch)
+    mass = torch.stack([graph.mass for graph in graphs])
+    matrix, transposed = (
+        CSR(*map(torch.stack, zip(*matrices, strict=True)))
+        for matrices in zip(*(graph.matrices for graph in graphs), strict=True)
+    )
+    parameters, _ = stack_module_state(acts)
+    x = torch.randn(3, 12, 6, dtype=torch.double, requires_grad=True)
+
+    def run(parameters: dict, x: Tensor, mass: Tensor, *rest: Any) -> Tensor:
+        *matrices, batch = rest
+        graph = PreparedGraph(settings, mass, matrices=tuple(matrices))
+        arguments = (x, graph, None, batch, 3)
+        return functional_call(acts[0], parameters, arguments)
+
+    together = vmap(run)(parameters, x, mass, matrix, transposed, torch.stack(batches))
+    alone = torch.stack(
+        [
+            act(features, graph, batch=batch, batch_size=3)
+            for act, features, graph, batch in zip(acts, x, graphs, batches, strict=True)
+        ]
+    )
+    assert_close(together, alone)
+    inputs = [x, *parameters.values()]
+    of_acts = [p for act in acts for p in act.parameters()]
+    first, *grads = gradients(together, inputs)
+    second, *others = gradients(alone, [x, *of_acts])
+    assert_close(first, second)
+    for i, grad_of_all in enumerate(grads):
+        for row in range(3):
+            assert_close(grad_of_all[row], others[row * len(grads) + i])

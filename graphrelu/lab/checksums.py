@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from graphrelu.lab.graph import DataError, Family, Graph
+from graphrelu.lab.graph_set import GraphSet
 
 
 class Counts(NamedTuple):
@@ -61,7 +62,7 @@ def compare(raw: Path, sums: dict[str, str]) -> tuple[list[str], list[str]]:
     return missing, [name for name in present if sha256(raw / name) != sums[name]]
 
 
-def check_counts(graph: Graph, expected: Counts) -> None:
+def check_counts(graph: Graph | GraphSet, expected: Counts) -> None:
     """Raise a :class:`DataError` unless a graph has the counts that its name promises."""
     found = Counts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes)
     wrong = [
@@ -71,6 +72,14 @@ def check_counts(graph: Graph, expected: Counts) -> None:
     ]
     if wrong:
         raise DataError(f"{graph.name} has {', '.join(wrong)}.")
+
+
+def check_class_sizes(graphs: GraphSet, expected: tuple[int, ...]) -> None:
+    """Raise a :class:`DataError` unless there are as many graphs of each class as there must be."""
+    found = tuple(graphs.y.bincount().tolist())
+    if found != expected:
+        sizes, promised = (" and ".join(map(str, counts)) for counts in (found, expected))
+        raise DataError(f"{graphs.name} has {sizes} graphs of its classes instead of {promised}.")
 
 
 SOURCES: dict[str, Source] = {
@@ -152,6 +161,39 @@ cccbf085dca7e4de2c643b7794f792e96d04ce3f2b2f27d17fdbf5630f864cd8  edgelist.txt
 91d082bf8a5147a382c1a98499c032b35ad31ddba7882b68cbe40b18aeeac022  attrs.npz
 311c3d66cc710ac5412a03004d0a87042128c36de6657e92d67af6fc2d50c8cf  edgelist.txt
 264d0a43458933bce89dfd78f28864f97fbfc3fce999c09f16d0548bfd45693f  labels.txt
+"""),
+    ),
+}
+
+# Sets of graphs, with the number of graphs of each class.
+CLASS_SIZES: dict[str, tuple[int, ...]] = {"mutag": (63, 125), "proteins": (663, 450)}
+GRAPH_SOURCES: dict[str, Source] = {
+    "mutag": Source(
+        pyg_class="TUDataset",
+        pyg_name="MUTAG",
+        folder="TUDataset/MUTAG",
+        family="other",
+        counts=Counts(3_371, 7_442, 7, 2),
+        pinned=False,
+        sums=parse_sums("""
+d9656ca7493f3445d737c711710bb36fd432dddd1c0ea32e1d4713c86ebd28e2  MUTAG_A.txt
+7d520a4d6c7961c0cdeabe076d8fe27e795b6d373485c9a2b744987e560a2056  MUTAG_graph_indicator.txt
+a1518ea39ba3426bd42f57396b9c4baffe68e9adc718caeeab0119c6591a5f2c  MUTAG_graph_labels.txt
+678f429965490e84dd27713017538c995fc05d1621beac910848b600015ee863  MUTAG_node_labels.txt
+"""),
+    ),
+    "proteins": Source(
+        pyg_class="TUDataset",
+        pyg_name="PROTEINS",
+        folder="TUDataset/PROTEINS",
+        family="other",
+        counts=Counts(43_471, 162_088, 3, 2),
+        pinned=False,
+        sums=parse_sums("""
+4c4b33e272fc95cac6d27ed6d5d12b9a852c8610e91fff59f8f0dbdd5a20df67  PROTEINS_A.txt
+8d4ff1e852a5c28561e9bffb44cf9490bc552b13a3b6156dd12dc7f44e9afc4a  PROTEINS_graph_indicator.txt
+c0ef9810c440775252872318d0c8adc385588e14bc4c47a2c34aa96ee3c7cdcd  PROTEINS_graph_labels.txt
+f758e8ad3d6e3c026b50833d75f6f90735b94eb3345e4243707f495ca8afea8d  PROTEINS_node_labels.txt
 """),
     ),
 }

@@ -14,6 +14,7 @@ import graphrelu
 from graphrelu.lab import compare as comparison
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import output, show, tables
+from graphrelu.lab.config import FOLD_SPLITS
 from graphrelu.lab.experiment import (
     EXPERIMENTS,
     Request,
@@ -23,8 +24,25 @@ from graphrelu.lab.experiment import (
     standing,
     train_missing,
 )
-from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
-from graphrelu.lab.reproduce import INTERRUPTED, NODE_RECORD, PACKAGES, names, needed
+from graphrelu.lab.graph_reproduce import REPEATS, collect_graphs, has_table, render_graphs
+from graphrelu.lab.recipes import (
+    ACTIVATIONS,
+    BACKBONES,
+    GRAPH_BACKBONES,
+    GRAPH_DATASETS,
+    GRAPH_HIDDEN,
+    GRAPH_LAYERS,
+    NODE_DATASETS,
+    node_table,
+)
+from graphrelu.lab.reproduce import (
+    INTERRUPTED,
+    NODE_RECORD,
+    PACKAGES,
+    names,
+    needed,
+    typed_grid,
+)
 from graphrelu.lab.results import Record
 from graphrelu.lab.verdict import verdict
 
@@ -112,11 +130,26 @@ def options_of_all(
 
 @app.command(epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json")
 def compare(
-    dataset: Dataset = "digits",
-    backbone: Annotated[str, typer.Option(help=f"{', '.join(BACKBONES)}.")] = "gcn",
+    dataset: Annotated[
+        str,
+        typer.Argument(
+            help=f"{', '.join(on_disk.NAMES)}; of many graphs {', '.join(on_disk.GRAPH_NAMES)}; "
+            f"a path to a .npz or .pt file; or pyg:CLASS/NAME, a dataset of PyG's."
+        ),
+    ] = "digits",
+    backbone: Annotated[
+        str,
+        typer.Option(help=f"{', '.join(BACKBONES)}; of many graphs {', '.join(GRAPH_BACKBONES)}."),
+    ] = "gcn",
     activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
     runs: Annotated[int, typer.Option(help="Seeds per activation.")] = 10,
-    split: Annotated[str, typer.Option(help="random, or masks: the graph's own.")] = "random",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="random, or masks: the graph's own; of many graphs folds, or gin_folds: the GIN "
+            "paper's protocol."
+        ),
+    ] = "random",
     metric: Annotated[str, typer.Option(help="accuracy, f1 or rocauc.")] = "accuracy",
     device: Device = "auto",
     data: Root = None,
@@ -254,6 +287,53 @@ def node(
         screen.print(standing(len(results), len(configs) * runs, out))
 
 
+@reproduce_app.command("graph", epilog="Example: graphrelu reproduce graph --quick")
+def graph(
+    datasets: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(GRAPH_DATASETS),
+    backbones: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(GRAPH_BACKBONES),
+    activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
+    hidden: Annotated[str, typer.Option(help="Hidden units to choose from.")] = ",".join(
+        map(str, GRAPH_HIDDEN)
+    ),
+    layers: Annotated[str, typer.Option(help="Layers to choose from.")] = ",".join(
+        map(str, GRAPH_LAYERS)
+    ),
+    protocols: Annotated[
+        str, typer.Option(help="folds (the paper's), gin_folds (the GIN paper's).")
+    ] = ",".join(FOLD_SPLITS),
+    repeats: Annotated[
+        int, typer.Option(help="More fold assignments, of what is chosen.")
+    ] = REPEATS,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only the shape of the result, in minutes.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help=f"Record, else {default_record('graph', False)}.")
+    ] = None,
+    device: Device = "auto",
+    data: Root = None,
+    seconds: Annotated[float | None, typer.Option(help="Begin no batch after so many.")] = None,
+) -> None:
+    """Graph classification: a grid, and what it chooses on more folds; ours beside the paper's."""
+    with one_sentence(INTERRUPTED):
+        grid = typed_grid(datasets, backbones, activations, hidden, layers, protocols, repeats)
+        record = out or default_record("graph", quick)
+        with show.progress_bar() as progress:
+            request = Request(grid.runs, record, quick, device, data, seconds, progress)
+            sentence = collect_graphs(grid, request)
+        if has_table(record):
+            _show_page(render_graphs(record), sentence)
+        else:
+            show.console().print(sentence)
+
+
+def _show_page(written: Sequence[Path], sentence: str) -> None:
+    """The first of the files that were written, and where they are."""
+    screen = show.console()
+    screen.print(show.markdown(written[0].read_text(encoding="utf-8")))
+    screen.print(sentence, f"Written: {', '.join(map(str, written))}.", sep="\n")
+
+
 def _add_experiment(name: str, what: str) -> None:
     @reproduce_app.command(
         name,
@@ -281,10 +361,7 @@ def _add_experiment(name: str, what: str) -> None:
             with show.progress_bar() as progress:
                 request = Request(number, record, quick, device, data, seconds, progress, engine)
                 sentence = chosen.collect(request)
-            page, *others = chosen.render(record)
-            screen = show.console()
-            screen.print(show.markdown(page.read_text(encoding="utf-8")))
-            screen.print(sentence, f"Written: {', '.join(map(str, (page, *others)))}.", sep="\n")
+            _show_page(chosen.render(record), sentence)
 
 
 for name, what in EXPERIMENTS.items():

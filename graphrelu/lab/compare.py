@@ -11,9 +11,11 @@ import torch
 
 from graphrelu.lab import data, machine
 from graphrelu.lab.checksums import sha256
-from graphrelu.lab.config import Config, Metric, SplitName
+from graphrelu.lab.config import FOLD_SPLITS, Config, Metric, SplitName
+from graphrelu.lab.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.graph import Graph
-from graphrelu.lab.recipes import check_name, recipe
+from graphrelu.lab.graph_set import GraphSet
+from graphrelu.lab.recipes import check_name, graph_cell, recipe
 from graphrelu.lab.results import Result
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.tables import CompareRow
@@ -27,8 +29,8 @@ def prepare(
     *,
     root: str | Path | None = None,
     **settings: Any,
-) -> tuple[Graph, list[Config]]:
-    """Load and check a graph, and spell out a configuration for each activation.
+) -> tuple[Graph | GraphSet, list[Config]]:
+    """Load and check a graph, or a set of graphs, and spell out each activation's configuration.
 
     ``settings`` are fields of :class:`Config`, the same for every activation; what is ``None`` is
     left to the recipe.
@@ -37,6 +39,8 @@ def prepare(
     for name, choices in (("split", SplitName), ("metric", Metric)):
         if name in settings:
             settings[name] = check_name(name, settings[name], get_args(choices))
+    if data.holds_graphs(dataset):
+        return _prepare_graphs(dataset, backbone, activations, seeds, root, settings)
     # Once without the graph: a misspelt name is to be found before anything is downloaded.
     configs = [recipe("any", "other", backbone, name, **settings) for name in activations]
     graph = data.load(dataset, root)
@@ -46,6 +50,32 @@ def prepare(
     return graph, [
         recipe(name, graph.family, backbone, config.activation, **settings) for config in configs
     ]
+
+
+def _prepare_graphs(
+    dataset: str,
+    backbone: str,
+    activations: Iterable[str],
+    seeds: Iterable[int],
+    root: str | Path | None,
+    settings: dict[str, Any],
+) -> tuple[GraphSet, list[Config]]:
+    if settings.get("split", "random") == "random":
+        settings["split"] = "folds"
+    if settings["split"] not in FOLD_SPLITS:
+        known = " and ".join(FOLD_SPLITS)
+        raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not masks.")
+    configs = [graph_cell(dataset, backbone, name, **settings) for name in activations]
+    seeds = list(seeds)
+    if settings["split"] == "gin_folds" and len(seeds) % NUM_FOLDS:
+        raise ValueError(
+            f"runs must be a multiple of {NUM_FOLDS} for the split gin_folds, which chooses an "
+            f"epoch for all folds, not {len(seeds)}."
+        )
+    graphs = data.load_graphs(dataset, root)
+    for seed in seeds:
+        fold_split(graphs.y, seed, settings["split"])
+    return graphs, configs
 
 
 def split_rule(results: Sequence[Result]) -> str:
@@ -60,7 +90,7 @@ def split_rule(results: Sequence[Result]) -> str:
 
 
 def to_json(
-    graph: Graph,
+    graph: Graph | GraphSet,
     results: Sequence[Result],
     rows: Sequence[CompareRow],
     verdict: str,
@@ -70,6 +100,7 @@ def to_json(
     config = results[0].config
     return {
         "dataset": config.dataset,
+        **({"graphs": graph.num_graphs} if isinstance(graph, GraphSet) else {}),
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
         "features": graph.num_features,

@@ -85,7 +85,7 @@ def scores_by_cell(
         cell = (config.dataset, config.backbone)
         first = configs.setdefault(cell, config)
         first_of_its_kind = configs.setdefault((*cell, name), config)
-        if config != first_of_its_kind or _shared(config) != _shared(first):
+        if config != first_of_its_kind or shared_settings(config) != shared_settings(first):
             raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
         cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = result.score
     return cells
@@ -100,7 +100,7 @@ def _lead(first: list[float], second: list[float]) -> Comparison:
     return Comparison(100 * found.mean, low, high, 100 * std, found.p, None, found.n)
 
 
-def _shared(config: Config) -> dict[str, Any]:
+def shared_settings(config: Config) -> dict[str, Any]:
     """What must be the same for every activation."""
     settings = config.to_dict()
     return {name: settings[name] for name in settings if not name.startswith("activation")}

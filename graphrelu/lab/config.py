@@ -12,7 +12,8 @@ from typing import Any, Literal, TypeAlias, get_args
 Option: TypeAlias = str | int | float | bool | None
 Options: TypeAlias = tuple[tuple[str, Option], ...]
 
-SplitName = Literal["random", "masks"]
+SplitName = Literal["random", "masks", "folds", "gin_folds"]
+FOLD_SPLITS = ("folds", "gin_folds")  # those of graph classification
 Metric = Literal["accuracy", "f1", "rocauc"]
 Dtype = Literal["float32", "float64"]
 
@@ -68,6 +69,8 @@ class Config:
         """The cell in a few words, the activation's options included."""
         options = ", ".join(f"{name}={value}" for name, value in self.activation_options)
         words = f"{self.dataset} {self.backbone} {self.activation}"
+        if self.split in FOLD_SPLITS:
+            words += f" {self.hidden} x {dict(self.backbone_options)['layers']} {self.split}"
         return f"{words} ({options})" if options else words
 
     def to_dict(self) -> dict[str, Any]:

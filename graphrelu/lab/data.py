@@ -6,27 +6,37 @@ import difflib
 import importlib.util
 import os
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from graphrelu.lab import fetch, readers
+from graphrelu.lab import fetch, graph_readers, readers
 from graphrelu.lab.checksums import (
+    CLASS_SIZES,
+    GRAPH_SOURCES,
     SOURCES,
     Counts,
     Source,
+    check_class_sizes,
     check_counts,
     compare,
     parse_sums,
     sha256,
 )
 from graphrelu.lab.graph import DataError, Graph, from_data
+from graphrelu.lab.graph_set import GraphSet
 
-__all__ = ["NAMES", "DataError", "DatasetStatus", "Graph", "data_root", "load", "survey"]
+__all__ = ["GRAPH_NAMES", "NAMES", "DataError", "DatasetStatus", "Graph", "GraphSet"]
+__all__ += ["data_root", "holds_graphs", "load", "load_graphs", "survey"]
 
 DIGITS_COUNTS = Counts(1_797, 24_678, 64, 10)
+DIGIT_GRAPHS_COUNTS = Counts(6_363, 18_962, 17, 10)
 NAMES = ("digits", *SOURCES)
+GRAPH_NAMES = ("digit-graphs", *GRAPH_SOURCES)
 FILE_READERS = {".npz": readers.read_npz, ".pt": readers.read_pt}
+
+Loaded = TypeVar("Loaded", Graph, GraphSet)
 
 # Written beside `raw` when PyG downloads an edition of the files that is not the pinned one.
 RECORD = "SHA256SUMS"
@@ -62,6 +72,8 @@ def load(name: str, root: str | Path | None = None) -> Graph:
             ``.pt`` with a saved PyG ``Data``; or ``pyg:CLASS/NAME`` for a dataset class of PyG's.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
+    if holds_graphs(name):
+        raise DataError(f"{name} holds many graphs; choose a dataset of one graph.")
     if name.startswith("pyg:"):
         data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
         return from_data(data, name, family)
@@ -76,47 +88,84 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         check_counts(graph, DIGITS_COUNTS)
         return graph
     if key in SOURCES:
-        return _load_source(key, SOURCES[key], data_root(root))
-    close = difflib.get_close_matches(key, NAMES, n=1)
+        return _load_source(key, SOURCES[key], data_root(root), _read)
+    known = (*NAMES, *GRAPH_NAMES)
+    close = difflib.get_close_matches(key, known, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     raise DataError(
-        f"There is no dataset {name!r}{hint}; known are {', '.join(NAMES)}, "
+        f"There is no dataset {name!r}{hint}; known are {', '.join(known)}, "
         f"paths to .npz and .pt files, and pyg:CLASS/NAME."
+    )
+
+
+def holds_graphs(name: str) -> bool:
+    """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
+    return name.lower() in GRAPH_NAMES or name.startswith(f"pyg:{fetch.GRAPH_CLASS}")
+
+
+def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
+    """Load a set of graphs, check it, and write nothing.
+
+    Args:
+        name: One of :data:`GRAPH_NAMES`, or ``pyg:TUDataset/NAME``.
+        root: Where the raw files are, or are downloaded to; see :func:`data_root`.
+    """
+    if name.startswith("pyg:"):
+        return fetch.read_pyg_graphs(name.removeprefix("pyg:"), data_root(root), name)
+    key = name.lower()
+    if key == "digit-graphs":
+        graphs = graph_readers.read_digit_graphs(key)
+        check_counts(graphs, DIGIT_GRAPHS_COUNTS)
+        return graphs
+    if key in GRAPH_SOURCES:
+        return _load_source(key, GRAPH_SOURCES[key], data_root(root), _read_graphs)
+    raise DataError(
+        f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)} "
+        f"and pyg:{fetch.GRAPH_CLASS}/NAME."
     )
 
 
 def survey(root: str | Path | None = None) -> list[DatasetStatus]:
     """What is there, missing or altered of every dataset known by name."""
-    bundled = importlib.util.find_spec("sklearn") is not None
-    statuses = [
-        DatasetStatus(
-            name="digits",
-            folder=None,
-            state="present" if bundled else "missing",
-            missing=() if bundled else ("scikit-learn",),
-            altered=(),
-            counts=DIGITS_COUNTS,
-            note="comes with scikit-learn",
-        )
+    return [
+        _embedded("digits", DIGITS_COUNTS),
+        *_on_disk(SOURCES, data_root(root)),
+        _embedded("digit-graphs", DIGIT_GRAPHS_COUNTS),
+        *_on_disk(GRAPH_SOURCES, data_root(root)),
     ]
-    for name, source in SOURCES.items():
-        folder = data_root(root) / source.folder
+
+
+def _embedded(name: str, counts: Counts) -> DatasetStatus:
+    bundled = importlib.util.find_spec("sklearn") is not None
+    return DatasetStatus(
+        name=name,
+        folder=None,
+        state="present" if bundled else "missing",
+        missing=() if bundled else ("scikit-learn",),
+        altered=(),
+        counts=counts,
+        note="comes with scikit-learn",
+    )
+
+
+def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
+    for name, source in sources.items():
+        folder = root / source.folder
         missing, altered, pinned = _compare(source, folder)
-        statuses.append(
-            DatasetStatus(
-                name=name,
-                folder=folder / "raw",
-                state="altered" if altered else "missing" if missing else "present",
-                missing=tuple(missing),
-                altered=tuple(altered),
-                counts=source.counts,
-                note="" if pinned else "as PyG downloads it, not the files of our results",
-            )
+        yield DatasetStatus(
+            name=name,
+            folder=folder / "raw",
+            state="altered" if altered else "missing" if missing else "present",
+            missing=tuple(missing),
+            altered=tuple(altered),
+            counts=source.counts,
+            note="" if pinned else "as PyG downloads it, not the files of our results",
         )
-    return statuses
 
 
-def _load_source(name: str, source: Source, root: Path) -> Graph:
+def _load_source(
+    name: str, source: Source, root: Path, read: Callable[[str, Source, Path], Loaded]
+) -> Loaded:
     folder = root / source.folder
     raw = folder / "raw"
     missing, altered, _ = _compare(source, folder)
@@ -127,7 +176,7 @@ def _load_source(name: str, source: Source, root: Path) -> Graph:
             f"remove the folder {raw} to have it downloaded again."
         )
     if not missing:
-        return _read(name, source, raw)
+        return read(name, source, raw)
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
         try:
             staged = fetch.download(source, Path(staging))
@@ -136,12 +185,18 @@ def _load_source(name: str, source: Source, root: Path) -> Graph:
                 f"{name} is not complete and cannot be downloaded "
                 f"({readers.first_line(error)}); put {', '.join(missing)} into {raw}."
             ) from error
-        graph = _check_download(name, source, staged, raw)
+        graph = _check_download(name, source, staged, raw, read)
         fetch.publish(staged.parent, folder)
     return graph
 
 
-def _check_download(name: str, source: Source, staged: Path, raw: Path) -> Graph:
+def _check_download(
+    name: str,
+    source: Source,
+    staged: Path,
+    raw: Path,
+    read: Callable[[str, Source, Path], Loaded],
+) -> Loaded:
     """Read freshly downloaded files; where they are another edition, note their sums."""
     lacking, differing = compare(staged, source.sums)
     if lacking or (differing and source.pinned):
@@ -154,7 +209,7 @@ def _check_download(name: str, source: Source, staged: Path, raw: Path) -> Graph
             f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
             f"PyG downloads; complete or remove that folder."
         )
-    graph = _read(name, source, staged)
+    graph = read(name, source, staged)
     if differing:
         record = "".join(f"{digest}  {file}\n" for file, digest in sums.items())
         (staged.parent / RECORD).write_text(record)
@@ -172,6 +227,18 @@ def _read(name: str, source: Source, raw: Path) -> Graph:
     graph = from_data(data, name, source.family)
     check_counts(graph, source.counts)
     return graph
+
+
+def _read_graphs(name: str, source: Source, raw: Path) -> GraphSet:
+    try:
+        graphs = graph_readers.read_tu(raw, source.pyg_name, name)
+    except DataError:
+        raise
+    except readers.UNREADABLE as error:
+        raise DataError(f"{name} cannot be read ({readers.first_line(error)}).") from error
+    check_counts(graphs, source.counts)
+    check_class_sizes(graphs, CLASS_SIZES[name])
+    return graphs
 
 
 def _compare(source: Source, folder: Path) -> tuple[list[str], list[str], bool]:

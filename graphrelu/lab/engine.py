@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphrelu.lab.config import Config
-from graphrelu.lab.data import load
+from graphrelu.lab.config import FOLD_SPLITS, Config
+from graphrelu.lab.data import load, load_graphs
+from graphrelu.lab.fold_train import build_graph_model, collect, train_folds
+from graphrelu.lab.folds import BATCH_SIZE, NUM_FOLDS
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.keep import inspect, save_models
 from graphrelu.lab.results import Batch, Record, Result
-from graphrelu.lab.train import build, train
+from graphrelu.lab.stacked import StackedRuns
+from graphrelu.lab.train import SeedBatch, build, train
 from graphrelu.propagation import PreparedInputs
 from graphrelu.sparse import row_normalized
 
@@ -49,8 +53,10 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-def fitting_seeds(config: Config, graph: Graph, device: torch.device) -> int:
+def fitting_seeds(config: Config, graph: Graph | GraphSet, device: torch.device) -> int:
     """How many runs of a cell fit into memory at once, by a generous estimate."""
+    if isinstance(graph, GraphSet):
+        return _fitting_folds(config, graph, device)
     options = dict(config.backbone_options)
     heads = int(options.get("heads") or 1) if config.backbone == "gat" else 1
     stacks = int(options.get("num_stacks") or 1) if config.backbone == "arma" else 1
@@ -62,11 +68,26 @@ def fitting_seeds(config: Config, graph: Graph, device: torch.device) -> int:
         segments = int(dict(config.activation_options).get("K") or 2)
         numbers += 12 * graph.num_nodes * 2 * segments * width
     numbers += 8 * sum(p.numel() for p in build(config, graph, 0).parameters())
-    budget = CPU_BUDGET
+    return max(1, min(MOST_SEEDS[device.type], _budget(config, device) // numbers))
+
+
+def _fitting_folds(config: Config, graphs: GraphSet, device: torch.device) -> int:
+    """Whole fold assignments: the GIN paper's protocol chooses one epoch for each."""
+    model = build_graph_model(config, graphs, 0)
+    # The nodes of a mini-batch of large graphs.
+    share = min(1.0, 2 * BATCH_SIZE / graphs.num_graphs)
+    numbers = int(15 * share * graphs.num_nodes) * config.hidden * len(model.convs)
+    numbers += 8 * sum(p.numel() for p in model.parameters())
+    fitting = min(MOST_SEEDS[device.type], _budget(config, device) // numbers)
+    return max(1, fitting // NUM_FOLDS) * NUM_FOLDS
+
+
+def _budget(config: Config, device: torch.device) -> int:
+    """How many numbers the activations of a batch may be."""
+    available = CPU_BUDGET
     if device.type == "cuda":
-        budget = torch.cuda.mem_get_info(device)[0] // 2
-    bytes_per_number = 8 if config.dtype == "float64" else 4
-    return max(1, min(MOST_SEEDS[device.type], budget // (bytes_per_number * numbers)))
+        available = torch.cuda.mem_get_info(device)[0] // 2
+    return available // (8 if config.dtype == "float64" else 4)
 
 
 def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
@@ -85,7 +106,7 @@ class PreparedCells:
 
     def __init__(
         self,
-        graphs: Mapping[str, Graph],
+        graphs: Mapping[str, Graph | GraphSet],
         root: str | Path | None,
         device: torch.device,
     ) -> None:
@@ -93,18 +114,35 @@ class PreparedCells:
         self.key: tuple[Any, ...] | None = None
         self.inputs: Any = None
 
-    def graph(self, config: Config) -> Graph:
+    def graph(self, config: Config) -> Graph | GraphSet:
         if config.dataset not in self.graphs:
-            self.graphs[config.dataset] = load(config.dataset, self.root)
+            read = load_graphs if config.split in FOLD_SPLITS else load
+            self.graphs[config.dataset] = read(config.dataset, self.root)
         return self.graphs[config.dataset]
 
+    def train(
+        self, config: Config, seeds: Sequence[int], progress: Callable[[int], None]
+    ) -> tuple[StackedRuns, list[Result]]:
+        """Trains the runs of a cell at once."""
+        graph, inputs = self.graph(config), self.inputs_of(config)
+        if isinstance(graph, GraphSet):
+            return train_folds(config, graph, inputs, seeds, self.device, progress)
+        return train(config, graph, inputs, seeds, self.device, progress)
+
     def inputs_of(self, config: Config) -> Any:
+        graph = self.graph(config)
         features = (config.dataset, config.normalize_features, config.dtype)
-        key = (*features, config.backbone, config.backbone_options)
-        if key != self.key:
-            self.inputs = None  # the old ones go before the new ones come
-            self.inputs = prepare_inputs(config, self.graph(config), self.device)
-            self.key = key
+        key: tuple[Any, ...] = (*features, config.backbone, config.backbone_options)
+        if isinstance(graph, GraphSet):  # GReLU's diffusion is prepared, too
+            key = (*features, config.backbone, config.activation, config.activation_options)
+        if key == self.key:
+            return self.inputs
+        self.inputs = None  # the old ones go before the new ones come
+        if isinstance(graph, GraphSet):
+            self.inputs = collect(config, graph, self.device)
+        else:
+            self.inputs = prepare_inputs(config, graph, self.device)
+        self.key = key
         return self.inputs
 
 
@@ -114,7 +152,7 @@ def run(
     record: Record | None,
     *,
     root: str | Path | None = None,
-    graphs: Mapping[str, Graph] | None = None,
+    graphs: Mapping[str, Graph | GraphSet] | None = None,
     device: str = "auto",
     seeds_at_once: int | None = None,
     save: Path | None = None,
@@ -153,6 +191,8 @@ def run(
             break
         size = fitting_seeds(config, prepared.graph(config), where)
         size = min(size, seeds_at_once or size)
+        if config.split == "gin_folds":  # which chooses one epoch for all folds of an assignment
+            size = max(NUM_FOLDS, size - size % NUM_FOLDS)
         for batch in _batches(record, config, seeds, size):
             if deadline is not None and time.monotonic() > deadline:
                 break
@@ -165,19 +205,12 @@ def run(
                     progress(Progress(config, names, epoch, len(done), len(wanted), config.epochs))
 
             try:
-                trained, results = train(
-                    config,
-                    prepared.graph(config),
-                    prepared.inputs_of(config),
-                    batch.seeds,
-                    where,
-                    report,
-                )
+                trained, results = prepared.train(config, batch.seeds, report)
                 if save is not None:
                     save_models(trained, save)
                 missing = [result for result in results if result.seed in batch.missing]
                 if record is not None:
-                    if seeds[0] in batch.missing:
+                    if isinstance(trained, SeedBatch) and seeds[0] in batch.missing:
                         inspect(trained, seeds[0], record.path)
                     record.append(missing)
             except BaseException:

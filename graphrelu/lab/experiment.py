@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphrelu.lab import data, output
-from graphrelu.lab.config import Config
+from graphrelu.lab.config import FOLD_SPLITS, Config
+from graphrelu.lab.graph import Graph
+from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.recipes import check_name
 from graphrelu.lab.results import Record, Result
 
@@ -70,10 +72,14 @@ class Request:
         """The ``time.monotonic()`` after which nothing new is begun, counted from now."""
         return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
+    @property
+    def has_root(self) -> bool:
+        """Whether somebody says where datasets are."""
+        return self.root is not None or bool(os.environ.get("GRAPHRELU_DATA"))
+
     def datasets(self, *names: str) -> tuple[str, ...]:
         """The datasets to use: in haste the embedded one, where nobody says where others are."""
-        has_root = self.root is not None or bool(os.environ.get("GRAPHRELU_DATA"))
-        return names if has_root or not self.quick else ("digits",)
+        return names if self.has_root or not self.quick else ("digits",)
 
 
 def check_runs(runs: int) -> None:
@@ -112,16 +118,24 @@ def default_record(name: str, quick: bool) -> Path:
     return Path("results", *(["quick"] if quick else []), f"{name}.jsonl")
 
 
-def train_missing(configs: Sequence[Config], request: Request) -> list[Result]:
-    """Train what the record lacks of these cells, and return the runs that are finished."""
+def train_missing(
+    configs: Sequence[Config], request: Request, seeds: Sequence[int] | None = None
+) -> list[Result]:
+    """Train what the record lacks of these cells, and return the runs that are finished.
+
+    The seeds are those that the request asks for, unless they are given.
+    """
     deadline = request.deadline()
     run = _engine(request)
     record = Record(output.check_record(request.out))
     finished = {(result.config, result.seed) for result in record.read()}
-    seeds = range(request.runs)
+    seeds = range(request.runs) if seeds is None else seeds
     unfinished = [c for c in configs if any((c, seed) not in finished for seed in seeds)]
     # All of them before the first is trained on: a damaged file is then found at once.
-    graphs = {name: data.load(name, request.root) for name in {c.dataset: None for c in unfinished}}
+    graphs: dict[str, Graph | GraphSet] = {}
+    for name, split in {config.dataset: config.split for config in unfinished}.items():
+        read = data.load_graphs if split in FOLD_SPLITS else data.load
+        graphs[name] = read(name, request.root)
     return run(
         configs,
         seeds,

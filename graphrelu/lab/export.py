@@ -46,7 +46,7 @@ def to_markdown(rows: Sequence[NodeRow]) -> str:
         for _, cell in groupby(part, key=lambda row: row.backbone):
             cells = list(cell)
             best = max(row.mean for row in cells)
-            lines += [_node_line(row, bold=row.mean == best) for row in cells]
+            lines += [table_line(row, bold=row.mean == best) for row in cells]
         head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
         parts.append(f"## {label(dataset)}\n\n{table(head, lines, numbers=3)}")
     return "\n".join(parts)
@@ -67,7 +67,7 @@ def protocol_to_markdown(check: ProtocolCheck) -> str:
     if not check.others:
         return check.sentence + "\n"
     head = ("dataset", "backbone", "activation", "ours", "paper", "difference")
-    lines = [(label(row.dataset), *_node_line(row)[:5]) for row in check.others]
+    lines = [(label(row.dataset), *table_line(row)[:5]) for row in check.others]
     return f"{check.sentence} The others:\n\n{table(head, lines, numbers=3)}"
 
 
@@ -120,7 +120,8 @@ def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:
     return stream.getvalue()
 
 
-def _node_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
+def table_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
+    """Backbone, activation, ours, the paper's, the difference, GReLU's lead over ReLU and its p."""
     ours = f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
     difference = "" if row.difference is None else signed(row.difference)

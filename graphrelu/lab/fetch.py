@@ -9,26 +9,34 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch_geometric import datasets
 from torch_geometric.data import Dataset
 
 from graphrelu.lab.checksums import Source
 from graphrelu.lab.graph import DataError, Family
+from graphrelu.lab.graph_readers import from_dataset
+from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.readers import first_line
 
 CITATION_CLASSES = ("Planetoid", "CitationFull", "CoraFull")
+GRAPH_CLASS = "TUDataset"  # of sets of graphs
+T = TypeVar("T")
 
 
 def download(source: Source, staging: Path) -> Path:
     """Let PyG download a known dataset below ``staging``; returns the folder of raw files."""
     cls = _dataset_class(source.pyg_class)
-    # Everything that PyG does after the download is left out.
+    # Everything that PyG does after the download is left out, where it can be.
     nothing = {"_process": lambda self: None, "load": lambda self, path: None}
+    if source.pyg_class == GRAPH_CLASS:  # reads at once what it has processed, so that it must
+        nothing = {}
     type(cls.__name__, (cls,), nothing)(root=str(staging / source.pyg_class), name=source.pyg_name)
+    shutil.rmtree(staging / source.folder / "processed", ignore_errors=True)
     return staging / source.folder / "raw"
 
 
@@ -53,6 +61,23 @@ def read_pyg(spec: str, root: Path) -> tuple[Any, Family]:
 
     Raw files are taken from ``root/CLASS``, laid out as PyG does, or downloaded there.
     """
+
+    def only_graph(dataset: Any) -> Any:
+        if len(dataset) != 1:
+            raise DataError(f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph.")
+        return dataset[0]
+
+    data = _open(spec, root, only_graph)
+    return data, "citation" if spec.partition("/")[0] in CITATION_CLASSES else "other"
+
+
+def read_pyg_graphs(spec: str, root: Path, name: str) -> GraphSet:
+    """All graphs of PyG's ``TUDataset/NAME``, under another name."""
+    return _open(spec, root, lambda dataset: from_dataset(dataset, name), use_node_attr=True)
+
+
+def _open(spec: str, root: Path, use: Callable[[Any], T], **options: Any) -> T:
+    """What ``use`` makes of a PyG dataset, ``CLASS`` or ``CLASS/NAME``."""
     class_name, _, name = spec.partition("/")
     cls = _dataset_class(class_name)
     home = root / class_name
@@ -63,19 +88,15 @@ def read_pyg(spec: str, root: Path) -> tuple[Any, Family]:
         arguments = _arguments(cls, class_name, name, staging)
         try:
             with redirect_stderr(io.StringIO()):  # PyG reports its processing there
-                dataset = _staged(cls, staging, home, downloaded)(**arguments)
-                num_graphs = len(dataset)
-                data = dataset[0]
+                found = use(_staged(cls, staging, home, downloaded)(**arguments, **options))
         except DataError:
             raise
         except Exception as error:  # whatever the class or its files may raise
             raise DataError(f"PyG cannot load {spec} ({first_line(error)}).") from error
-        if num_graphs != 1:
-            raise DataError(f"{spec} holds {num_graphs} graphs; choose a dataset of one graph.")
         if downloaded:
             for raw in staging.rglob("raw"):
                 publish(raw, home / raw.relative_to(staging))
-    return data, "citation" if class_name in CITATION_CLASSES else "other"
+    return found
 
 
 def _dataset_class(class_name: str) -> Any:

@@ -58,10 +58,10 @@ def from_data(data: Any, name: str, family: Family = "other") -> Graph:
     """Turn a PyG :class:`~torch_geometric.data.Data` object into a checked :class:`Graph`."""
     if not isinstance(data, Data):
         raise DataError(f"{name} is a {type(data).__name__}, not a PyG Data object.")
-    x = _features(data.x, name)
+    x = checked_features(data.x, name)
     num_nodes = x.size(0)
-    y, num_classes = _labels(data.y, num_nodes, name)
-    edge_index = _edges(data.edge_index, num_nodes, name)
+    y, num_classes = checked_labels(data.y, num_nodes, name)
+    edge_index = checked_edges(data.edge_index, num_nodes, name)
     return Graph(
         name=name,
         x=x,
@@ -84,7 +84,7 @@ def quiet_csr() -> Iterator[None]:
         yield
 
 
-def _features(x: Any, name: str) -> Tensor:
+def checked_features(x: Any, name: str) -> Tensor:
     if x is None:
         raise DataError(f"{name} has no node features (x is missing).")
     if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) == 0 or x.is_complex():
@@ -101,7 +101,7 @@ def _features(x: Any, name: str) -> Tensor:
     return features
 
 
-def _edges(edge_index: Any, num_nodes: int, name: str) -> Tensor:
+def checked_edges(edge_index: Any, num_nodes: int, name: str) -> Tensor:
     if edge_index is None:
         raise DataError(f"{name} has no edges (edge_index is missing).")
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
@@ -131,27 +131,30 @@ def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:
     return flat
 
 
-def _labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
+def checked_labels(y: Any, num_nodes: int, name: str, what: str = "node") -> tuple[Tensor, int]:
+    """The labels of all nodes, or of all graphs, and the number of classes."""
     if y is None:
         raise DataError(f"{name} has no labels (y is missing).")
     if isinstance(y, Tensor) and y.dim() == 2 and y.size(1) == 1:
         y = y.view(-1)
     if not isinstance(y, Tensor) or y.dim() != 1:
         raise DataError(
-            f"{name}: the labels must be one class number per node "
-            f"(several labels per node are not supported)."
+            f"{name}: the labels must be one class number per {what} "
+            f"(several labels per {what} are not supported)."
         )
     if not _is_integer(y) and y.dtype != torch.bool:
         raise DataError(f"{name}: the labels must be integers, not {y.dtype}.")
     if y.numel() != num_nodes:
-        raise DataError(f"{name} has {y.numel()} labels for {num_nodes} nodes.")
+        raise DataError(f"{name} has {y.numel()} labels for {num_nodes} {what}s.")
     y = y.long()
     labelled = y[y >= 0]
     if labelled.numel() == 0:
         raise DataError(f"{name} has no labels (every y is negative).")
     classes, sizes = labelled.unique(return_counts=True)
     if classes.numel() == 1:
-        raise DataError(f"{name}: all labelled nodes are of one class, there is nothing to learn.")
+        raise DataError(
+            f"{name}: all labelled {what}s are of one class, there is nothing to learn."
+        )
     if int(classes[-1]) != classes.numel() - 1:
         raise DataError(
             f"{name}: the labels of {classes.numel()} classes must run from 0 to "
@@ -159,7 +162,7 @@ def _labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
         )
     if int(sizes.min()) < MIN_NODES_PER_CLASS:
         raise DataError(
-            f"{name}: class {int(sizes.argmin())} has fewer than {MIN_NODES_PER_CLASS} nodes "
+            f"{name}: class {int(sizes.argmin())} has fewer than {MIN_NODES_PER_CLASS} {what}s "
             f"({int(sizes.min())})."
         )
     return y, classes.numel()

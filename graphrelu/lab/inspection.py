@@ -22,6 +22,7 @@ from graphrelu.lab.engine import choose_device, fitting_seeds, prepare_inputs
 from graphrelu.lab.entries import Entries, Entry
 from graphrelu.lab.experiment import Experiment, Request, standing
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.keep import file_name, grelu_calls, trained_model
 from graphrelu.lab.machine import surroundings
 from graphrelu.lab.train import build, train
@@ -79,7 +80,7 @@ def inspect_trained(
     After ``deadline``, a value of ``time.monotonic()``, nothing new is trained.
     """
     where = choose_device(device)
-    graph, (config,) = prepare(dataset, backbone, ["grelu"], seeds, root=root, epochs=epochs)
+    graph, config = _cell(dataset, backbone, seeds, root, epochs)
     wanted = [_identity(config, seed, pairs, None) for seed in seeds]
     found = {record.key(entry): entry for entry in record.read()}
     missing = [entry["seed"] for entry in wanted if record.key(entry) not in found]
@@ -98,6 +99,21 @@ def inspect_trained(
     return [found[record.key(entry)] for entry in wanted if record.key(entry) in found]
 
 
+def _cell(
+    dataset: str,
+    backbone: str,
+    seeds: Sequence[int],
+    root: str | Path | None,
+    epochs: int | None = None,
+) -> tuple[Graph, Config]:
+    graph, (config,) = prepare(dataset, backbone, ["grelu"], seeds, root=root, epochs=epochs)
+    if isinstance(graph, GraphSet):
+        raise ValueError(
+            f"{dataset} is a set of graphs; only models of one graph can be looked at."
+        )
+    return graph, config
+
+
 def inspect_saved(
     record: Entries,
     dataset: str,
@@ -110,7 +126,7 @@ def inspect_saved(
     """A look inside of a model that ``graphrelu compare --save`` kept."""
     where = choose_device(device)
     config, seed, state = read_model(path)
-    graph, (expected,) = prepare(dataset, config.backbone, ["grelu"], [seed], root=root)
+    graph, expected = _cell(dataset, config.backbone, [seed], root)
     if config.dataset != expected.dataset:
         raise ValueError(f"{path} is a model of {config.dataset}, not of {expected.dataset}.")
     identity = _identity(config, seed, pairs, sha256(path)[:12])

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from graphrelu import GReLU
 from graphrelu.backbones import GNN
+from graphrelu.lab.stacked import StackedRuns
 from graphrelu.lab.train import SeedBatch, build
 
 SAMPLED_NODES = 64
 Call: TypeAlias = tuple[GReLU, tuple[Any, ...]]
 
 
-def save_models(batch: SeedBatch, folder: Path) -> list[Path]:
+def save_models(batch: StackedRuns, folder: Path) -> list[Path]:
     """One file per run: its configuration, seed, and the parameters of its best epoch."""
     folder.mkdir(parents=True, exist_ok=True)
     config = batch.config

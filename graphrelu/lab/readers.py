@@ -34,15 +34,21 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0].rstrip(".")
 
 
-def read_digits(num_neighbors: int = 10) -> Data:
-    """Scikit-learn's bundled digits, each joined with its nearest neighbours (either way)."""
+def load_digits(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels and classes of scikit-learn's bundled digits, for the dataset of that name."""
     try:
-        from sklearn.datasets import load_digits
+        from sklearn import datasets
     except ImportError:
         raise DataError(
-            "digits needs scikit-learn; install it with: pip install 'graphrelu[lab]'."
+            f"{name} needs scikit-learn; install it with: pip install 'graphrelu[lab]'."
         ) from None
-    pixels, y = load_digits(return_X_y=True)
+    pixels, y = datasets.load_digits(return_X_y=True)
+    return pixels, y
+
+
+def read_digits(num_neighbors: int = 10) -> Data:
+    """Scikit-learn's bundled digits, each joined with its nearest neighbours (either way)."""
+    pixels, y = load_digits("digits")
     # Pixels are whole numbers up to 16: integer distances and a stable sort, which takes the
     # lower index first among ties, give the same graph on every machine.
     points = pixels.astype(np.int64)

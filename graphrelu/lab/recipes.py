@@ -21,6 +21,11 @@ BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
 ABLATED = ("undecomposed",)  # known besides, but not among those compared
 
+GRAPH_DATASETS = ("mutag", "proteins")
+GRAPH_BACKBONES = ("gcn", "sage", "gin")
+GRAPH_HIDDEN = (16, 32, 64, 128)
+GRAPH_LAYERS = (2, 3, 4, 5)
+
 
 class Row(NamedTuple):
     """What is set for one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
@@ -123,6 +128,37 @@ def node_table(
             for activation in ("none",) if backbone == "sgc" else activations:
                 cells.append(recipe(dataset, SOURCES[dataset].family, backbone, activation))
     return cells
+
+
+def graph_cell(
+    dataset: str,
+    backbone: str,
+    activation: str,
+    hidden: int = 32,
+    layers: int = 3,
+    **overrides: Any,
+) -> Config:
+    """A configuration of graph classification, the same on every set of graphs.
+
+    The learning rate is halved every 50 epochs; ``split`` names the protocol.
+    """
+    values: dict[str, Any] = {
+        "epochs": 100,
+        "patience": 0,
+        "lr": 0.01,
+        "weight_decay": 0.0,
+        "dropout": 0.5,
+        "normalize_features": False,
+        "split": "folds",
+        "backbone_options": (("layers", layers),),
+    }
+    return Config(
+        dataset=dataset.lower() if dataset.lower() in GRAPH_DATASETS else dataset,
+        backbone=check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES),
+        activation=check_name("activation", activation, ACTIVATIONS),
+        hidden=hidden,
+        **{**values, **overrides},
+    )
 
 
 def check_name(what: str, name: str, known: Sequence[str]) -> str:

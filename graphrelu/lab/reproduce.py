@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphrelu.lab import output
-from graphrelu.lab.config import Config
+from graphrelu.lab.config import FOLD_SPLITS, Config
 from graphrelu.lab.experiment import (
     EXPERIMENTS,
     Request,
@@ -22,7 +22,17 @@ from graphrelu.lab.experiment import (
     standing,
     train_missing,
 )
-from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
+from graphrelu.lab.graph_reproduce import REPEATS, GraphGrid, collect_graphs, render_graphs
+from graphrelu.lab.recipes import (
+    ACTIVATIONS,
+    BACKBONES,
+    GRAPH_BACKBONES,
+    GRAPH_DATASETS,
+    GRAPH_HIDDEN,
+    GRAPH_LAYERS,
+    NODE_DATASETS,
+    node_table,
+)
 from graphrelu.lab.results import Record
 
 if TYPE_CHECKING:
@@ -35,12 +45,43 @@ INTERRUPTED = "Interrupted; the same command continues where this one stopped."
 
 
 def names(text: str) -> list[str]:
-    """A list as it is typed: ``cora, citeseer``; in lower case, without repetitions."""
-    typed = (name.strip().lower() for name in text.split(","))
-    found = list(dict.fromkeys(name for name in typed if name))
+    """A list as it is typed: ``cora, citeseer``; in lower case, but for names of PyG's, and
+    without repetitions."""
+    typed = (name.strip() for name in text.split(","))
+    cased = (name if name.startswith("pyg:") else name.lower() for name in typed)
+    found = list(dict.fromkeys(name for name in cased if name))
     if not found:
         raise ValueError(f"There is no name in the list {text!r}.")
     return found
+
+
+def typed_grid(
+    datasets: str,
+    backbones: str,
+    activations: str,
+    hidden: str,
+    layers: str,
+    protocols: str,
+    repeats: int,
+) -> GraphGrid:
+    """The grid of graph classification from lists as they are typed."""
+    return GraphGrid(
+        names(datasets),
+        names(backbones),
+        names(activations),
+        _numbers("hidden", hidden),
+        _numbers("layers", layers),
+        names(protocols),
+        repeats,
+    )
+
+
+def _numbers(what: str, text: str) -> list[int]:
+    """A list of whole numbers as it is typed: ``16, 32``."""
+    try:
+        return [int(name) for name in names(text)]
+    except ValueError:
+        raise ValueError(f"{what} must be whole numbers, by commas, not {text!r}.") from None
 
 
 class BatchLines:
@@ -100,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        print(_node(options) if options.experiment == "node" else _other(options))
+        print({"node": _node, "graph": _graph}.get(options.experiment, _other)(options))
     except (ValueError, OSError) as error:
         print(output.sentence(error), file=sys.stderr)
         return 2
@@ -128,6 +169,23 @@ def _node(options: argparse.Namespace) -> str:
         return _written(write_tables(options.out, options.table, configs))
     results = train_missing(configs, _request(options))
     return standing(len(results), len(configs) * options.runs, options.out)
+
+
+def _graph(options: argparse.Namespace) -> str:
+    options.out = options.out or default_record("graph", options.quick)
+    if options.render:
+        return _written(render_graphs(options.out))
+    grid = typed_grid(
+        options.datasets,
+        options.backbones,
+        options.activations,
+        options.hidden,
+        options.layers,
+        options.protocols,
+        options.repeats,
+    )
+    options.runs = grid.runs
+    return collect_graphs(grid, _request(options))
 
 
 def _other(options: argparse.Namespace) -> str:
@@ -181,18 +239,39 @@ def _parser() -> argparse.ArgumentParser:
         help="train nothing; write PREFIX.md and PREFIX.csv from all runs on record",
     )
     _add_common(node)
+    graph = experiments.add_parser(
+        "graph", help="graph classification: a grid, and what it chooses repeated; resumable"
+    )
+    for what, values in (
+        ("datasets", GRAPH_DATASETS),
+        ("backbones", GRAPH_BACKBONES),
+        ("activations", ACTIVATIONS),
+        ("hidden", GRAPH_HIDDEN),
+        ("layers", GRAPH_LAYERS),
+        ("protocols", FOLD_SPLITS),
+    ):
+        graph.add_argument(
+            f"--{what}", default=",".join(map(str, values)), help="default: %(default)s"
+        )
+    graph.add_argument(
+        "--repeats", type=int, default=REPEATS, help="more fold assignments (default: %(default)s)"
+    )
+    _add_shape(graph, "graph")
+    _add_common(graph)
     for name, what in EXPERIMENTS.items():
         other = experiments.add_parser(name, help=what)
-        other.add_argument("--quick", action="store_true", help="only the shape of the result")
         other.add_argument("--runs", type=int, help="seeds or repetitions")
-        other.add_argument(
-            "--out", type=Path, help=f"record (default: {default_record(name, False)})"
-        )
-        other.add_argument(
-            "--render", action="store_true", help="tables and figures of the record; nothing else"
-        )
+        _add_shape(other, name)
         _add_common(other)
     return parser
+
+
+def _add_shape(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument("--quick", action="store_true", help="only the shape of the result")
+    parser.add_argument("--out", type=Path, help=f"record (default: {default_record(name, False)})")
+    parser.add_argument(
+        "--render", action="store_true", help="tables and figures of the record; nothing else"
+    )
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

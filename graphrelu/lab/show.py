@@ -18,6 +18,7 @@ from rich.text import Text
 from graphrelu.lab.config import Config
 from graphrelu.lab.data import DatasetStatus
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.recipes import ACTIVATIONS
 from graphrelu.lab.tables import CompareRow, NodeRow, Tally, amount, label, p_value
 
@@ -81,14 +82,17 @@ def markdown(text: str) -> Markdown:
     return Markdown(re.sub(r"!\[(.*?)\]\((.*?)\)", r"\1: see \2.", text))
 
 
-def headline(graph: Graph, config: Config, runs: int) -> str:
+def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
     """What is compared, before it is trained."""
+    graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
+    layers = dict(config.backbone_options).get("layers")
+    depth = f"{layers} layers of " if layers else ""
     return (
-        f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
+        f"{graph.name}: {graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
         f"{graph.num_features:,} features, {graph.num_classes} classes\n"
-        f"{label(config.backbone)}: {config.hidden} hidden units, dropout {config.dropout:g}, "
-        f"learning rate {config.lr:g}, weight decay {config.weight_decay:g}, "
-        f"{config.epochs} epochs at most\n"
+        f"{label(config.backbone)}: {depth}{config.hidden} hidden units, "
+        f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
+        f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"
         f"{runs} {'run' if runs == 1 else 'runs'} of each activation, "
         f"test {METRICS[config.metric]} in percent"
     )

@@ -17,12 +17,13 @@ NUM_TEST = 1_000
 MIN_CLASS_SIZE = 30
 TRAIN_SHARE, VAL_SHARE = 0.48, 0.32
 
-Kind = Literal["planetoid", "stratified", "masks"]
+Kind = Literal["planetoid", "stratified", "masks", "folds"]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sorted node indices of three disjoint sets, and the rule that chose them."""
+    """Sorted indices of nodes, or of graphs, and the rule that chose them; the sets are disjoint,
+    but for the GIN paper's folds, where one is for validation and testing at once."""
 
     train: Tensor
     val: Tensor
@@ -108,16 +109,20 @@ def _stratified(labels: np.ndarray, order: np.ndarray) -> Split:
 
 
 def _random_order(labels: np.ndarray, seed: int) -> np.ndarray:
-    """The labelled nodes in random order.
-
-    Sorting raw PCG64 output, not ``Generator.permutation``: numpy guarantees the former's stream
-    across versions, so that a seed means the same split everywhere.
-    """
+    """The labelled nodes in random order."""
     labelled = np.flatnonzero(labels >= 0)
     if len(labelled) == 0:
         raise DataError("There are no labels to split.")
-    keys = np.random.PCG64(seed).random_raw(len(labelled))
-    return labelled[np.argsort(keys, kind="stable")]
+    return labelled[np.argsort(random_keys(seed, len(labelled)), kind="stable")]
+
+
+def random_keys(seed: int, count: int) -> np.ndarray:
+    """Numbers to sort by, for a random order.
+
+    Raw PCG64 output, not ``Generator.permutation``: numpy guarantees the former's stream across
+    versions, so that a seed means the same order everywhere.
+    """
+    return np.random.PCG64(seed).random_raw(count)
 
 
 def _by_class(labels: np.ndarray, order: np.ndarray) -> list[np.ndarray]:

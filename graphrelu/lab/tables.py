@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from graphrelu.lab import stats
-from graphrelu.lab.checksums import SOURCES
+from graphrelu.lab.checksums import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.comparison import (
     Cells,
     Comparison,
@@ -16,11 +16,11 @@ from graphrelu.lab.comparison import (
     scores_by_cell,
 )
 from graphrelu.lab.published import published
-from graphrelu.lab.recipes import ACTIVATIONS, NODE_DATASETS, TABLE
+from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
 from graphrelu.lab.results import Result
 
-LABELS = {name: source.pyg_name for name, source in SOURCES.items()}
-LABELS |= {name: name.upper() for name in TABLE} | {"cheb": "Cheb"}
+LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
+LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {"relu": "ReLU", "lrelu": "LReLU", "elu": "ELU", "prelu": "PReLU"}
 LABELS |= {"maxout": "Maxout", "grelu": "GReLU"}
 

@@ -14,7 +14,9 @@ import torch
 import graphrelu.lab
 from graphrelu.lab import fetch
 from graphrelu.lab.config import Config
+from graphrelu.lab.folds import fold_split
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.splits import make_split
 
@@ -68,7 +70,7 @@ def run(
     record: Record | None,
     *,
     root: str | Path | None = None,
-    graphs: Mapping[str, Graph] | None = None,
+    graphs: Mapping[str, Graph | GraphSet] | None = None,
     device: str = "auto",
     seeds_at_once: int | None = None,
     save: Path | None = None,
@@ -84,7 +86,10 @@ def run(
         graph = graphs[config.dataset]
         results = []
         for seed in missing:
-            note = make_split(graph, seed, config.split).note
+            if isinstance(graph, GraphSet):
+                note = fold_split(graph.y, seed, config.split).note
+            else:
+                note = make_split(graph, seed, config.split).note
             results.append(make_result(config, seed, score(config.activation, seed), note))
         if progress is not None:
             total = len(configs) * len(seeds)

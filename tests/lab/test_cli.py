@@ -122,12 +122,15 @@ def test_data(folder: Path) -> None:
     assert f"Datasets in {folder / 'data'}" in shown
     assert "digits present 1,797 24,678 64 10" in shown
     assert "cora missing 2,708 10,556 1,433 7" in shown
+    assert "digit-graphs present 6,363 18,962 17 10" in shown
+    assert "mutag missing 3,371 7,442 7 2" in shown
+    assert "proteins missing 43,471 162,088 3 2" in shown
     raw = folder / "elsewhere" / "Planetoid" / "Cora" / "raw"
     raw.mkdir(parents=True)
     (raw / "ind.cora.x").write_bytes(b"truncated")
     result = invoke("data", "--data", "elsewhere")
     assert result.exit_code == 1
-    assert "cora         altered" in result.stdout
+    assert "cora          altered" in result.stdout
     assert f"cora: altered in {raw.relative_to(folder)}: ind.cora.x\n" in result.stdout
     result = invoke("data", "--data", raw / "ind.cora.x")
     assert result.exit_code == 2

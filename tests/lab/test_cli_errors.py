@@ -155,6 +155,7 @@ def test_engines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == "There is no engine 'slurm'; known are local, ray.\n"
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "graphrelu.lab.ray_engine", raising=False)
+    monkeypatch.delattr(graphrelu.lab, "ray_engine", raising=False)
     result = invoke("reproduce", "node", "--engine", "ray")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == 'This needs ray: pip install "graphrelu[ray]".\n'

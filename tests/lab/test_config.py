@@ -88,7 +88,7 @@ def test_it_is_frozen_and_hashable() -> None:
         ({"weight_decay": -1e-3}, "weight_decay must be zero or more, not -0.001."),
         ({"dropout": 1.0}, "dropout must lie in [0, 1), not 1.0."),
         ({"normalize_features": 1}, "normalize_features must be true or false, not 1."),
-        ({"split": "test"}, "split must be one of random, masks, not 'test'."),
+        ({"split": "test"}, "split must be one of random, masks, folds, gin_folds, not 'test'."),
         ({"metric": "loss"}, "metric must be one of accuracy, f1, rocauc, not 'loss'."),
         ({"dtype": "int8"}, "dtype must be one of float32, float64, not 'int8'."),
         (

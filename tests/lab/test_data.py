@@ -192,7 +192,8 @@ def test_unknown_names_suggest_the_nearest() -> None:
         load("coar")
     assert str(caught.value) == (
         "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
-        "pubmed, blogcatalog, flickr, paths to .npz and .pt files, and pyg:CLASS/NAME."
+        "pubmed, blogcatalog, flickr, digit-graphs, mutag, proteins, paths to .npz and .pt files, "
+        "and pyg:CLASS/NAME."
     )
     with pytest.raises(DataError, match=r"no dataset 'graph\.csv'; known are"):
         load("graph.csv")
