@@ -5,6 +5,7 @@ import importlib
 import json
 import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,12 @@ def test_readme_speed_is_that_of_the_records() -> None:
     assert f"Maxout {added['Maxout']:.1f} %" in text
     seconds = record("seeds_cpu.json")["seconds"]
     assert f"{seconds['one_by_one'] / seconds['at_once']:.1f} times less time" in text
+
+
+def test_page_of_the_benchmarks_is_that_of_the_records() -> None:
+    """Where this fails: python benchmarks/page.py."""
+    page = runpy.run_path(str(ROOT / "benchmarks" / "page.py"))["page"]
+    assert page() == (ROOT / "benchmarks" / "results" / "README.md").read_text()
 
 
 def test_tables_are_those_of_the_record(tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -14,36 +13,13 @@ import graphrelu
 from graphrelu.lab import compare as comparison
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import output, show, tables
-from graphrelu.lab.config import FOLD_SPLITS
-from graphrelu.lab.experiment import (
-    EXPERIMENTS,
-    Request,
-    check_runs,
-    default_record,
-    experiment,
-    standing,
-    train_missing,
-)
-from graphrelu.lab.graph_reproduce import REPEATS, collect_graphs, has_table, render_graphs
-from graphrelu.lab.recipes import (
-    ACTIVATIONS,
-    BACKBONES,
-    GRAPH_BACKBONES,
-    GRAPH_DATASETS,
-    GRAPH_HIDDEN,
-    GRAPH_LAYERS,
-    NODE_DATASETS,
-    node_table,
-)
-from graphrelu.lab.reproduce import (
-    INTERRUPTED,
-    NODE_RECORD,
-    PACKAGES,
-    names,
-    needed,
-    typed_grid,
-)
+from graphrelu.lab.cli_common import Device, Root, one_sentence, show_page
+from graphrelu.lab.cli_reproduce import reproduce_app
+from graphrelu.lab.experiment import check_runs
+from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES
+from graphrelu.lab.reproduce import INTERRUPTED
 from graphrelu.lab.results import Record
+from graphrelu.lab.typed import names
 from graphrelu.lab.verdict import verdict
 
 app = typer.Typer(
@@ -54,11 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-reproduce_app = typer.Typer(
-    help="The paper's experiments, run again.",
-    epilog="Example: graphrelu reproduce node --datasets cora --backbones gcn --runs 30",
-    no_args_is_help=True,
-)
 app.add_typer(reproduce_app, name="reproduce")
 
 Dataset = Annotated[
@@ -68,14 +39,6 @@ Dataset = Annotated[
         f"or pyg:CLASS/NAME, a dataset of PyG's."
     ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Engine = Annotated[str, typer.Option(help="local, or ray: a cluster's workers.")]
-Root = Annotated[
-    Path | None,
-    typer.Option("--data", help="Folder of the datasets, else $GRAPHRELU_DATA or the cache."),
-]
-
-
 # By way of its subclass, as Typer has moved it from one module to another.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 
@@ -92,24 +55,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         print("Interrupted.", file=sys.stderr)
         return 130
-
-
-@contextmanager
-def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
-    """What is wrong with the input is said in one sentence on stderr, with the exit code 2."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        print(output.sentence(error), file=sys.stderr)
-        raise typer.Exit(2) from None
-    except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
-            raise
-        print(needed(error.name), file=sys.stderr)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        print(interrupted, file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 def show_version(wanted: bool) -> None:
@@ -250,122 +195,7 @@ def inspect(
         else:
             raise ValueError("A saved model has its own backbone and seed; leave them out.")
         page, *others = inspection_page.write(looks, record.path)
-        screen = show.console()
-        screen.print(show.markdown(page.read_text(encoding="utf-8")))
-        screen.print(f"Written: {', '.join(map(str, (record.path, page, *others)))}.")
-
-
-@reproduce_app.command(
-    "node", epilog="Example: graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
-)
-def node(
-    runs: Annotated[int, typer.Option(help="Seeds per cell.")] = 10,
-    datasets: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(NODE_DATASETS),
-    backbones: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(BACKBONES),
-    activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
-    out: Annotated[Path, typer.Option(help="Record, to continue or to begin.")] = NODE_RECORD,
-    device: Device = "auto",
-    data: Root = None,
-    seconds: Annotated[float | None, typer.Option(help="Begin no batch after so many.")] = None,
-    engine: Engine = "local",
-) -> None:
-    """The main table, node classification: ours beside the paper's."""
-    with one_sentence(INTERRUPTED):
-        configs = node_table(names(datasets), names(backbones), names(activations))
-        with show.progress_bar() as progress:
-            request = Request(runs, out, False, device, data, seconds, progress, engine)
-            results = train_missing(configs, request)
-        screen = show.console()
-        if results:
-            rows = tables.node_rows(results)
-            for table in show.node_tables(rows):
-                screen.print(table, "")
-            screen.print(show.NODE_NOTES, tables.caution(rows), "\n")
-            if counts := tables.tallies(results):
-                screen.print(show.tally_table(counts), "")
-            screen.print(tables.protocol_check(results).sentence)
-        screen.print(standing(len(results), len(configs) * runs, out))
-
-
-@reproduce_app.command("graph", epilog="Example: graphrelu reproduce graph --quick")
-def graph(
-    datasets: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(GRAPH_DATASETS),
-    backbones: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(GRAPH_BACKBONES),
-    activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
-    hidden: Annotated[str, typer.Option(help="Hidden units to choose from.")] = ",".join(
-        map(str, GRAPH_HIDDEN)
-    ),
-    layers: Annotated[str, typer.Option(help="Layers to choose from.")] = ",".join(
-        map(str, GRAPH_LAYERS)
-    ),
-    protocols: Annotated[
-        str, typer.Option(help="folds (the paper's), gin_folds (the GIN paper's).")
-    ] = ",".join(FOLD_SPLITS),
-    repeats: Annotated[
-        int, typer.Option(help="More fold assignments, of what is chosen.")
-    ] = REPEATS,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Only the shape of the result, in minutes.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help=f"Record, else {default_record('graph', False)}.")
-    ] = None,
-    device: Device = "auto",
-    data: Root = None,
-    seconds: Annotated[float | None, typer.Option(help="Begin no batch after so many.")] = None,
-) -> None:
-    """Graph classification: a grid, and what it chooses on more folds; ours beside the paper's."""
-    with one_sentence(INTERRUPTED):
-        grid = typed_grid(datasets, backbones, activations, hidden, layers, protocols, repeats)
-        record = out or default_record("graph", quick)
-        with show.progress_bar() as progress:
-            request = Request(grid.runs, record, quick, device, data, seconds, progress)
-            sentence = collect_graphs(grid, request)
-        if has_table(record):
-            _show_page(render_graphs(record), sentence)
-        else:
-            show.console().print(sentence)
-
-
-def _show_page(written: Sequence[Path], sentence: str) -> None:
-    """The first of the files that were written, and where they are."""
-    screen = show.console()
-    screen.print(show.markdown(written[0].read_text(encoding="utf-8")))
-    screen.print(sentence, f"Written: {', '.join(map(str, written))}.", sep="\n")
-
-
-def _add_experiment(name: str, what: str) -> None:
-    @reproduce_app.command(
-        name,
-        help=f"{what[0].upper()}{what[1:]}.",
-        epilog=f"Example: graphrelu reproduce {name} --quick",
-    )
-    def command(
-        quick: Annotated[
-            bool, typer.Option("--quick", help="Only the shape of the result, in minutes.")
-        ] = False,
-        runs: Annotated[int | None, typer.Option(help="Seeds or repetitions.")] = None,
-        out: Annotated[
-            Path | None,
-            typer.Option(help=f"Record, else {default_record(name, False)}."),
-        ] = None,
-        device: Device = "auto",
-        data: Root = None,
-        seconds: Annotated[float | None, typer.Option(help="Begin nothing after so many.")] = None,
-        engine: Engine = "local",
-    ) -> None:
-        with one_sentence(INTERRUPTED):
-            chosen = experiment(name)
-            record = out or default_record(name, quick)
-            number = runs if runs is not None else chosen.quick_runs if quick else chosen.runs
-            with show.progress_bar() as progress:
-                request = Request(number, record, quick, device, data, seconds, progress, engine)
-                sentence = chosen.collect(request)
-            _show_page(chosen.render(record), sentence)
-
-
-for name, what in EXPERIMENTS.items():
-    _add_experiment(name, what)
+        show_page([page, record.path, *others])
 
 
 @app.command("observations", epilog="Example: graphrelu observations --results results")
@@ -376,10 +206,7 @@ def observe(
     from graphrelu.lab import observations
 
     with one_sentence():
-        (page,) = observations.render(results)
-        screen = show.console()
-        screen.print(show.markdown(page.read_text(encoding="utf-8")))
-        screen.print(f"Written: {page}.")
+        show_page(observations.render(results))
 
 
 @app.command("data", epilog="Example: graphrelu data --data ~/datasets")

@@ -121,6 +121,7 @@ def record_of(path: Path) -> Entries:
 
 def collect(request: Request) -> str:
     """Measures the points that the record lacks."""
+    request.stays_here()
     deadline = request.deadline()
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))

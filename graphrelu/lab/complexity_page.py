@@ -177,9 +177,13 @@ def draw(sweeps: Sequence[list[Entry]]) -> Figure:
                     **look[device, what],
                 )
         axis.set(xscale="log", yscale="log", xlabel=title, ylabel="forward + backward, ms")
-        if axis.lines:
-            axis.legend(fontsize=6)
-    axes.flat[-1].set_axis_off()
+        if axis.lines and len(axis.lines) <= len(devices):
+            axis.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    aside = axes.flat[-1]
+    aside.set_axis_off()
+    # The layers beside attention are too many for a legend inside of their panel.
+    handles, labels = axes.flat[-2].get_legend_handles_labels()
+    aside.legend(handles, labels, fontsize=7, loc="center left", title=AXES["heads"])
     return figure
 
 

@@ -71,6 +71,17 @@ def fitting_seeds(config: Config, graph: Graph | GraphSet, device: torch.device)
     return max(1, min(MOST_SEEDS[device.type], _budget(config, device) // numbers))
 
 
+def runs_at_once(
+    config: Config, graph: Graph | GraphSet, device: torch.device, at_most: int | None
+) -> int:
+    """The size of a cell's batches: as many as fit, and as the user wants at most."""
+    size = fitting_seeds(config, graph, device)
+    size = min(size, at_most or size)
+    if config.split == "gin_folds":  # which chooses one epoch for all folds of an assignment
+        size = max(NUM_FOLDS, size - size % NUM_FOLDS)
+    return size
+
+
 def _fitting_folds(config: Config, graphs: GraphSet, device: torch.device) -> int:
     """Whole fold assignments: the GIN paper's protocol chooses one epoch for each."""
     model = build_graph_model(config, graphs, 0)
@@ -189,10 +200,7 @@ def run(
             continue
         if deadline is not None and time.monotonic() > deadline:
             break
-        size = fitting_seeds(config, prepared.graph(config), where)
-        size = min(size, seeds_at_once or size)
-        if config.split == "gin_folds":  # which chooses one epoch for all folds of an assignment
-            size = max(NUM_FOLDS, size - size % NUM_FOLDS)
+        size = runs_at_once(config, prepared.graph(config), where, seeds_at_once)
         for batch in _batches(record, config, seeds, size):
             if deadline is not None and time.monotonic() > deadline:
                 break

@@ -72,6 +72,11 @@ class Request:
         """The ``time.monotonic()`` after which nothing new is begun, counted from now."""
         return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
+    def stays_here(self) -> None:
+        """Raise a ``ValueError`` where other machines are asked for: they cannot help here."""
+        if self.engine != "local":
+            raise ValueError(f"This runs in one process, not by the engine {self.engine}.")
+
     @property
     def has_root(self) -> bool:
         """Whether somebody says where datasets are."""

@@ -17,6 +17,7 @@ from graphrelu.lab import engine
 from graphrelu.lab.config import Config
 from graphrelu.lab.engine import PreparedCells, Progress
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.keep import complete
 from graphrelu.lab.results import Batch, Record, Result
 
@@ -30,7 +31,7 @@ def run(
     record: Record | None,
     *,
     root: str | Path | None = None,
-    graphs: Mapping[str, Graph] | None = None,
+    graphs: Mapping[str, Graph | GraphSet] | None = None,
     device: str = "auto",
     seeds_at_once: int | None = None,
     save: Path | None = None,
@@ -92,7 +93,7 @@ class _Sweep:
     ) -> None:
         self.configs, self.seeds, self.record = configs, seeds, record
         self.device, self.save = device, save
-        self.sent: dict[str, ray.ObjectRef[Graph]] = {}
+        self.sent: dict[str, ray.ObjectRef[Graph | GraphSet]] = {}
         resource = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 1}
         # Ray tries again only where a worker died, not where the training raised.
         self.task = ray.remote(max_retries=MOST_TRIES - 1, **resource)(_train)
@@ -113,8 +114,8 @@ class _Sweep:
         for config in self.configs:
             if not self.record.plan([config], self.seeds, batch_size=1):
                 continue  # before its dataset is read
-            size = engine.fitting_seeds(config, prepared.graph(config), prepared.device)
-            size = min(size, seeds_at_once or size)
+            graph = prepared.graph(config)
+            size = engine.runs_at_once(config, graph, prepared.device, seeds_at_once)
             for batch in self.record.plan([config], self.seeds, size):
                 if deadline is not None and time.monotonic() > deadline:
                     return
@@ -178,7 +179,7 @@ Files = dict[Path, bytes]
 
 
 def _train(
-    batch: Batch, graph: Graph, device: str, inspected: str | None, saves: bool
+    batch: Batch, graph: Graph | GraphSet, device: str, inspected: str | None, saves: bool
 ) -> tuple[list[Result], Files, Files]:
     """One batch, in a worker: its results, the files beside the record and the saved models.
 

@@ -22,7 +22,7 @@ from graphrelu.lab.experiment import (
     standing,
     train_missing,
 )
-from graphrelu.lab.graph_reproduce import REPEATS, GraphGrid, collect_graphs, render_graphs
+from graphrelu.lab.graph_reproduce import REPEATS, collect_graphs, render_graphs
 from graphrelu.lab.recipes import (
     ACTIVATIONS,
     BACKBONES,
@@ -34,6 +34,7 @@ from graphrelu.lab.recipes import (
     node_table,
 )
 from graphrelu.lab.results import Record
+from graphrelu.lab.typed import names, typed_grid
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
@@ -42,46 +43,6 @@ NODE_RECORD = Path("results/node.jsonl")
 # What may be missing -> the extra that brings it.
 PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
 INTERRUPTED = "Interrupted; the same command continues where this one stopped."
-
-
-def names(text: str) -> list[str]:
-    """A list as it is typed: ``cora, citeseer``; in lower case, but for names of PyG's, and
-    without repetitions."""
-    typed = (name.strip() for name in text.split(","))
-    cased = (name if name.startswith("pyg:") else name.lower() for name in typed)
-    found = list(dict.fromkeys(name for name in cased if name))
-    if not found:
-        raise ValueError(f"There is no name in the list {text!r}.")
-    return found
-
-
-def typed_grid(
-    datasets: str,
-    backbones: str,
-    activations: str,
-    hidden: str,
-    layers: str,
-    protocols: str,
-    repeats: int,
-) -> GraphGrid:
-    """The grid of graph classification from lists as they are typed."""
-    return GraphGrid(
-        names(datasets),
-        names(backbones),
-        names(activations),
-        _numbers("hidden", hidden),
-        _numbers("layers", layers),
-        names(protocols),
-        repeats,
-    )
-
-
-def _numbers(what: str, text: str) -> list[int]:
-    """A list of whole numbers as it is typed: ``16, 32``."""
-    try:
-        return [int(name) for name in names(text)]
-    except ValueError:
-        raise ValueError(f"{what} must be whole numbers, by commas, not {text!r}.") from None
 
 
 class BatchLines:

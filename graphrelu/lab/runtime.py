@@ -44,6 +44,7 @@ def record_of(path: Path) -> Entries:
 
 def collect(request: Request) -> str:
     """Times what the record lacks, the activations of a backbone in turns."""
+    request.stays_here()
     deadline = request.deadline()
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))

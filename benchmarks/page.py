@@ -1,0 +1,109 @@
+"""Writes results/README.md from the records beside it: python benchmarks/page.py."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+INTRODUCTION = """\
+# Measured speed
+
+Made from the records in this folder by `benchmarks/page.py`; how, and what was done about it:
+[docs/speed.md](../../docs/speed.md). Times are medians in milliseconds, the rivals of a table are
+measured in one run.
+"""
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; all columns but the first are numbers."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))
+
+
+def number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def where(record: dict[str, Any]) -> str:
+    return f"{record['device']}, torch {record['versions']['torch']}, {record['date'][:10]}"
+
+
+def sizes(setting: dict[str, Any]) -> str:
+    shape = ", a power law" if setting.get("max_degree") else ""
+    return (
+        f"{setting['nodes']:,} nodes, {setting['edges']:,} directed edges{shape}, "
+        f"{setting['channels']} channels, {setting['steps']} {setting['diffusion']} steps"
+    )
+
+
+def activation(record: dict[str, Any]) -> str:
+    columns = {
+        "forward_ms": "forward",
+        "forward_backward_ms": "forward + backward",
+        "replayed_ms": "the same, as a CUDA graph",
+        "peak_mib": "peak memory, MiB",
+        "floor_ms": "floor",
+    }
+    shown = [name for name in columns if any(name in row for row in record["rows"].values())]
+    maxout = record["rows"]["Maxout"]["forward_backward_ms"]
+    lines = []
+    for name, row in record["rows"].items():
+        ratio = row["forward_backward_ms"] / maxout if "forward_backward_ms" in row else None
+        lines.append([name, *(number(row.get(column)) for column in shown), number(ratio)])
+    head = ["", *(columns[name] for name in shown), "x Maxout"]
+    title = f"## One activation: {sizes(record['setting'])}\n\n{where(record)}.\n"
+    return f"{title}\n{table(head, lines)}"
+
+
+def step(record: dict[str, Any]) -> str:
+    forms = record["milliseconds"]
+    lines = []
+    for name in forms["edge_index"]:
+        cells = [name]
+        for form in ("edge_index", "csr"):
+            time = forms[form].get(name)
+            ratio = None if time is None else time / forms[form]["ReLU"]
+            cells += [number(time), number(ratio)]
+        lines.append(cells)
+    head = ("", "edge_index", "x ReLU", "CSR", "x ReLU")
+    title = f"## A GCN's training step: {sizes(record['setting'])}\n\n{where(record)}.\n"
+    return f"{title}\n{table(head, lines)}"
+
+
+def seeds(record: dict[str, Any]) -> str:
+    setting, times = record["setting"], record["seconds"]
+    lines = [(name.replace("_", " "), f"{seconds:.1f}") for name, seconds in times.items()]
+    lines.append(("ratio", f"{times['one_by_one'] / times['at_once']:.1f}"))
+    title = f"## {setting['runs']} seeds of a GCN on {setting['dataset']}\n"
+    return f"{title}\n{where(record)}.\n\n{table(('', 'seconds'), lines)}"
+
+
+def diffusion(record: dict[str, Any]) -> str:
+    lines = [
+        (
+            f"{row['graph']}, {row['diffusion']}, {row['steps']}",
+            *(f"{row[name]:.3f}" for name in ("error_features", "error_noise")),
+            f"{row['ms']:.2f}",
+        )
+        for row in record["rows"]
+    ]
+    head = ("graph, form, products", "error on features", "error on noise", "ms")
+    title = "## Accuracy of the diffusion, relative to the exact operator\n"
+    return f"{title}\nalpha = {record['alpha']}; {where(record)}.\n\n{table(head, lines)}"
+
+
+def page() -> str:
+    kinds = {"activation": activation, "step": step, "seeds": seeds, "diffusion": diffusion}
+    parts = [INTRODUCTION]
+    for kind, render in kinds.items():
+        for path in sorted(RESULTS.glob(f"{kind}*.json")):
+            parts.append(render(json.loads(path.read_text())))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    (RESULTS / "README.md").write_text(page())
+    print(f"written: {RESULTS / 'README.md'}")
