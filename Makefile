@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 # The tests interpret the GPU kernels. A build of torch for GPUs brings the Triton that it wants; for
 # a build without, this one.
 TRITON := 3.9.0
 
-.PHONY: run test lint format bench clean
+.PHONY: run test lint format bench readme docs clean
 
 run: $(STAMP)
 	$(BIN)/graphrelu compare
@@ -27,6 +28,14 @@ format: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/activation.py
 
+# What README.md and docs/ say of the records, and the README's figure.
+readme: $(STAMP)
+	$(BIN)/python scripts/readme.py
+
+# The site, in site/; a warning is an error. The variable silences a notice of the theme's.
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 # torch first and on its own: a later requirement must not pull in another build of it.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -35,5 +44,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check triton==$(TRITON)
 	touch $(STAMP)
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch $(DOCS_STAMP)
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache

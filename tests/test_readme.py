@@ -18,6 +18,7 @@ from graphrelu.lab.recipes import node_table
 from graphrelu.lab.reproduce import write_tables
 from graphrelu.lab.results import Record
 from graphrelu.lab.tables import label, node_rows, protocol_check, tallies
+from scripts import readme
 
 ROOT = Path(__file__).parent.parent
 
@@ -60,6 +61,32 @@ def test_page_of_the_benchmarks_is_that_of_the_records() -> None:
     assert page() == (ROOT / "benchmarks" / "results" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("page", readme.PAGES, ids=lambda page: page.name)
+def test_generated_parts_are_those_of_the_records(page: Path) -> None:
+    """Where this fails: make readme."""
+    text = page.read_text()
+    assert readme.refreshed(text) == text
+    assert re.findall(r"<!-- (\w+) -->", text) == re.findall(r"<!-- /(\w+) -->", text)
+
+
+def test_every_generated_part_is_on_a_page() -> None:
+    found = {
+        name for page in readme.PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text())
+    }
+    assert found == set(readme.BLOCKS)
+
+
+def test_refreshing_replaces_what_is_stale() -> None:
+    text = "before\n<!-- seeds -->\n999 seeds\n<!-- /seeds -->\nafter\n"
+    fresh = readme.refreshed(text)
+    assert "999" not in fresh
+    assert readme.seeds() in fresh
+    assert fresh.startswith("before\n")
+    assert fresh.endswith("\nafter\n")
+    with pytest.raises(KeyError, match="unknown"):
+        readme.refreshed("<!-- unknown -->\n<!-- /unknown -->")
+
+
 def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
     """results/node.md and the README's tallies are made from results/node.jsonl."""
     source = ROOT / "results" / "node.jsonl"
@@ -67,8 +94,8 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
     for ending in (".md", ".csv"):
         made = (tmp_path / "node").with_suffix(ending).read_text()
         assert made == (ROOT / "results" / "node").with_suffix(ending).read_text()
-    readme = (ROOT / "README.md").read_text()
-    shown = re.search(r"<!-- tallies -->\n(.*)<!-- /tallies -->", readme, re.DOTALL).group(1)
+    text = (ROOT / "README.md").read_text()
+    shown = re.search(r"<!-- tallies -->\n(.*)<!-- /tallies -->", text, re.DOTALL).group(1)
     counts = [tuple(re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|", shown))]
     results = Record(source).read()
     expected = [
@@ -79,7 +106,7 @@ def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
 
 
 def test_prose_about_the_main_table_is_that_of_the_record() -> None:
-    readme, docs = (
+    pitch, docs = (
         " ".join((ROOT / name).read_text().split()) for name in ("README.md", "docs/laboratory.md")
     )
     results = Record(ROOT / "results" / "node.jsonl").read()
@@ -87,14 +114,14 @@ def test_prose_about_the_main_table_is_that_of_the_record() -> None:
     seeds = {row.dataset: row.n for row in rows}
     assert {seeds[name] for name in ("cora", "citeseer", "pubmed")} == {30}
     assert {seeds[name] for name in ("blogcatalog", "flickr")} == {10}
-    assert "30 seeds on citation graphs and 10 on social ones" in readme
+    assert "30 seeds on citation graphs and 10 on social ones" in pitch
     social = [row for row in rows if row.dataset in ("blogcatalog", "flickr")]
     leads = [
         (f"{label(r.dataset)}-{label(r.backbone)}", r.over_relu) for r in social if r.over_relu
     ]
     above = ", ".join(name for name, lead in leads if lead.low > 0)
     below = ", ".join(name for name, lead in leads if lead.high < 0)
-    assert f"above zero there in {above}, and below zero in {below}." in readme
+    assert f"above zero in {above}, and below zero in {below}." in pitch
 
     check = protocol_check(results)
     assert f"{len(check.within)} of {len(check.within) + len(check.others)}" in docs

@@ -1,0 +1,161 @@
+"""The pages: their links lead somewhere, their code runs, and the site can be made of them."""
+
+import ast
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+import graphrelu
+from scripts import rest, site_links
+from scripts.site_links import ROOT
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/**/*.md", "results/*.md", "benchmarks/results/*.md")
+    for path in ROOT.glob(pattern)
+)
+API = (
+    "functional",
+    "grelu",
+    "convert",
+    "rectifiers",
+    "undecomposed",
+    "backbones",
+    "graph_backbones",
+)
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as the repository's pages and the site have them."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        assert f"#{slug}" not in found, f"{page} has two headings {heading!r}"
+        found.add(f"#{slug}")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    for path, anchor in site_links.links((ROOT / page).read_text()):
+        target = site_links.target(page, path)
+        assert (ROOT / target).is_file(), (page, path)
+        if anchor:
+            assert anchor in anchors(target), (page, path, anchor)
+
+
+def test_links_are_found() -> None:
+    text = "[a](b.md#c) ![d](e.png) [f](#g) [h](https://i.j) `[k](l)`\n```\n[m](n)\n```\n"
+    assert site_links.links(text) == [("b.md", "#c"), ("e.png", ""), ("", "#g")]
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("README.md", "docs/speed.md", "speed.md"),
+        ("README.md", "CONTRIBUTING.md", "contributing.md"),
+        ("docs/speed.md", "../benchmarks/results/README.md", "benchmarks/results/README.md"),
+        ("docs/speed.md", "paper_map.md#a-b", "paper_map.md#a-b"),
+        ("benchmarks/results/README.md", "../../docs/speed.md", "../../speed.md"),
+        ("results/segments.md", "segments.png", "segments.png"),
+        ("docs/use.md", "#the-graph", "#the-graph"),
+        ("docs/use.md", "https://doi.org/10.1145/1", "https://doi.org/10.1145/1"),
+    ],
+)
+def test_links_in_the_site(page: str, link: str, expected: str) -> None:
+    assert site_links.adapted(f"[a]({link}) `[a]({link})`", page) == (
+        f"[a]({expected}) `[a]({link})`"
+    )
+
+
+def test_site_has_what_its_pages_link_to() -> None:
+    files = {site_links.in_site(page) for page in PAGES} | set(site_links.copied())
+    for page in PAGES:
+        for path, _ in site_links.links((ROOT / page).read_text()):
+            assert site_links.in_site(site_links.target(page, path)) in files, (page, path)
+
+
+def test_navigation_has_every_page() -> None:
+    listed = re.findall(
+        r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(map(site_links.in_site, PAGES))
+
+
+@pytest.mark.parametrize("page", ["quickstart", "use", "convert"])
+def test_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In one go, as a reader would; a print says in a comment what it prints."""
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    exec(code, {"__name__": page})
+    expected = re.findall(r"^print\(.*\)  # ([^:\n]+)", code, re.MULTILINE)
+    assert capsys.readouterr().out.splitlines()[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        (
+            ":obj:`None` or :class:`~torch.nn.ReLU`, :func:`torch.relu`",
+            "`None` or `ReLU`, `torch.relu`",
+        ),
+        ('the `"Long\nname" <https://a.b>`_ paper', 'the ["Long name"](https://a.b) paper'),
+        (
+            r":math:`\tilde\gamma_n = \min(1, \tfrac{N}{3} \, s_n)`",
+            "`\N{GREEK SMALL LETTER GAMMA}~_n = min(1, N/3 s_n)`",
+        ),
+        (
+            "A:\n\n.. code-block:: python\n\n    a\n\n    b\n\nB",
+            "A:\n\n```python\na\n\nb\n```\n\nB",
+        ),
+        (r":math:`b \in {\{ 0, \ldots, B-1\}}^N`", "`b ∈ {0, ..., B-1}^N`"),
+        (r":math:`\bar{\mathbf{e}} = \mathbf{D}^{-1/2}`", "`e\u0304 = D^-1/2`"),
+        (
+            "As:\n\n.. math::\n    x^{\\prime}_{nc} &= \\max_{1 \\leq k} \\left\\{ a\n"
+            "    \\right\\}, \\qquad b\n\n    c\n\nwhere",
+            "As:\n\n```text\nx\N{PRIME}_nc = max_{1 ≤ k} { a }\nb\nc\n```\n\nwhere",
+        ),
+    ],
+)
+def test_docstrings_become_markdown(docstring: str, expected: str) -> None:
+    assert rest.to_markdown(docstring) == expected
+
+
+@pytest.mark.parametrize("module", API)
+def test_docstrings_of_the_reference_are_understood(module: str) -> None:
+    tree = ast.parse((ROOT / "graphrelu" / f"{module}.py").read_text())
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
+    texts = [rest.to_markdown(text) for text in found if text]
+    assert texts
+    for text in texts:
+        assert not re.search(r"\\[a-z{,]|:\w+:`|`_|\.\. ", text), text
+
+
+def citation() -> Any:
+    return yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+
+def test_citation() -> None:
+    cff = citation()
+    assert {"cff-version", "message", "title", "authors", "license"} <= cff.keys()
+    assert (cff["cff-version"], cff["title"]) == ("1.2.0", "graphrelu")
+    assert (cff["version"], cff["license"]) == (graphrelu.__version__, "MIT")
+    assert cff["authors"] == [{"name": "The graphrelu authors"}]
+
+
+def test_citation_of_the_paper_is_that_of_the_readme() -> None:
+    (paper,) = citation()["references"]
+    readme = (ROOT / "README.md").read_text()
+    entry = dict(re.findall(r"^  (\w+) += \{(.*)\}", readme, re.MULTILINE))
+    names = [f"{author['family-names']}, {author['given-names']}" for author in paper["authors"]]
+    assert entry == {
+        "title": paper["title"],
+        "author": " and ".join(names),
+        "booktitle": paper["collection-title"],
+        "year": str(paper["year"]),
+        "doi": paper["doi"],
+    }
