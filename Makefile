@@ -8,12 +8,15 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # a build without, this one.
 TRITON := 3.9.0
 
-.PHONY: run test lint format bench readme docs clean
+# The first of these that is there shows the page in the tests.
+BROWSERS := chromium chromium-browser google-chrome
+
+.PHONY: run test lint format bench browser readme docs clean
 
 run: $(STAMP)
-	$(BIN)/graphrelu compare
+	$(BIN)/graphrelu compare --report report.html
 
-test: lint
+test: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
@@ -35,6 +38,16 @@ readme: $(STAMP)
 # The site, in site/; a warning is an error. The variable silences a notice of the theme's.
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Debian's Chromium, where it may be installed; without any, the tests of the page say that they are
+# skipped.
+browser:
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get install -y -qq chromium >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
+		echo "Chromium cannot be installed here."; \
+	else echo "There is no Chromium here, and only root on Debian can install it."; fi
 
 # torch first and on its own: a later requirement must not pull in another build of it.
 $(STAMP): pyproject.toml constraints.txt

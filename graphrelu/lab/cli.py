@@ -10,15 +10,14 @@ from typing import Annotated, cast
 import typer
 
 import graphrelu
+from graphrelu.lab import cli_report, output, show, tables
 from graphrelu.lab import compare as comparison
 from graphrelu.lab import data as on_disk
-from graphrelu.lab import output, show, tables
 from graphrelu.lab.cli_common import Device, Root, one_sentence, show_page
 from graphrelu.lab.cli_reproduce import reproduce_app
 from graphrelu.lab.experiment import check_runs
 from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES
 from graphrelu.lab.reproduce import INTERRUPTED
-from graphrelu.lab.results import Record
 from graphrelu.lab.typed import names
 from graphrelu.lab.verdict import verdict
 
@@ -31,6 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(reproduce_app, name="reproduce")
+app.command(epilog="Example: graphrelu report results/node.jsonl -o node.html")(cli_report.report)
 
 Dataset = Annotated[
     str,
@@ -102,6 +102,9 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Record of runs (.jsonl), to continue or to begin.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page (.html) to look at to this file.")
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Keep trained models in this folder.")] = None,
     hidden: Annotated[int | None, typer.Option(help="Hidden units.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.")] = None,
@@ -118,48 +121,58 @@ def compare(
         where = engine.choose_device(device)
         if json is not None and out is not None and json.resolve() == out.resolve():
             raise ValueError(f"{json} cannot be the record and the summary at once.")
-        record = None if out is None else Record(output.check_record(out))
-        if json is not None:
-            output.check_file(json)
+        if report is not None and report.resolve() in (f.resolve() for f in (json, out) if f):
+            raise ValueError(f"{report} cannot be the page and another file at once.")
+        if out is not None:
+            output.check_record(out)
+        for file in (json, report):
+            if file is not None:
+                output.check_file(file)
         if save is not None:
             output.check_folder(save)
+        settings = {
+            "split": split,
+            "metric": metric,
+            "hidden": hidden,
+            "epochs": epochs,
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "dropout": dropout,
+        }
         graph, configs = comparison.prepare(
-            dataset,
-            backbone,
-            names(activations),
-            range(runs),
-            root=data,
-            split=split,
-            metric=metric,
-            hidden=hidden,
-            epochs=epochs,
-            lr=lr,
-            weight_decay=weight_decay,
-            dropout=dropout,
+            dataset, backbone, names(activations), range(runs), root=data, **settings
         )
         screen = show.console()
         screen.print(show.headline(graph, configs[0], runs))
-        with show.progress_bar() as progress:
-            results = engine.run(
-                configs,
-                range(runs),
-                record,
-                root=data,
-                graphs={configs[0].dataset: graph},
-                device=device,
-                save=save,
-                progress=progress,
-            )
-        if not results:  # another process is at all of them
-            raise ValueError(f"{out} has no finished runs yet; look again later.")
-        rows = tables.compare_rows(results)
-        sentence = verdict(rows)
+        with cli_report.record_of_comparison(out, report) as record:
+            with show.progress_bar() as progress:
+                results = engine.run(
+                    configs,
+                    range(runs),
+                    record,
+                    root=data,
+                    graphs={configs[0].dataset: graph},
+                    device=device,
+                    save=save,
+                    progress=progress,
+                )
+            if not results:  # another process is at all of them
+                raise ValueError(f"{out} has no finished runs yet; look again later.")
+            rows = tables.compare_rows(results)
+            sentence = verdict(rows)
+            if report is not None and record is not None:
+                options = {"backbone": backbone, "activations": activations, "runs": runs}
+                cli_report.report_comparison(
+                    report, results, graph, record.path, sentence, dataset, options | settings
+                )
         screen.print(f"Split: {comparison.split_rule(results)}.")
         screen.print("", show.compare_table(rows), "", sep="\n")
         screen.print(show.COMPARE_NOTES)
         screen.print(sentence, style="bold")
         if json is not None:
             output.write_json(json, comparison.to_json(graph, results, rows, sentence, where))
+        if report is not None:
+            screen.print(f"Page: {report}", soft_wrap=True)
 
 
 @app.command(epilog="Example: graphrelu inspect citeseer --out results/quick/inspect-citeseer")

@@ -129,7 +129,7 @@ def equivalence(leads: Sequence[Comparison]) -> Finding:
 
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure."""
-    results = [result for result in Record(record).read() if _belongs(result.config)]
+    results = [result for result in Record(record).read() if belongs(result.config)]
     if not results:
         raise ValueError(f"{record} has no runs of GReLU with GCN.")
     paths = [output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv")]
@@ -211,7 +211,8 @@ def _segments(config: Config) -> int:
     return int(dict(config.activation_options).get("K") or 2)
 
 
-def _belongs(config: Config) -> bool:
+def belongs(config: Config) -> bool:
+    """Whether a cell is one of GReLU with GCN in which K alone is set."""
     plain = set(dict(config.activation_options)) <= {"K"} and _segments(config) in SEGMENTS
     return (config.backbone, config.activation) == ("gcn", "grelu") and plain
 

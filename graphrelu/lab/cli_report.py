@@ -1,0 +1,81 @@
+"""``graphrelu report``: the page of some records."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphrelu.lab import output, show
+from graphrelu.lab.cli_common import Root, one_sentence
+from graphrelu.lab.graph import Graph
+from graphrelu.lab.graph_set import GraphSet
+from graphrelu.lab.results import Record, Result
+
+RESULTS = Path("results")
+BENCHMARKS = Path("benchmarks/results")
+
+
+def report(
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Records (.jsonl; speed: .json), else those in results/."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    data: Root = None,
+) -> None:
+    """One page of HTML from records: table, differences, curves, graphs. It trains nothing."""
+    from graphrelu.lab import page
+
+    with one_sentence():
+        paths = records or _committed()
+        if not paths:
+            raise ValueError(f"There are no records in {RESULTS}/; name one to show.")
+        if out.resolve() in [path.resolve() for path in paths]:
+            raise ValueError(f"{out} cannot be a record and the page at once.")
+        output.check_file(out)
+        page.write(out, page.from_records(paths, data))
+        show.console().print(f"Written: {out}.", soft_wrap=True)
+
+
+@contextmanager
+def record_of_comparison(out: Path | None, page: Path | None) -> Iterator[Record | None]:
+    """The record that a comparison writes to; for a page alone one that is not kept, as the looks
+    inside of models are found beside a record."""
+    if out is not None or page is None:
+        yield None if out is None else Record(out)
+        return
+    with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
+        yield Record(Path(folder) / "runs.jsonl")
+
+
+def report_comparison(
+    path: Path,
+    results: Sequence[Result],
+    graph: Graph | GraphSet,
+    record: Path,
+    verdict: str,
+    dataset: str,
+    options: Mapping[str, Any],
+) -> None:
+    """The page of one comparison, with the command that repeats it."""
+    from graphrelu.lab import page
+    from graphrelu.lab.page_origin import spelled
+
+    command = spelled(dataset, options)
+    page.write(path, page.from_comparison(results, graph, record, verdict, command))
+
+
+def _committed() -> list[Path]:
+    """The records of runs and timings; the looks of ``inspect`` have a page of their own."""
+
+    def holds_looks(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.readline().startswith(b'{"event":"inspected"')
+
+    runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if not holds_looks(path)]
+    return runs + sorted(BENCHMARKS.glob("activation_*.json"))

@@ -1,0 +1,105 @@
+"""``graphrelu report``: records on one page of HTML that needs nothing else to be looked at."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from graphrelu.lab import machine, output
+from graphrelu.lab.graph import Graph
+from graphrelu.lab.page_charts import segments_chart, speeds, timings
+from graphrelu.lab.page_data import tables
+from graphrelu.lab.page_explorer import graphs_at_hand, looks
+from graphrelu.lab.results import Record, Result
+from graphrelu.lab.tables import label
+
+SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "page.js")
+MOST_BYTES = 8_000_000
+LISTS = ("tables", "looks", "K", "runtime", "sizes", "speed", "sources")
+
+
+def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
+    """What the page shows of records; it reads them, and graphs that lie on the disk."""
+    content = _empty("Activations compared")
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"There is no record {path}.")
+        of_benchmark = path.suffix == ".json"
+        results = [] if of_benchmark else Record(path).read()
+        charts = speeds(path) if of_benchmark else timings(path)
+        if not results and not any(charts.values()):
+            raise ValueError(f"{path} has no finished runs and no timings to show.")
+        for name, found in charts.items():
+            content[name] += found
+        if results:
+            graphs = graphs_at_hand(results, root) if _was_inspected(path) else {}
+            _add_runs(content, results, path.name, path, graphs)
+    return content
+
+
+def from_comparison(
+    results: Sequence[Result], graph: Any, record: Path, verdict: str, command: str
+) -> dict[str, Any]:
+    """What the page shows of one comparison that was just made, and the command that made it."""
+    config = results[0].config
+    title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
+    content = _empty(title) | {"verdict": verdict, "command": command}
+    graphs = {config.dataset: graph} if isinstance(graph, Graph) else {}
+    _add_runs(content, results, config.dataset, record, graphs)
+    return content
+
+
+def render(content: dict[str, Any]) -> str:
+    """The page. Its policy lets no request out, and no script in but the page's own."""
+    script = "\n".join(_template(name) for name in SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Inside of a script element only "<" can end or change it.
+    embedded = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    parts = {"POLICY": digest, "STYLE": _template("page.css"), "DATA": embedded, "SCRIPT": script}
+    pieces = _template("page.html").split("@@")
+    return "".join(parts.get(piece, piece) for piece in pieces)
+
+
+def write(path: Path, content: dict[str, Any]) -> Path:
+    """Writes the page, complete or not at all."""
+    text = render(content)
+    if len(text.encode()) > MOST_BYTES:
+        raise ValueError(
+            f"The page would take {len(text.encode()) / 1e6:.1f} MB, more than "
+            f"{MOST_BYTES / 1e6:g}; choose fewer records."
+        )
+    output.write_text(path, text)
+    return path
+
+
+def _empty(title: str) -> dict[str, Any]:
+    lists: dict[str, Any] = {name: [] for name in LISTS}
+    made = {"date": machine.now(), "version": machine.environment()["graphrelu"]}
+    return {"title": title, "made": made, "verdict": "", "command": "", "graphs": {}, **lists}
+
+
+def _add_runs(
+    content: dict[str, Any],
+    results: Sequence[Result],
+    name: str,
+    record: Path,
+    graphs: dict[str, Graph],
+) -> None:
+    content["tables"] += tables(results, name)
+    content["K"] += segments_chart(results)
+    layouts, found = looks(results, record, graphs)
+    content["graphs"] |= layouts
+    content["looks"] += found
+
+
+def _was_inspected(record: Path) -> bool:
+    return record.with_name(f"{record.stem}_inspection").is_dir()
+
+
+def _template(name: str) -> str:
+    return files("graphrelu.lab").joinpath("templates", name).read_text(encoding="utf-8")

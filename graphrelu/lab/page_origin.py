@@ -1,0 +1,65 @@
+"""Where the numbers of the page come from, and the commands that repeat them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphrelu.lab.checksums import SOURCES
+from graphrelu.lab.config import FOLD_SPLITS, Config
+from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_DATASETS, graph_cell, recipe
+from graphrelu.lab.results import Result
+
+
+def origin_of(results: Sequence[Result]) -> dict[str, Any]:
+    """Where and when runs took place, and how their nodes were split."""
+    names = ("device", "versions", "date", "commit")
+    measured = [{name: getattr(result, name) for name in names} for result in results]
+    splits = list(dict.fromkeys(result.note for result in results))[:3]
+    return {"runs": len(results), **surroundings_of(measured), "splits": splits}
+
+
+def surroundings_of(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The devices, versions, dates and commits of runs or timings."""
+    dates = sorted(entry["date"] for entry in measured)
+    versions = {f"{name} {v}" for entry in measured for name, v in entry["versions"].items()}
+    return {
+        "devices": sorted({entry["device"] for entry in measured}),
+        "versions": sorted(versions),
+        "dates": [dates[0], dates[-1]],
+        "commits": sorted({entry["commit"] for entry in measured if entry["commit"]}),
+    }
+
+
+def command(configs: Sequence[Config], runs: int) -> str | None:
+    """What repeats a cell, where the command line can say all of its settings."""
+    first = configs[0]
+    settings = {
+        name: getattr(first, name)
+        for name in ("split", "metric", "hidden", "epochs", "lr", "weight_decay", "dropout")
+    }
+    for config in configs:
+        names = (config.backbone, config.activation)
+        if config.split in FOLD_SPLITS and first.dataset in GRAPH_DATASETS:
+            again = graph_cell(first.dataset, *names, **settings)
+        elif first.dataset in SOURCES or first.dataset == "digits":
+            family = SOURCES[first.dataset].family if first.dataset in SOURCES else "other"
+            if config.activation not in ACTIVATIONS:
+                return None
+            again = recipe(first.dataset, family, *names, **settings)
+        else:
+            return None
+        if again != config:
+            return None
+    options = {"backbone": first.backbone, "activations": ",".join(c.activation for c in configs)}
+    return spelled(first.dataset, options | {"runs": runs} | settings)
+
+
+def spelled(dataset: str, options: Mapping[str, Any]) -> str:
+    """``graphrelu compare`` with all options that are not ``None``."""
+    words = ["graphrelu", "compare", dataset]
+    for name, value in options.items():
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)

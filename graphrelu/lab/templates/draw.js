@@ -1,0 +1,107 @@
+"use strict";
+// Elements and charts. Text from data only ever becomes a text node or an attribute's value.
+const DASHES = ["", "7 4", "2 3", "9 3 2 3", "4 2", "12 4", "1 2"];
+const FAMILIES = ["relu", "lrelu", "elu", "prelu", "maxout", "grelu"];
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+const unique = (values) => [...new Set(values)];
+const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
+const shown = (value) => (value === null ? "" : value < 0.001 ? "< 0.001" : value.toFixed(value < 0.1 ? 3 : 2));
+const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+
+function select(name, options, chosen, changed) {
+  const box = el("select", { name });
+  options.forEach(([value, text]) => box.append(el("option", { value }, text)));
+  box.value = chosen;
+  box.addEventListener("change", () => changed(box.value));
+  return el("label", {}, name, box);
+}
+
+/* A class for each series: by activation where these differ, else in turn. */
+function styles(series) {
+  const places = series.map((one) => FAMILIES.indexOf(one.family));
+  const own = unique(places).length === places.length && !places.includes(-1);
+  return series.map((one, i) => (own ? places[i] : i % DASHES.length));
+}
+
+function ticks(low, high, count) {
+  const raw = (high - low) / count || 1;
+  const size = 10 ** Math.floor(Math.log10(raw));
+  const step = size * [1, 2, 5, 10].find((factor) => factor * size >= raw * 0.7);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; i += 1) found.push(Number((i * step).toPrecision(12)));
+  return found;
+}
+
+function scale(values, from, to, logarithmic) {
+  const change = logarithmic ? Math.log10 : (value) => value;
+  let low = Math.min(...values.map(change));
+  let high = Math.max(...values.map(change));
+  if (low === high) { low -= 0.5; high += 0.5; }
+  const place = (value) => from + ((change(value) - low) / (high - low)) * (to - from);
+  place.ticks = (count) => {
+    if (!logarithmic) return ticks(low, high, count);
+    const powers = [];
+    for (let power = Math.ceil(low - 1e-9); power <= high + 1e-9; power += 1) powers.push(10 ** power);
+    return powers;
+  };
+  return place;
+}
+
+function number(value) {
+  const size = Math.abs(value);
+  if (size >= 1e5 || (size > 0 && size < 1e-3)) return value.toExponential(0).replace("e+", "e");
+  return String(Number(value.toPrecision(4)));
+}
+
+/* Lines with bands; a point is [x, y] or [x, y, low, high]. */
+function lineChart(where, series, labels, options = {}) {
+  const width = Math.max(300, where.clientWidth), height = Math.min(380, Math.max(240, width * 0.45));
+  const [left, right, top, bottom] = [56, 12, 12, 44];
+  const points = series.flatMap((one) => one.points);
+  const x = scale(points.map((p) => p[0]), left, width - right, options.logarithmic);
+  const y = scale(points.flatMap((p) => p.slice(1).filter((v) => v !== null)), height - bottom, top, options.logarithmic);
+  const drawing = svg("svg", { width, height, role: "img", "aria-label": `${labels.y} by ${labels.x}: ${series.map((one) => one.name).join(", ")}` });
+  for (const tick of y.ticks(5)) {
+    drawing.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }));
+    drawing.append(svg("text", { class: "soft", x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, number(tick)));
+  }
+  const places = unique(points.map((p) => p[0]));
+  const marked = places.length <= 8 && !options.logarithmic ? places : x.ticks(width < 500 ? 4 : 8);
+  for (const tick of marked) {
+    drawing.append(svg("text", { class: "soft", x: x(tick), y: height - bottom + 17, "text-anchor": "middle" }, number(tick)));
+  }
+  drawing.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
+  drawing.append(svg("text", { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, labels.x));
+  drawing.append(svg("text", { x: -(height - bottom) / 2, y: 13, "text-anchor": "middle", transform: "rotate(-90)" }, labels.y));
+  const chosen = styles(series);
+  series.forEach((one, i) => {
+    const group = svg("g", { class: `s${chosen[i]}` });
+    const banded = one.points.filter((p) => p.length > 2 && p[2] !== null && p[3] !== null);
+    const edge = (list, at) => list.map((p) => `${x(p[0]).toFixed(1)},${y(p[at]).toFixed(1)}`);
+    if (banded.length > 1) group.append(svg("polygon", { class: "band", points: [...edge(banded, 3), ...edge([...banded].reverse(), 2)].join(" ") }));
+    group.append(svg("polyline", { class: "line", points: edge(one.points, 1).join(" "), "stroke-dasharray": DASHES[chosen[i]] || null }));
+    if (one.points.length <= 12) {
+      for (const p of one.points) group.append(svg("circle", { class: "dot", cx: x(p[0]), cy: y(p[1]), r: 4 }, svg("title", {}, `${one.name}: ${number(p[0])}, ${number(p[1])}`)));
+    }
+    drawing.append(group);
+  });
+  where.replaceChildren(legend(series, chosen), drawing);
+}
+
+function legend(series, chosen) {
+  const entries = series.map((one, i) => {
+    const line = svg("line", { class: "line", x1: 0, x2: 34, y1: 6, y2: 6, "stroke-dasharray": DASHES[chosen[i]] || null });
+    return el("li", { class: `s${chosen[i]}` }, svg("svg", { width: 34, height: 12, "aria-hidden": "true" }, line), one.name);
+  });
+  return el("ul", { class: "legend" }, ...entries);
+}

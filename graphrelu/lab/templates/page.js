@@ -1,0 +1,171 @@
+// What is chosen, and the parts of the page that follow from it.
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const ALL = "";
+const largest = DATA.tables.reduce((best, table, i) => (table.rows.length > DATA.tables[best].rows.length ? i : best), 0);
+const state = {
+  table: largest, dataset: ALL, backbone: ALL, activation: ALL, sort: { column: "", down: false },
+  cell: "", curve: "", model: 0, colour: "gamma", node: null, panel: 0, axis: "", speed: 0,
+};
+const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
+const show = (id, wanted) => { document.getElementById(id).hidden = !wanted; };
+const cellOf = (row) => `${row.dataset} · ${row.backbone}`;
+
+function chosenRows() {
+  return DATA.tables[state.table].rows.filter((row) => ["dataset", "backbone", "activation"].every((name) => state[name] === ALL || row[name] === state[name]));
+}
+
+function drawFilters() {
+  const rows = DATA.tables[state.table].rows;
+  const controls = [];
+  const change = (name) => (value) => { state[name] = value; drawRuns(); };
+  if (DATA.tables.length > 1) {
+    controls.push(select("record", DATA.tables.map((table, i) => [i, table.name]), state.table, (value) => {
+      Object.assign(state, { table: Number(value), dataset: ALL, backbone: ALL, activation: ALL });
+      drawFilters();
+      drawRuns();
+      part("filters", "select").focus();
+    }));
+  }
+  for (const name of ["dataset", "backbone", "activation"]) {
+    const values = unique(rows.map((row) => row[name]));
+    controls.push(select(name, [[ALL, "all"], ...values.map((value) => [value, value])], state[name], change(name)));
+  }
+  document.getElementById("filters").replaceChildren(...controls);
+}
+
+function drawRuns() {
+  show("results", DATA.tables.length > 0);
+  if (!DATA.tables.length) return ["differences", "curves"].forEach((id) => show(id, false));
+  const rows = chosenRows();
+  drawTable(document.getElementById("table"), rows, state.sort, (sort, column) => {
+    state.sort = sort;
+    drawRuns();
+    [...document.querySelectorAll("#table th")].find((head) => head.dataset.column === column).firstChild.focus();
+  });
+  const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
+  document.getElementById("table-note").textContent = rows.length
+    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set in percent, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. ● is the highest mean of a cell, ○ is not significantly behind it, ▲ is significantly ahead of all others (Wilcoxon test, 5 %, Holm's correction over the table). * marks a significant difference to ReLU, corrected over ${cells > 1 ? "the cells of an activation" : "the activations"}.`
+    : "No runs are left by these filters.";
+  drawDifferences(rows);
+  drawCurves(rows);
+}
+const METRICS = { accuracy: "Accuracy", f1: "Macro F1", rocauc: "Area under the ROC curve" };
+
+function drawDifferences(rows) {
+  const many = unique(rows.map(cellOf)).length > 1 && state.activation === ALL;
+  const led = rows.filter((row) => row.lead && (!many || row.family === "grelu"));
+  show("differences", led.length > 0);
+  if (!led.length) return;
+  drawForest(part("differences", ".figure"), led);
+  part("differences", ".note").textContent = `Paired by seed, with 95 % intervals. ▲ significantly better, ▼ significantly worse, ◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
+}
+
+function drawCurves(rows) {
+  const drawn = rows.filter((row) => Object.keys(row.curves).length);
+  show("curves", drawn.length > 0);
+  if (!drawn.length) return;
+  const cells = unique(drawn.map(cellOf));
+  if (!cells.includes(state.cell)) state.cell = cells[0];
+  const series = drawn.filter((row) => cellOf(row) === state.cell);
+  const names = unique(series.flatMap((row) => Object.keys(row.curves)));
+  if (!names.includes(state.curve)) state.curve = names.includes("val_loss") ? "val_loss" : names[0];
+  const again = (name) => (value) => { state[name] = value; drawCurves(rows); part("curves", `select[name=${name}]`).focus(); };
+  part("curves", ".controls").replaceChildren(
+    select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
+    select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")));
+  const lines = series.filter((row) => row.curves[state.curve]).map((row) => {
+    const { epoch, low, middle, high } = row.curves[state.curve];
+    return { name: row.activation, family: row.family, points: epoch.map((at, i) => [at, middle[i], low[i], high[i]]) };
+  });
+  lineChart(part("curves", ".figure"), lines, { x: "epoch", y: state.curve.replace("_", " ") });
+}
+
+function drawExplorer() {
+  show("graph", DATA.looks.length > 0);
+  if (!DATA.looks.length) return;
+  const look = DATA.looks[state.model], graph = DATA.graphs[look.graph];
+  if (!look.nodes.includes(state.node)) [state.node] = look.nodes;
+  const again = (name, read = String) => (value) => { state[name] = read(value); drawExplorer(); part("graph", `select[name=${name}]`).focus(); };
+  part("graph", ".controls").replaceChildren(
+    select("model", DATA.looks.map((one, i) => [i, one.name]), state.model, again("model", Number)),
+    select("colour", ["gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
+    select("node", look.nodes.map((node) => [node, `node ${node}`]), state.node, again("node", Number)));
+  drawGraph(part("graph", ".figure"), graph, look, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
+  drawFunctions(part("graph", ".functions"), graph, look, state.node);
+  const sampled = graph.nodes.length < graph.total ? `${graph.nodes.length} of ${graph.total} nodes: some evenly spaced ones, and neighbours of theirs` : `All ${graph.total} nodes`;
+  part("graph", "> .note").textContent = `${sampled}. The model is that of seed ${look.seed}; gamma is the node's factor of the slopes and intercepts.`;
+}
+
+function drawOthers() {
+  show("segments", DATA.K.length > 0);
+  if (DATA.K.length) lineChart(part("segments", ".figure"), DATA.K, { x: "K", y: "test score (%)" });
+  show("runtime", DATA.runtime.length > 0);
+  if (DATA.runtime.length) {
+    part("runtime", ".controls").replaceChildren(select("timing", DATA.runtime.map((panel, i) => [i, panel.name]), state.panel, (value) => { state.panel = Number(value); drawOthers(); part("runtime", "select").focus(); }));
+    drawBars(part("runtime", ".figure"), DATA.runtime[state.panel]);
+  }
+  show("sizes", DATA.sizes.length > 0);
+  if (DATA.sizes.length) {
+    const axes = unique(DATA.sizes.map((one) => one.axis));
+    state.axis = state.axis || axes[0];
+    part("sizes", ".controls").replaceChildren(select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
+    lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, { logarithmic: true });
+  }
+  show("speed", DATA.speed.length > 0);
+  if (DATA.speed.length) {
+    part("speed", ".controls").replaceChildren(select("setting", DATA.speed.map((panel, i) => [i, panel.name]), state.speed, (value) => { state.speed = Number(value); drawOthers(); part("speed", "select").focus(); }));
+    drawSpeed(part("speed", ".figure"), DATA.speed[state.speed]);
+  }
+}
+
+function facts(pairs) {
+  return el("dl", {}, ...pairs.filter(([, value]) => value !== "").flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+}
+
+const surroundings = (origin) => [
+  ["device", origin.devices.join("; ")], ["versions", origin.versions.join(", ")],
+  ["date", unique(origin.dates).join(" to ")], ["commit", origin.commits.join(", ")],
+];
+
+function drawOrigin() {
+  const parts = DATA.tables.map(({ name, origin, cells }) => {
+    const details = el("details", {}, el("summary", {}, `Settings of ${cells.length} ${cells.length === 1 ? "cell" : "cells"}, and commands to repeat them`));
+    details.addEventListener("toggle", () => { if (details.childElementCount === 1) details.append(...cells.flatMap(cellSettings)); });
+    return el("div", {}, el("h3", {}, name), facts([
+      ["runs", origin.runs.toLocaleString("en")], ...surroundings(origin), ["split", origin.splits.join("; ")],
+    ]), details);
+  });
+  for (const source of DATA.sources) parts.push(el("div", {}, el("h3", {}, source.name), facts(surroundings(source)), el("p", {}, el("code", {}, source.command))));
+  const command = DATA.command ? [el("p", {}, "Repeat this comparison: ", el("code", {}, DATA.command))] : [];
+  part("origin", ".figure").replaceChildren(...command, ...parts, el("p", { class: "note" }, `Page made ${DATA.made.date} by graphrelu ${DATA.made.version}.`));
+}
+
+function cellSettings(cell) {
+  const same = (name) => unique(Object.values(cell.settings).map((settings) => JSON.stringify(settings[name]))).length === 1;
+  const [first] = Object.values(cell.settings);
+  const shared = Object.keys(first).filter((name) => same(name) && first[name] !== null && name !== "activation");
+  const text = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+  const pairs = shared.map((name) => [name.replaceAll("_", " "), text(first[name])]);
+  const own = Object.keys(first).filter((name) => !same(name) && name !== "activation");
+  for (const [name, settings] of Object.entries(cell.settings)) {
+    if (own.length) pairs.push([name, own.map((key) => `${key} ${text(settings[key])}`).join(", ")]);
+  }
+  return [el("h3", {}, cellOf(cell)), cell.command ? el("p", {}, el("code", {}, cell.command)) : null, facts(pairs)].filter(Boolean);
+}
+
+function drawAll() {
+  hideSeeds();
+  drawRuns();
+  drawExplorer();
+  drawOthers();
+}
+
+document.getElementById("title").textContent = DATA.title;
+document.getElementById("verdict").textContent = DATA.verdict;
+document.getElementById("verdict").hidden = !DATA.verdict;
+if (DATA.tables.length) drawFilters();
+drawOrigin();
+drawAll();
+document.getElementById("contents").append(...[...document.querySelectorAll("main section:not([hidden])")].map((section) => el("a", { href: `#${section.id}` }, section.firstElementChild.textContent)));
+let width = innerWidth;
+addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });

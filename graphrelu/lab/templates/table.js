@@ -1,0 +1,93 @@
+// The table of results: sorted, filtered, and every seed of a row on hover, focus or touch.
+const MARKS = { winner: "▲", highest: "●", tie: "○" };
+const COLUMNS = [
+  { name: "dataset", value: (row) => row.dataset },
+  { name: "backbone", value: (row) => row.backbone },
+  { name: "activation", value: (row) => row.activation },
+  { name: "ours", number: true, class: "mean", value: (row) => row.mean, text: (row) => row.mean.toFixed(1) + (row.n > 1 ? ` ± ${row.std.toFixed(1)}` : "") },
+  { name: "mark", class: "mark", value: (row) => ["winner", "highest", "tie", ""].indexOf(row.mark), text: (row) => (row.mark ? el("span", { role: "img", "aria-label": row.mark }, MARKS[row.mark], el("span", { class: "wide" }, ` ${row.mark}`)) : "") },
+  { name: "paper", number: true, class: "wide", value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
+  { name: "ours − paper", number: true, class: "wide", value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
+  { name: "difference to ReLU", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
+  { name: "p (Holm)", number: true, class: "wide", value: (row) => row.lead && row.lead.p_holm, text: (row) => shown(row.lead.p_holm) },
+  { name: "runs", number: true, class: "wide", value: (row) => row.n, text: (row) => String(row.n) },
+  { name: "s per run", number: true, class: "wide", value: (row) => row.seconds, text: (row) => row.seconds.toFixed(2) },
+];
+
+function leadText(lead) {
+  const interval = lead.low === null ? "" : ` [${signed(lead.low)}, ${signed(lead.high)}]`;
+  return signed(lead.difference) + interval + (lead.outcome === "undecided" ? "" : " *");
+}
+
+function sorted(rows, sort) {
+  if (!sort.column) return rows;
+  const { value } = COLUMNS.find((column) => column.name === sort.column);
+  const sign = sort.down ? -1 : 1;
+  return [...rows].sort((a, b) => {
+    const [first, second] = [value(a), value(b)];
+    if (first === null || second === null) return (first === null) - (second === null);
+    return sign * (typeof first === "string" ? first.localeCompare(second) : first - second);
+  });
+}
+
+function drawTable(where, rows, sort, changed) {
+  const columns = COLUMNS.filter((column) => rows.some((row) => column.value(row) !== null));
+  const head = el("tr", {});
+  for (const column of columns) {
+    const here = sort.column === column.name;
+    const button = el("button", { type: "button" }, column.name + (here ? (sort.down ? " ↓" : " ↑") : ""));
+    button.addEventListener("click", () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
+    const cls = `${column.number ? "number " : ""}${column.class === "wide" ? "wide" : ""}`;
+    head.append(el("th", { scope: "col", class: cls, "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, button));
+  }
+  const body = el("tbody", {});
+  for (const row of sorted(rows, sort)) {
+    const line = el("tr", { class: row.mark, tabindex: body.childElementCount ? -1 : 0 });
+    for (const column of columns) {
+      const value = column.value(row);
+      const text = value === null ? "" : column.text ? column.text(row) : value;
+      const outcome = column.class === "lead" && row.lead ? row.lead.outcome : "";
+      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, text));
+    }
+    line.addEventListener("mouseenter", () => showSeeds(line, row));
+    line.addEventListener("mouseleave", hideSeeds);
+    line.addEventListener("focus", () => showSeeds(line, row));
+    line.addEventListener("blur", hideSeeds);
+    body.append(line);
+  }
+  body.addEventListener("keydown", (event) => {
+    const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
+    if (event.key === "Escape") hideSeeds();
+    if (!step) return;
+    event.preventDefault();
+    const next = event.target[step];
+    if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
+  });
+  where.replaceChildren(el("table", {}, el("caption", { hidden: "" }, "Test scores in percent"), el("thead", {}, head), body));
+}
+
+function showSeeds(line, row) {
+  const tip = document.getElementById("tip");
+  const values = row.seeds.map(([, value]) => value);
+  const x = scale(values, 12, 288);
+  const strip = svg("svg", { width: 300, height: 46, class: "s5", "aria-hidden": "true" });
+  strip.append(svg("line", { class: "axis", x1: 6, x2: 294, y1: 24, y2: 24 }));
+  values.forEach((value, i) => strip.append(svg("circle", { class: "dot", cx: x(value), cy: 24 + ((i % 3) - 1) * 6, r: 4 })));
+  strip.append(svg("line", { class: "thin", x1: x(row.mean), x2: x(row.mean), y1: 4, y2: 38 }));
+  const list = row.seeds.map(([seed, value]) => el("li", {}, el("span", {}, `${seed}: `), value.toFixed(1)));
+  tip.replaceChildren(
+    el("p", {}, el("strong", {}, `${row.dataset}, ${row.backbone}, ${row.activation}`)),
+    el("p", {}, `Every seed, from ${Math.min(...values).toFixed(1)} to ${Math.max(...values).toFixed(1)}; the line is the mean.`),
+    strip, el("ul", { class: "seeds" }, ...list));
+  tip.hidden = false;
+  line.setAttribute("aria-describedby", "tip");
+  const box = line.getBoundingClientRect();
+  const below = box.bottom + tip.offsetHeight + 8 < innerHeight || box.top < tip.offsetHeight + 8;
+  tip.style.top = `${scrollY + (below ? box.bottom + 6 : box.top - tip.offsetHeight - 6)}px`;
+  tip.style.left = `${scrollX + Math.max(4, Math.min(box.left + 40, document.documentElement.clientWidth - tip.offsetWidth - 4))}px`;
+}
+
+function hideSeeds() {
+  document.getElementById("tip").hidden = true;
+  document.querySelectorAll("[aria-describedby=tip]").forEach((line) => line.removeAttribute("aria-describedby"));
+}

@@ -1,0 +1,68 @@
+"""Runs and looks that pages are made of: nothing is trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch_geometric.data import Data
+
+from graphrelu.lab import page
+from graphrelu.lab.config import Config
+from graphrelu.lab.graph import from_data
+from graphrelu.lab.keep import inspection_path
+from graphrelu.lab.recipes import recipe
+from graphrelu.lab.results import Result
+from tests.lab.fake_engine import make_result, score
+
+NAMES = ("relu", "elu", "grelu")
+HOSTILE = "<script>document.title='taken'</script>"
+
+
+def cell(dataset: str, backbone: str, activation: str, **settings: Any) -> Config:
+    return recipe(dataset, "other", backbone, activation, **settings)
+
+
+def runs(config: Config, seeds: int = 8) -> list[Result]:
+    """Runs with curves that end at different epochs."""
+    return [
+        replace(
+            make_result(config, seed, score(config.activation, seed)),
+            epochs_run=10 + seed,
+            curves={
+                "val_loss": [2.0 - 0.1 * i for i in range(10 + seed)],
+                "val_accuracy": [0.1 * min(i, 9) for i in range(10 + seed)],
+            },
+        )
+        for seed in range(seeds)
+    ]
+
+
+def keep_look(record: Path, config: Config, nodes: int = 12) -> None:
+    """What :func:`graphrelu.lab.keep.inspect` writes; node n has gamma n, and slopes n."""
+    path = inspection_path(record, config.key())
+    path.parent.mkdir(parents=True)
+    open_nodes = np.arange(12)
+    slopes = open_nodes[:, None, None] * np.array([1.0, -1.0])[:, None] * np.ones((2, 4))
+    arrays: dict[str, Any] = {
+        "seed": np.int64(0),
+        "prediction": np.zeros(nodes, dtype=np.int16),
+        "acts.0.nodes": open_nodes,
+        "acts.0.slopes": slopes.astype(np.float16),
+        "acts.0.intercepts": np.zeros_like(slopes).astype(np.float16),
+        "acts.0.gamma": np.arange(nodes, dtype=np.float16)[:, None],
+    }
+    np.savez(path, **arrays)
+
+
+def ring_page(ring: Data, folder: Path, dataset: str = HOSTILE) -> Path:
+    """The page of a comparison on the ring, under a name that must do no harm."""
+    configs = [cell(dataset, "gcn", name) for name in NAMES]
+    record = folder / "runs.jsonl"
+    keep_look(record, configs[-1])
+    results = [run for config in configs for run in runs(config)]
+    graph = from_data(ring, dataset)
+    content = page.from_comparison(results, graph, record, HOSTILE, f"compare {HOSTILE}")
+    return page.write(folder / "page.html", content)
