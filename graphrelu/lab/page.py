@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,7 @@ from graphrelu.lab.tables import label
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "page.js")
 MOST_BYTES = 8_000_000
-LISTS = ("tables", "looks", "K", "runtime", "sizes", "speed", "sources")
+LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "sources")
 
 
 def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
@@ -30,16 +31,52 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
         if not path.is_file():
             raise ValueError(f"There is no record {path}.")
         of_benchmark = path.suffix == ".json"
-        results = [] if of_benchmark else Record(path).read()
+        record = Record(path)
+        results = [] if of_benchmark else record.read()
         charts = speeds(path) if of_benchmark else timings(path)
         if not results and not any(charts.values()):
-            raise ValueError(f"{path} has no finished runs and no timings to show.")
+            content["missing"].append(f"{path.name} has no finished runs and no timings to show.")
+        # A record of timings has lines that a record of runs does not know.
+        lines = record.corrupt_lines if results else [] if of_benchmark else unreadable(path)
+        content["missing"] += gaps(path.name, results, lines)
         for name, found in charts.items():
             content[name] += found
         if results:
             graphs = graphs_at_hand(results, root) if _was_inspected(path) else {}
             _add_runs(content, results, path.name, path, graphs)
     return content
+
+
+def unreadable(path: Path) -> list[int]:
+    """The numbers of the lines that are no entries of any record."""
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            is_entry = not line.strip() or "event" in json.loads(line)
+        except (TypeError, ValueError):
+            is_entry = False
+        if not is_entry:
+            found.append(number)
+    return found
+
+
+def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str]:
+    """What a record lacks, in sentences: lines that cannot be read, and runs."""
+    sentences = []
+    if lines:
+        numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
+        what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
+        sentences.append(f"{name}: {what} (number {numbers}).")
+    runs = Counter((r.config.dataset, r.config.backbone, r.config) for r in results)
+    cells: dict[tuple[str, str], set[int]] = {}
+    for (dataset, backbone, _), count in runs.items():
+        cells.setdefault((dataset, backbone), set()).add(count)
+    uneven = sum(len(counts) > 1 for counts in cells.values())
+    if uneven:
+        sentences.append(
+            f"{name}: in {uneven} of {len(cells)} cells some settings have fewer runs than others."
+        )
+    return sentences
 
 
 def from_comparison(

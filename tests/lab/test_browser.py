@@ -105,6 +105,17 @@ def test_page_opens_without_errors_or_requests(
     assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
 
 
+def test_page_of_nothing_says_so(visit: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    content = page.from_records([tmp_path / "empty.jsonl"])
+    seen = visit(page.write(tmp_path / "report.html", content))
+    assert seen.errors == []
+    assert seen.page.locator("#missing").inner_text() == (
+        "empty.jsonl has no finished runs and no timings to show."
+    )
+    assert not seen.page.locator("#results").is_visible()
+
+
 def test_hostile_names_do_nothing(visit: Any, ring_file: Path) -> None:
     seen = visit(ring_file)
     assert seen.errors == []

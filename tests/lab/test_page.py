@@ -78,7 +78,6 @@ def test_report_reads_and_changes_nothing(
     [
         (["report"], "There are no records in results/; name one to show."),
         (["report", "none.jsonl"], "There is no record none.jsonl."),
-        (["report", "empty.jsonl"], "empty.jsonl has no finished runs and no timings to show."),
         (
             ["report", "empty.jsonl", "-o", "empty.jsonl"],
             "empty.jsonl cannot be a record and the page at once.",
@@ -100,6 +99,28 @@ def test_bad_input_costs_a_sentence(
     done = invoke(*arguments)
     assert (done.exit_code, done.stderr) == (2, sentence + "\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.json", "empty.jsonl"]
+
+
+def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    (tmp_path / "empty.jsonl").touch()
+    invoke("compare", "--runs", 3, "--activations", "relu,elu", "--out", "runs.jsonl")
+    invoke("compare", "--runs", 5, "--activations", "relu", "--out", "runs.jsonl")
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    lines.insert(1, '{"event":"finished","torn')
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "times.jsonl").write_text('{"event":"timed"}\n\nnonsense\n')
+    done = invoke("report", "empty.jsonl", "runs.jsonl", "times.jsonl")
+    assert (done.exit_code, done.stdout) == (0, "Written: report.html.\n")
+    content = embedded(tmp_path / "report.html")
+    assert content["missing"] == [
+        "empty.jsonl has no finished runs and no timings to show.",
+        "runs.jsonl: 1 line cannot be read (number 2).",
+        "runs.jsonl: in 1 of 1 cells some settings have fewer runs than others.",
+        "times.jsonl has no finished runs and no timings to show.",
+        "times.jsonl: 1 line cannot be read (number 3).",
+    ]
+    assert len(content["tables"]) == 1
 
 
 def test_too_large_a_page_is_refused(

@@ -163,6 +163,8 @@ function drawAll() {
 document.getElementById("title").textContent = DATA.title;
 document.getElementById("verdict").textContent = DATA.verdict;
 document.getElementById("verdict").hidden = !DATA.verdict;
+document.getElementById("missing").append(...DATA.missing.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })));
+show("missing", DATA.missing.length > 0);
 if (DATA.tables.length) drawFilters();
 drawOrigin();
 drawAll();
