@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright import sync_api
 from torch_geometric.data import Data
 
 from graphrelu.lab import page
 from graphrelu.lab.experiment import EXPERIMENTS
 from tests.lab.pages import HOSTILE, ring_page
-
-playwright = pytest.importorskip("playwright.sync_api")
 
 RESULTS = Path(__file__).parents[2] / "results"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -41,7 +40,7 @@ def browser() -> Iterator[Any]:
     if found is None:
         pytest.skip(f"there is no browser: none of {', '.join(NAMES)} is installed")
     arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    with playwright.sync_playwright() as driver:
+    with sync_api.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=found, args=arguments)
         yield chromium
         chromium.close()

@@ -51,7 +51,6 @@ def test_cora_is_pygs(real_root: Path, tmp_path: Path) -> None:
 
 
 def test_flickr_is_pygs(real_root: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pandas", reason="PyG's own reader needs pandas")
     shutil.copytree(real_root / "AttributedGraphDataset/flickr/raw", tmp_path / "flickr/raw")
     expected, graph = AttributedGraphDataset(str(tmp_path), "Flickr")[0], load("flickr", real_root)
     assert torch.equal(graph.x.to_dense(), expected.x.to_dense())
