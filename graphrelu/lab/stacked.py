@@ -6,6 +6,7 @@ elementwise; on a GPU a whole epoch is captured once and replayed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from graphrelu.lab.results import commit, device_name, environment, now
 LOOK_EVERY = {"cpu": 1, "cuda": 20}
 
 
-class StackedRuns:
+class StackedRuns(ABC):
     """The state of the runs, and of the books that choosing an epoch and the record need.
 
     What makes an epoch is :meth:`epoch`, which each kind of training has its own of.
@@ -59,9 +60,9 @@ class StackedRuns:
         self.epochs_run = torch.zeros(runs, dtype=torch.long, device=device)
         self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in curves}
 
+    @abstractmethod
     def epoch(self) -> None:
         """One epoch of every run."""
-        raise NotImplementedError
 
     def parts(self) -> list[tuple[Callable[[], None], int]]:
         """What an epoch consists of, each to be captured on a GPU, and how often it comes."""
