@@ -17,16 +17,11 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter, softmax
 
+from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.diffusion import normalized_adjacency, pagerank
 from graphrelu.graph import as_edges
 
 MODES = ("calibrated", "paper")
-
-# The calibrated form's constants (docs/paper_map.md tells where they come from).
-TEMPERATURE = 10.0  # of the node softmax
-GAMMA_SCALE = 1 / 3  # a node of average weight moves its slopes by a third of the learned shift
-GAMMA_MAX = 1.0  # no node moves by more than the learned shift itself
-INTERCEPT_SCALE = 0.5  # of intercepts against slopes
 
 MLP = Callable[[Tensor], Tensor]
 # From mean, logits and number of nodes of a batch to the mean and the normaliser to be used.
@@ -77,37 +72,58 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
 
 
 def calibrated_node_parameters(
-    logits: Tensor, batch: Tensor | None = None, batch_size: int = 1
+    logits: Tensor,
+    batch: Tensor | None = None,
+    batch_size: int = 1,
+    calibration: Calibration = DEFAULT,
 ) -> Tensor:
-    r""":math:`\tilde\gamma_n = \min(1, N \, \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n) / 10)
-    / 3)`: a weight that does not vanish as the graph grows."""
-    gamma = node_parameters(logits / TEMPERATURE, batch, batch_size)
+    r""":math:`\tilde\gamma_n = \min(m, w N \, \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n) /
+    \tau))`: a weight that does not vanish as the graph grows."""
+    logits = logits / calibration.temperature
+    if calibration.node_weights == "sigmoid":
+        return (2 * calibration.gamma_scale * logits.sigmoid()).clamp(max=calibration.gamma_max)
+    gamma = node_parameters(logits, batch, batch_size)
     if batch is None:
         gamma = logits.size(0) * gamma
     else:
         ones = torch.ones_like(batch)
         count = scatter(ones, batch, dim=0, dim_size=batch_size, reduce="sum")
         gamma = count[batch].view(-1, 1) * gamma
-    return (gamma * GAMMA_SCALE).clamp(max=GAMMA_MAX)
+    return (gamma * calibration.gamma_scale).clamp(max=calibration.gamma_max)
 
 
-def log_sum_exp(logits: Tensor, mode: str) -> Tensor:
-    r""":math:`\log \sum_n \exp(z_n)`, calibrated :math:`\log \sum_n \exp(z_n / 10)`: the
+def calibrated_channel_parameters(
+    slopes: Tensor, intercepts: Tensor, gate: Tensor | None, calibration: Calibration = DEFAULT
+) -> tuple[Tensor, Tensor]:
+    r""":math:`s g r_k \, \alpha^k_c` and :math:`s g b \, \beta^k_c`: how far a node of weight one
+    moves away from ReLU; without a gate :math:`g` is one."""
+    scale = calibration.gate_scale if gate is None else calibration.gate_scale * gate
+    if calibration.rest_scale != 1:
+        slopes = torch.cat([slopes[:, :1], calibration.rest_scale * slopes[:, 1:]], dim=1)
+    return scale * slopes, calibration.intercept_scale * scale * intercepts
+
+
+def log_sum_exp(logits: Tensor, mode: str, calibration: Calibration = DEFAULT) -> Tensor:
+    r""":math:`\log \sum_n \exp(z_n)`, calibrated :math:`\log \sum_n \exp(z_n / \tau)`: the
     denominator of the node softmax, `[1, 1]` or `[1, K]`."""
-    return (logits if mode == "paper" else logits / TEMPERATURE).logsumexp(dim=0, keepdim=True)
+    logits = logits if mode == "paper" else logits / calibration.temperature
+    return logits.logsumexp(dim=0, keepdim=True)
 
 
-def normalized_node_parameters(logits: Tensor, log_normaliser: Tensor, mode: str) -> Tensor:
+def normalized_node_parameters(
+    logits: Tensor, log_normaliser: Tensor, mode: str, calibration: Calibration = DEFAULT
+) -> Tensor:
     r""":math:`\gamma_n = \exp(z_n) / \sum_m \exp(z_m)`, where the sum over the nodes is given, or
-    :math:`\tilde\gamma_n = \min(1, \exp(z_n / 10) / (3 \, \mathrm{mean}_m \exp(z_m / 10)))`, where
+    :math:`\tilde\gamma_n = \min(m, w \exp(z_n / \tau) / \mathrm{mean}_m \exp(z_m / \tau))`, where
     the mean is; both as logarithms.
 
     With an estimate, also the printed :math:`\gamma_n` could exceed 1, and is kept from it.
     """
     if mode == "paper":
         return torch.exp((logits - log_normaliser).clamp(max=0.0))
-    log_gamma = logits / TEMPERATURE - log_normaliser + math.log(GAMMA_SCALE)
-    return torch.exp(log_gamma.clamp(max=math.log(GAMMA_MAX)))
+    log_gamma = logits / calibration.temperature - log_normaliser
+    log_gamma = log_gamma + math.log(calibration.gamma_scale)
+    return torch.exp(log_gamma.clamp(max=math.log(calibration.gamma_max)))
 
 
 def base_slopes(K: int, mode: str, negative_slope: float = 0.0) -> tuple[float, ...]:
@@ -169,6 +185,7 @@ def grelu(
     negative_slope: float = 0.0,
     add_self_loops: bool = False,
     statistics: Statistics | None = None,
+    calibration: Calibration = DEFAULT,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """GReLU step by step; returns the output and the coefficients it applied.
 
@@ -194,14 +211,13 @@ def grelu(
     if logits is None:
         gamma = x.new_ones(x.size(0), 1)
     elif log_normaliser is not None:
-        gamma = normalized_node_parameters(logits, log_normaliser, mode)
+        gamma = normalized_node_parameters(logits, log_normaliser, mode, calibration)
     elif mode == "paper":
         gamma = node_parameters(logits, batch, batch_size)
     else:
-        gamma = calibrated_node_parameters(logits, batch, batch_size)
+        gamma = calibrated_node_parameters(logits, batch, batch_size, calibration)
     if mode == "calibrated":
-        assert gate is not None
-        slopes, intercepts = gate * slopes, gate * INTERCEPT_SCALE * intercepts
+        slopes, intercepts = calibrated_channel_parameters(slopes, intercepts, gate, calibration)
 
     a, b = coefficients(gamma, slopes, intercepts, base_slopes(K, mode, negative_slope), batch)
     return piecewise_max(x, a, b), a, b

@@ -7,6 +7,7 @@ from torch.nn import Parameter
 
 from graphrelu import functional, kernels, projection
 from graphrelu.backend import backend
+from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.checks import check_batch, check_features, check_options, may_look
 from graphrelu.eager import is_transformed
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
@@ -99,6 +100,9 @@ class GReLU(torch.nn.Module):
             of the batches of all processes of :mod:`torch.distributed`, as in
             :class:`~torch.nn.SyncBatchNorm`; all processes must make the same calls.
             (default: :obj:`False`)
+        calibration (Calibration, optional): Other constants of the calibrated form than the
+            default ones, see :class:`~graphrelu.calibration.Calibration`.
+            (default: :obj:`None`)
 
     Shapes:
         - **input:**
@@ -139,6 +143,7 @@ class GReLU(torch.nn.Module):
         track_running_stats: bool = False,
         momentum: float | None = 0.1,
         sync: bool = False,
+        calibration: Calibration | None = None,
     ) -> None:
         super().__init__()
         check_options(
@@ -168,6 +173,11 @@ class GReLU(torch.nn.Module):
         self.add_self_loops = add_self_loops
         self.cached = cached
         self.validate = validate
+        self.calibration = DEFAULT if calibration is None else calibration
+        if not (self.calibration.gated or channel_wise):
+            raise ValueError(
+                "calibration must have a gate with channel_wise=False, got gated=False."
+            )
 
         self.channel_mlp: HyperMLP | None = None
         if channel_wise:
@@ -178,19 +188,22 @@ class GReLU(torch.nn.Module):
             # A bias of the last layer would cancel in the softmax.
             out_channels = 1 if channel_wise else K
             self.node_mlp = HyperMLP(channels, hidden, out_channels, False, device)
-        if mode == "calibrated":
+        if mode == "calibrated" and self.calibration.gated:
             self.gate = Parameter(torch.empty(1, device=device))
         else:
             self.register_parameter("gate", None)
         self.statistics: GraphStatistics | None = None
-        if track_running_stats or sync:
+        compares_nodes = mode == "paper" or self.calibration.node_weights == "softmax"
+        compares_nodes &= node_wise
+        if (track_running_stats or sync) and (channel_wise or compares_nodes):
             self.statistics = GraphStatistics(
                 channels if channel_wise else None,
-                None if not node_wise else 1 if channel_wise else K,
+                None if not compares_nodes else 1 if channel_wise else K,
                 mode,
                 track_running_stats,
                 momentum,
                 sync,
+                self.calibration,
                 device,
             )
         self._cached_graph = None
@@ -220,6 +233,8 @@ class GReLU(torch.nn.Module):
                 mlp.reset_parameters()
         if self.gate is not None:
             torch.nn.init.zeros_(self.gate)
+        elif self.mode == "calibrated" and self.channel_mlp is not None:
+            self.channel_mlp.zero_last_layer()
         self.reset_running_stats()
         self._cached_graph = None
 
@@ -265,7 +280,7 @@ class GReLU(torch.nn.Module):
     def _is_one_function(self, x: Any, batch: Tensor | None) -> bool:
         """Whether :mod:`graphrelu.whole` has this form, and may be used here."""
         is_common = self.hidden is None and self.channel_wise and self.node_wise
-        is_common &= self.statistics is None
+        is_common &= self.statistics is None and self._has_kernels
         if not is_common or self.diffusion == "exact" or batch is not None or is_transformed():
             return False
         return isinstance(x, Tensor) and x.numel() > 0 and backend(x) == "triton"
@@ -295,7 +310,7 @@ class GReLU(torch.nn.Module):
                 first.weight.to(dtype),
                 first.bias.to(dtype),
                 None if self.gate is None else self.gate.to(dtype),
-                whole.Form(graph, self.K, self.bias, self._base_slopes()),
+                whole.Form(graph, self.K, self.bias, self._base_slopes(), self.calibration),
             )
 
     def _reference(
@@ -331,6 +346,7 @@ class GReLU(torch.nn.Module):
                 negative_slope=self.negative_slope,
                 add_self_loops=self.add_self_loops,
                 statistics=None if statistics is None else partial(statistics, update=True),
+                calibration=self.calibration,
             )
         return out.to(x.dtype)
 
@@ -361,6 +377,13 @@ class GReLU(torch.nn.Module):
         :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block. Running
         statistics stay as they are."""
         return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[1]
+
+    @property
+    def _has_kernels(self) -> bool:
+        """Whether :mod:`graphrelu.whole` knows the constants."""
+        c = self.calibration
+        plain = c.gated and c.node_weights == "softmax" and c.rest_scale == c.gate_scale == 1
+        return self.mode == "paper" or plain
 
     def _base_slopes(self) -> tuple[float, ...]:
         return functional.base_slopes(self.K, self.mode, self.negative_slope)
@@ -400,14 +423,20 @@ class GReLU(torch.nn.Module):
             if logits is None:
                 gamma = x.new_ones(x.size(0), 1, dtype=dtype)
             elif log_normaliser is not None:
-                gamma = functional.normalized_node_parameters(logits, log_normaliser, self.mode)
+                gamma = functional.normalized_node_parameters(
+                    logits, log_normaliser, self.mode, self.calibration
+                )
             elif self.mode == "paper":
                 gamma = functional.node_parameters(logits, batch, batch_size)
             else:
-                gamma = functional.calibrated_node_parameters(logits, batch, batch_size)
-            if self.gate is not None:
-                gate = self.gate.to(dtype)
-                slopes, intercepts = gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
+                gamma = functional.calibrated_node_parameters(
+                    logits, batch, batch_size, self.calibration
+                )
+            if self.mode == "calibrated":
+                gate = None if self.gate is None else self.gate.to(dtype)
+                slopes, intercepts = functional.calibrated_channel_parameters(
+                    slopes, intercepts, gate, self.calibration
+                )
         return x, gamma, slopes, intercepts, batch
 
     def _statistics(self, batch: Tensor | None) -> GraphStatistics | None:

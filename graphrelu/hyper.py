@@ -6,7 +6,6 @@ import torch
 import triton
 from torch import Tensor
 
-from graphrelu import functional
 from graphrelu.hyper_kernels import (
     input_gradient_kernel,
     output_gradient_kernel,
@@ -28,6 +27,7 @@ class ChannelParameters(NamedTuple):
     parameters: Tensor  # `[outputs]`: slopes, then intercepts, `[K, C]` each
     num_slopes: int
     num_nodes: int
+    intercept_scale: float
 
     @classmethod
     def of(
@@ -38,6 +38,7 @@ class ChannelParameters(NamedTuple):
         gate: Tensor | None,
         num_slopes: int,
         num_nodes: int,
+        intercept_scale: float,
     ) -> "ChannelParameters":
         """From partial sums `[P, C]` of the weighted features."""
         num_outputs, channels = weight.shape
@@ -55,14 +56,14 @@ class ChannelParameters(NamedTuple):
             num_outputs,
             num_slopes,
             1 / num_nodes,
-            functional.INTERCEPT_SCALE,
+            intercept_scale,
             GATED=gate is not None,
             OUTPUTS=_OUTPUTS,
             BLOCK=_BLOCK,
             num_warps=_WARPS,
             **_columns(channels),
         )
-        return cls(weight, gate, mean, hyper, parameters, num_slopes, num_nodes)
+        return cls(weight, gate, mean, hyper, parameters, num_slopes, num_nodes, intercept_scale)
 
     def backward(self, partial: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """The gradients of the features' sum, weight, bias and gate, from partial sums `[P, ...]`
@@ -86,7 +87,7 @@ class ChannelParameters(NamedTuple):
             partial.stride(0),
             num_outputs,
             self.num_slopes,
-            functional.INTERCEPT_SCALE,
+            self.intercept_scale,
             GATED=gated,
             OUTPUTS=_OUTPUTS,
             BLOCK=_BLOCK,

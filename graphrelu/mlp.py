@@ -31,6 +31,12 @@ class HyperMLP(torch.nn.Module):
         if self.last is not None:
             self.last.reset_parameters()
 
+    def zero_last_layer(self) -> None:
+        """Makes the output zero, whatever the input."""
+        last = self.first if self.last is None else self.last
+        for parameter in last.parameters():
+            torch.nn.init.zeros_(parameter)
+
     def forward(self, x: Tensor) -> Tensor:
         return self.after_projection(x @ self.projection(x.dtype).t())
 

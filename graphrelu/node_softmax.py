@@ -6,7 +6,7 @@ import torch
 import triton
 from torch import Tensor
 
-from graphrelu import functional
+from graphrelu.calibration import Calibration
 from graphrelu.softmax_kernels import (
     inner_product_kernel,
     logit_gradient_kernel,
@@ -54,20 +54,20 @@ class NodeSoftmax(NamedTuple):
 
 
 def node_parameters(
-    z: Tensor, sliced: "Sliced | None", calibrated: bool
+    z: Tensor, sliced: "Sliced | None", calibration: Calibration | None
 ) -> tuple[Tensor, NodeSoftmax]:
     """:func:`functional.calibrated_node_parameters`, or the printed form's, `[N]`.
 
     Args:
         z: `[N]`, the node MLP's outputs, as `sliced` gives them.
         sliced: The operator that diffused them, if it has an order of its own.
-        calibrated: Whether the weights are scaled and capped.
+        calibration: How the weights are scaled and capped; none for the printed form.
     """
     num_nodes = z.numel()
     constants = (1.0, 1.0, float("inf"))
-    if calibrated:
-        scale = num_nodes * functional.GAMMA_SCALE
-        constants = (1 / functional.TEMPERATURE, scale, functional.GAMMA_MAX)
+    if calibration is not None:
+        scale = num_nodes * calibration.gamma_scale
+        constants = (1 / calibration.temperature, scale, calibration.gamma_max)
     programs = _programs(num_nodes)
     largest, total = z.new_empty(2, programs).unbind()
     unscale, order = (z, z) if sliced is None else (sliced.unscale, sliced.order)

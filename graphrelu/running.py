@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
+from graphrelu.calibration import Calibration
 from graphrelu.eager import is_transformed
 
 
@@ -18,12 +19,13 @@ class GraphStatistics(torch.nn.Module):
     :class:`torch.nn.SyncBatchNorm`. With `track` their running averages are kept, and are used in
     evaluation, as in :class:`torch.nn.BatchNorm1d`.
 
-    The normaliser is the mean of :math:`\exp(z_n / 10)`, in the printed form the sum of
+    The normaliser is the mean of :math:`\exp(z_n / \tau)`, in the printed form the sum of
     :math:`\exp(z_n)`. It is averaged as such but kept as a logarithm, so that it cannot overflow.
 
     Args:
         channels (int, optional): Size of the mean; :obj:`None` without channel block.
-        weights (int, optional): Number of logits per node; :obj:`None` without node block.
+        weights (int, optional): Number of logits per node that have a normaliser; :obj:`None`
+            without.
         mode (str): :obj:`"calibrated"` or :obj:`"paper"`.
         track (bool): Whether to keep running averages.
         momentum (float, optional): The weight of the latest batch, in (0, 1]. The first batches
@@ -31,6 +33,7 @@ class GraphStatistics(torch.nn.Module):
             `momentum`: the averages do not depend on where they start. :obj:`None` goes on so
             for ever.
         sync (bool): Whether to take the batches of all processes together in training.
+        calibration (Calibration): Where the temperature :math:`\tau` is from.
         device (torch.device, optional): The device of the buffers.
     """
 
@@ -46,15 +49,18 @@ class GraphStatistics(torch.nn.Module):
         track: bool,
         momentum: float | None,
         sync: bool,
+        calibration: Calibration,
         device: torch.device | str | None,
     ) -> None:
         super().__init__()
         if momentum is not None and not 0 < momentum <= 1:
             raise ValueError(f"momentum must be in (0, 1] or None, got {momentum}.")
+        self.weights = weights
         self.mode = mode
         self.track = track
         self.momentum = momentum
         self.sync = sync
+        self.calibration = calibration
 
         def zeros(size: int | None) -> Tensor | None:
             return None if size is None or not track else torch.zeros(1, size, device=device)
@@ -86,10 +92,14 @@ class GraphStatistics(torch.nn.Module):
             num_nodes (int): The number of nodes of the batch.
             update (bool): Whether the batch is to enter the running averages, in training.
         """
+        if self.weights is None:
+            logits = None
         if self.track and not self.training:
             self._check_updated()
             return _like(self.running_mean, mean), _like(self.running_log_normaliser, logits)
-        log_sum = None if logits is None else functional.log_sum_exp(logits, self.mode)
+        log_sum = None
+        if logits is not None:
+            log_sum = functional.log_sum_exp(logits, self.mode, self.calibration)
         given = next(t for t in (mean, log_sum) if t is not None)
         count = given.new_full((1, 1), num_nodes)
         if self.sync and self.training and _several_processes():

@@ -31,9 +31,10 @@ class Undecomposed(torch.nn.Module):
         \hat{\mathbf{D}}^{-1/2} \mathbf{X} \mathbf{W} + \mathbf{b} \right), \qquad
         \hat{\mathbf{A}} = \mathbf{A} + \mathbf{I}
 
-    Residual slopes, the scale of the intercepts and the gate :math:`g`, which starts at zero, are
-    those of :class:`~graphrelu.GReLU`: the two differ in the hyperfunction alone, of which this
-    one has :math:`2KC(C + 1)` parameters and takes memory for :math:`2KC` numbers per node.
+    Residual slopes, the scales of slopes and intercepts and the gate :math:`g`, which starts at
+    zero, are those of :class:`~graphrelu.GReLU`: the two differ in the hyperfunction alone, of
+    which this one has :math:`2KC(C + 1)` parameters and takes memory for :math:`2KC` numbers per
+    node.
 
     Args:
         channels (int): Size of each input and output sample.
@@ -96,9 +97,11 @@ class Undecomposed(torch.nn.Module):
             slopes, intercepts = functional.channel_parameters(
                 graph.diffuse(x.to(dtype)), self._linear, self.K
             )
-            gate = self.gate.to(dtype)
+            slopes, intercepts = functional.calibrated_channel_parameters(
+                slopes, intercepts, self.gate.to(dtype)
+            )
             first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0
-            return first + gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
+            return first + slopes, intercepts
 
     def _linear(self, x: Tensor) -> Tensor:
         return F.linear(x, self.conv.lin.weight.to(x.dtype), self.conv.bias.to(x.dtype))

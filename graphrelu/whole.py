@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu import functional, fused, kernels, projection
+from graphrelu.calibration import Calibration
 from graphrelu.graph import PreparedGraph
 from graphrelu.hyper import ChannelParameters
 from graphrelu.node_softmax import node_parameters
@@ -27,6 +28,7 @@ class Form(NamedTuple):
     K: int
     bias: bool
     base: tuple[float, ...]
+    calibration: Calibration
 
     def mass(self, x: Tensor) -> Tensor:
         if self.graph is None:
@@ -60,10 +62,16 @@ class _Whole(torch.autograd.Function):
         sliced = form.sliced(0)
         z, partial = fused.project(features, node_weight.unsqueeze(0), mass, sliced)
         z = z.view(-1) if form.graph is None else form.graph.apply(z.view(-1))
-        gamma, softmax = node_parameters(z, sliced, calibrated=gate is not None)
+        gamma, softmax = node_parameters(z, sliced, None if gate is None else form.calibration)
         gamma = gamma.view(1, -1, 1)
         block = ChannelParameters.of(
-            partial[0], channel_weight, channel_bias, gate, form.K * x.size(1), x.size(0)
+            partial[0],
+            channel_weight,
+            channel_bias,
+            gate,
+            form.K * x.size(1),
+            x.size(0),
+            form.calibration.intercept_scale,
         )
         slopes, intercepts = form.parameters(block)
         y = fused.piecewise_max(features, gamma, slopes, intercepts, form.base, None)
@@ -114,18 +122,20 @@ def _composed(
     """The same function by parts that autograd can follow."""
     z, total, x = projection.project_and_sum(x, node_weight, form.mass(x))
     z = z if form.graph is None else form.graph.diffuse(z)
-    weights = (
-        functional.calibrated_node_parameters if gate is not None else functional.node_parameters
-    )
     slopes, intercepts = functional.channel_parameters(
         total / x.size(0),
         lambda mean: F.linear(mean, channel_weight, channel_bias),
         form.K,
         form.bias,
     )
-    if gate is not None:
-        slopes, intercepts = gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
-    return kernels.piecewise_max(x, weights(z), slopes, intercepts, form.base)
+    if gate is None:
+        gamma = functional.node_parameters(z)
+    else:
+        gamma = functional.calibrated_node_parameters(z, calibration=form.calibration)
+        slopes, intercepts = functional.calibrated_channel_parameters(
+            slopes, intercepts, gate, form.calibration
+        )
+    return kernels.piecewise_max(x, gamma, slopes, intercepts, form.base)
 
 
 def grelu(

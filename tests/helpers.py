@@ -35,7 +35,8 @@ def reference(
     """`functional.grelu` with the parameters and options of a module."""
     graph = {key: value for key, value in graph.items() if value is not None}
     names = ("K", "alpha", "steps", "diffusion", "mode", "topology", "bias")
-    options = {name: getattr(act, name) for name in (*names, "negative_slope", "add_self_loops")}
+    names = (*names, "negative_slope", "add_self_loops", "calibration")
+    options = {name: getattr(act, name) for name in names}
     return functional.grelu(
         x, edge_index, act.channel_mlp, act.node_mlp, act.gate, **graph, **options
     )

@@ -54,9 +54,22 @@ def mlp(layers: torch.nn.Module, inputs: list[Tensor]) -> list[Tensor]:
     return inputs
 
 
+def node_weight(act: GReLU, logits: dict[int, list[Tensor]], n: int, j: int) -> Tensor:
+    """Of node n, from the logits of the nodes of its graph."""
+    if act.mode == "paper":
+        return torch.exp(logits[n][j]) / sum(torch.exp(z[j]) for z in logits.values())
+    c = act.calibration
+    if c.node_weights == "sigmoid":
+        gamma = 2 * c.gamma_scale / (1 + torch.exp(-logits[n][j] / c.temperature))
+    else:
+        total = sum(torch.exp(z[j] / c.temperature) for z in logits.values())
+        gamma = c.gamma_scale * len(logits) * torch.exp(logits[n][j] / c.temperature) / total
+    return gamma if gamma < c.gamma_max else gamma * 0 + c.gamma_max
+
+
 def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]) -> Tensor:
     N, C = x.shape
-    K = act.K
+    K, constants = act.K, act.calibration
     e = diffused(x, edges, weight, act) if act.topology else [list(row) for row in x]
     y: Matrix = [[None] * C for _ in range(N)]
     for graph in set(batch):
@@ -76,16 +89,13 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
                     gamma = torch.tensor(1.0)
                     if logits is not None:
                         j = 0 if act.channel_wise else k
-                        scale = 1 if act.mode == "paper" else 10
-                        total = sum(torch.exp(logits[m][j] / scale) for m in nodes)
-                        gamma = torch.exp(logits[n][j] / scale) / total
-                        if act.mode == "calibrated":
-                            gamma = len(nodes) * gamma / 3
-                            gamma = gamma if gamma < 1 else gamma * 0 + 1
+                        gamma = node_weight(act, logits, n, j)
                     alpha, beta = gamma * alpha_c, gamma * beta_c
                     if act.mode == "calibrated":
                         base = 1.0 if k == 0 else act.negative_slope
-                        alpha, beta = base + act.gate * alpha, act.gate * beta / 2
+                        g = constants.gate_scale * (act.gate if constants.gated else 1.0)
+                        alpha = base + g * alpha * (1.0 if k == 0 else constants.rest_scale)
+                        beta = g * beta * constants.intercept_scale
                     segments.append(alpha * x[n, c] + beta)
                 best = segments[0]
                 for segment in segments[1:]:

@@ -11,7 +11,8 @@ from torch_geometric.loader import DataLoader, RandomNodeLoader
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import k_hop_subgraph
 
-from graphrelu import GReLU, functional
+from graphrelu import GReLU
+from graphrelu.calibration import DEFAULT
 from graphrelu.running import GraphStatistics
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
 
@@ -61,7 +62,7 @@ def test_averages(momentum: float | None, mode: str) -> None:
         x = features(3 * step)
         act(x, random_graph(3 * step, 9))
         z = act.node_mlp(x)
-        z = z.exp().sum() if mode == "paper" else (z / functional.TEMPERATURE).exp().mean()
+        z = z.exp().sum() if mode == "paper" else (z / DEFAULT.temperature).exp().mean()
         latest = max(1 / step, momentum or 0.0)
         mean = (1 - latest) * mean + latest * x.mean(dim=0)
         normaliser = (1 - latest) * normaliser + latest * z.item()

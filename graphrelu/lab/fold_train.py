@@ -29,6 +29,7 @@ from graphrelu.lab.folds import (
     training_order,
 )
 from graphrelu.lab.graph_set import GraphSet
+from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import Result, thin
 from graphrelu.lab.stacked import StackedRuns, cross_entropy
 from graphrelu.lab.train import CURVE_POINTS, METRICS, Nodes
@@ -49,7 +50,7 @@ def build_graph_model(config: Config, graphs: GraphSet, seed: int) -> GraphGNN:
             graphs.num_classes,
             activation=config.activation,
             dropout=config.dropout,
-            activation_options=dict(config.activation_options),
+            activation_options=module_arguments(config.activation_options),
             **options,
         )
     return model.to(getattr(torch, config.dtype))

@@ -20,6 +20,7 @@ from graphrelu.lab import stats
 from graphrelu.lab.config import Config
 from graphrelu.lab.dropout import SeededDropout
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import Result, thin
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.stacked import StackedRuns, cross_entropy
@@ -39,7 +40,7 @@ def build(config: Config, graph: Graph, seed: int) -> GNN:
             graph.num_classes,
             activation=config.activation,
             dropout=config.dropout,
-            activation_options=dict(config.activation_options),
+            activation_options=module_arguments(config.activation_options),
             **dict(config.backbone_options),
         )
     return model.to(getattr(torch, config.dtype))

@@ -1,0 +1,60 @@
+from dataclasses import dataclass
+
+NODE_WEIGHTS = ("softmax", "sigmoid")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    r"""The constants of GReLU's calibrated form, with which the learned shifts enter:
+
+    .. math::
+        \alpha^k_{nc} &= [k = 1] + s \, g \, \tilde\gamma_n \, r_k \, \alpha^k_c, \qquad
+        \beta^k_{nc} = s \, g \, \tilde\gamma_n \, b \, \beta^k_c
+
+        \tilde\gamma_n &= \min (m, \, w N \, \mathrm{softmax}_n (z_n / \tau)), \qquad
+        r_1 = 1, \quad r_2 = \ldots = r_K = r
+
+    The defaults are the outcome of a study (`graphrelu reproduce calibration`) that looked at
+    validation accuracy on two graphs; :obj:`docs/calibration.md` tells it.
+
+    Args:
+        temperature (float, optional): :math:`\tau`, of the node softmax.
+        gamma_scale (float, optional): :math:`w`, the weight of an average node.
+        gamma_max (float, optional): :math:`m`, the largest weight that a node can have.
+        rest_scale (float, optional): :math:`r`, how far the slopes of segments beyond the first
+            move, in units of the first's.
+        intercept_scale (float, optional): :math:`b`, the same for intercepts.
+        gate_scale (float, optional): :math:`s`, how fast the gate moves: for an optimiser like
+            Adam its learning rate is multiplied by it, and its weight decay divided by its
+            square.
+        gated (bool, optional): If :obj:`False`, there is no gate :math:`g`, and the last layer of
+            the channel MLP starts at zero instead, so that a fresh module is ReLU, too.
+        node_weights (str, optional): :obj:`"softmax"`, or :obj:`"sigmoid"` for
+            :math:`\tilde\gamma_n = \min(m, 2 w \, \sigma(z_n / \tau))`, which does not compare
+            nodes with each other.
+    """
+
+    temperature: float = 10.0
+    gamma_scale: float = 1 / 3
+    gamma_max: float = 1.0
+    rest_scale: float = 1.0
+    intercept_scale: float = 0.5
+    gate_scale: float = 1.0
+    gated: bool = True
+    node_weights: str = "softmax"
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "gamma_scale", "gamma_max", "gate_scale"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise ValueError(f"{name} must be positive, got {value}.")
+        for name in ("rest_scale", "intercept_scale"):
+            value = getattr(self, name)
+            if not value >= 0:
+                raise ValueError(f"{name} must be zero or more, got {value}.")
+        if self.node_weights not in NODE_WEIGHTS:
+            known = ", ".join(NODE_WEIGHTS)
+            raise ValueError(f"node_weights must be one of {known}, got {self.node_weights!r}.")
+
+
+DEFAULT = Calibration()

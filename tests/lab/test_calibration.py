@@ -1,0 +1,110 @@
+"""The study that chose the default: its rule, and that only validation nodes decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from graphrelu.calibration import Calibration
+from graphrelu.lab import calibration
+from graphrelu.lab.experiment import Request
+from graphrelu.lab.options import module_arguments
+from graphrelu.lab.recipes import node_table
+from graphrelu.lab.results import Record, Result
+from tests.lab.fake_engine import make_result
+
+SEEDS = range(calibration.FIRST_SEED, calibration.FIRST_SEED + 15)
+EARLY = ("cheb", "gcn", "sage", "arma", "appnp")
+
+
+def runs(
+    lead: Callable[[str, str], float], dataset: str, backbones: tuple[str, ...] = EARLY
+) -> list[Result]:
+    """Made-up runs: the points that a candidate is ahead of ReLU in validation accuracy."""
+    made = []
+    for name, configs in calibration.cells(dataset, backbones).items():
+        for config in configs:
+            for seed in SEEDS:
+                points = 0.0 if name == "relu" else lead(name, config.backbone)
+                result = make_result(config, seed, 0.5)
+                made.append(replace(result, val_score=0.7 + points / 100 + seed % 3 / 100))
+    return made
+
+
+def test_candidates_spell_out_every_constant() -> None:
+    names = {field.name for field in fields(Calibration)}
+    for options in calibration.CANDIDATES.values():
+        assert names <= options.keys()
+        assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
+    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 16
+    assert module_arguments((("K", 3),)) == {"K": 3}
+
+
+def test_relu_is_the_main_tables() -> None:
+    cells = calibration.cells("cora", EARLY)
+    assert cells["relu"] == node_table(["cora"], EARLY, ["relu"])
+    shared = {replace(c, activation="relu", activation_options=()) for c in cells["damped"]}
+    assert shared == set(cells["relu"])
+
+
+def test_what_harms_somewhere_is_not_chosen() -> None:
+    def lead(name: str, backbone: str) -> float:
+        if name == "fast gate":
+            return -0.6 if backbone == "arma" else 5.0
+        return {"damped": 1.0, "upper": 0.9}.get(name, 0.1)
+
+    early = [*runs(lead, "cora"), *runs(lead, "flickr")]
+    scores = calibration.validation(early)
+    assert calibration.figures(scores)["fast gate"]["cora", "arma"] == pytest.approx(-0.6)
+    assert calibration.finalists(scores) == ["damped", "upper"]
+    assert calibration.chosen(scores) is None  # the slowest backbone is missing
+    late = runs(lambda name, _: {"damped": -0.7, "upper": 0.0}.get(name, 0.0), "cora", ("gat",))
+    assert calibration.chosen(calibration.validation([*early, *late])) == "upper"
+
+
+def test_where_all_harm_the_least_harm_is_chosen() -> None:
+    found = {"a": {("cora", "gcn"): 3.0, ("cora", "sage"): -2.0}, "b": {("cora", "gcn"): -1.0}}
+    assert calibration.ranked(found) == ["b", "a"]
+
+
+def test_test_accuracy_chooses_nothing() -> None:
+    def lead(name: str, _: str) -> float:
+        return {"damped": 1.0, "upper": 0.9}.get(name, 0.1)
+
+    made = runs(lead, "cora")
+    wild = [replace(result, score=(result.seed % 7) / 7) for result in made]
+    assert calibration.validation(wild) == calibration.validation(made)
+
+
+def test_page(tmp_path: Path) -> None:
+    def lead(name: str, _: str) -> float:
+        return {"damped": 1.0, "upper": 0.9}.get(name, 0.1)
+
+    record = Record(tmp_path / "calibration.jsonl")
+    backbones = (*EARLY, "gat")
+    record.append([*runs(lead, "cora", backbones), *runs(lead, "flickr", backbones)])
+    page, csv = calibration.render(record.path)
+    text = page.read_text()
+    assert "Chosen: **damped**." in text
+    assert "| **damped** | +1.00 | +1.00 | 12 |" in text
+    assert "In haste" not in text
+    assert "| ReLU | 71.0 (15) |" in text
+    assert csv.read_text().splitlines()[0].startswith("candidate,dataset,backbone,mean,n,over_relu")
+    with pytest.raises(ValueError, match="has no runs of the calibration"):
+        calibration.render(tmp_path / "none.jsonl")
+
+
+def test_collect_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two candidates for real, on the embedded graph."""
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    few = {name: calibration.CANDIDATES[name] for name in ("start", "damped")}
+    monkeypatch.setattr(calibration, "CANDIDATES", few)
+    monkeypatch.setattr(calibration, "QUICK_EPOCHS", 3)
+    out = tmp_path / "calibration.jsonl"
+    assert calibration.collect(Request(runs=2, out=out, quick=True)).startswith("6 of these 6 runs")
+    results = Record(out).read()
+    assert {result.seed for result in results} == {1000, 1001}
+    assert "In haste" in calibration.render(out)[0].read_text()
