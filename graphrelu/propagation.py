@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import (
     APPNP,
@@ -24,6 +25,7 @@ from torch_geometric.nn import (
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
 
+from graphrelu.backend import backend
 from graphrelu.diffusion import CSR, Edges, pagerank_csr
 from graphrelu.sparse import Features, GatheredMatrix, SparseMatrix, dropout, linear, matmul
 
@@ -130,13 +132,20 @@ def _stacked_linear(x: Features, weight: Tensor) -> Tensor:
 def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:
     """PyG's attention, edge by edge; then one sparse product with it for all heads."""
     h = linear(x, conv.lin.weight).view(-1, conv.heads, conv.out_channels)
-    alpha = ((h * conv.att_src).sum(dim=-1), (h * conv.att_dst).sum(dim=-1))
-    alpha = conv.edge_updater(graph.edge_index, alpha=alpha, edge_attr=None, size=None)
+    scores = ((h * conv.att_src).sum(dim=-1), (h * conv.att_dst).sum(dim=-1))
+    if backend(h) == "triton":
+        from graphrelu import attention
 
-    def head(alpha: Tensor, h: Tensor) -> Tensor:
-        return matmul(graph.matrix.with_value(alpha), h)
+        alpha = attention.edge_softmax(*scores, graph.matrix, conv.negative_slope)
+        alpha = F.dropout(alpha, p=conv.dropout, training=conv.training)
+        out = attention.weighted_sum(alpha, h, graph.edge_index[1], graph.matrix)
+    else:
+        alpha = conv.edge_updater(graph.edge_index, alpha=scores, edge_attr=None, size=None)
 
-    out = torch.func.vmap(head, in_dims=1, out_dims=1)(alpha, h)
+        def head(alpha: Tensor, h: Tensor) -> Tensor:
+            return matmul(graph.matrix.with_value(alpha), h)
+
+        out = torch.func.vmap(head, in_dims=1, out_dims=1)(alpha, h)
     return (out.flatten(1) if conv.concat else out.mean(dim=1)) + conv.bias
 
 

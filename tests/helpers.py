@@ -1,9 +1,25 @@
-"""Small graphs, and comparisons of a module with the reference."""
+"""Small graphs, comparisons of a module with the reference, and Triton's interpreter."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
+
+ROOT = Path(__file__).parent.parent
+
+
+def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python with the GPU's kernels in Triton's interpreter, chosen before Triton is imported."""
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "GRAPHRELU_BACKEND": "triton"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def random_graph(num_nodes: int, num_edges: int, undirected: bool = False) -> Tensor:

@@ -1,9 +1,4 @@
-"""The GPU kernels, in Triton's interpreter: it must be chosen before Triton is imported."""
-
-import os
-import subprocess
-import sys
-from pathlib import Path
+"""The GPU kernels, in Triton's interpreter and in its compiler."""
 
 import pytest
 import torch
@@ -13,6 +8,7 @@ from triton.compiler import ASTSource
 
 from graphrelu import (
     GReLU,
+    attention_kernels,
     hyper_kernels,
     kernels,
     sliced_kernels,
@@ -20,22 +16,18 @@ from graphrelu import (
     triton_kernels,
 )
 from graphrelu.backend import backend
-from tests.helpers import assert_close, opened, random_graph
-
-ROOT = Path(__file__).parent.parent
-
-
-def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "GRAPHRELU_BACKEND": "triton"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+from graphrelu.lab import dropout_kernels
+from tests.helpers import assert_close, interpreted, opened, random_graph
 
 
 def test_kernels_against_the_reference() -> None:
     done = interpreted("-m", "tests.triton_cases")
     assert done.stdout == "45 cases passed on cpu\n", done.stderr
+
+
+def test_attention_against_the_reference() -> None:
+    done = interpreted("-m", "tests.attention_cases")
+    assert done.stdout == "17 cases passed on cpu\n", done.stderr
 
 
 def test_module_on_the_kernels() -> None:
@@ -46,16 +38,24 @@ def test_module_on_the_kernels() -> None:
 
 
 # How the launchers call the kernels: types of pointers that are not float32, other constants.
-POINTERS = {"ptr_ptr": "*i64"} | dict.fromkeys(
-    ["col_ptr", "slice_ptr", "piece_ptr", "order_ptr", "rank_ptr"], "*i32"
+POINTERS = dict.fromkeys(["ptr_ptr", "row_ptr", "seed_ptr", "step_ptr"], "*i64") | dict.fromkeys(
+    ["rowptr_ptr", "col_ptr", "slice_ptr", "piece_ptr", "order_ptr", "rank_ptr"], "*i32"
 )
 FLOATS = ("a", "b", "c", "base_first", "base_rest", "cap", "scale", "intercept_scale")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "OUTPUTS": 16, "BLOCK": 64, "PARTIALS": 64}
 CONSTANTS |= {"UNROLL": 4, "J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True}
+CONSTANTS |= {"H": 3, "HEADS": 4, "ENTRIES": 8, "PAIRS": 16, "SLOPE": 0.2, "SCALE": 2.5}
 
 
 def all_kernels() -> list[triton.JITFunction]:
-    modules = hyper_kernels, sliced_kernels, softmax_kernels, triton_kernels
+    modules = (
+        attention_kernels,
+        dropout_kernels,
+        hyper_kernels,
+        sliced_kernels,
+        softmax_kernels,
+        triton_kernels,
+    )
     found = [value for module in modules for value in vars(module).values()]
     return [
         f for f in found if isinstance(f, triton.JITFunction) and f.__name__.endswith("_kernel")
@@ -66,7 +66,7 @@ def all_kernels() -> list[triton.JITFunction]:
 @pytest.mark.parametrize("kernel", all_kernels(), ids=lambda kernel: kernel.__name__)
 def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     """The interpreter forgives what the compiler does not."""
-    flags = ["GATED", "SCALED", "SUMS", "SLICED"]
+    flags = ["GATED", "SCALED", "SUMS", "SLICED", "GATHERS", "ORDERED"]
     for K, features, flag in ((1, "*fp32", False), (2, "*bf16", True), (3, "*fp32", True)):
         constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}
         signature, chosen = {}, {}
