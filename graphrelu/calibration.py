@@ -11,7 +11,8 @@ class Calibration:
         \alpha^k_{nc} &= [k = 1] + s \, g \, \tilde\gamma_n \, r_k \, \alpha^k_c, \qquad
         \beta^k_{nc} = s \, g \, \tilde\gamma_n \, b \, \beta^k_c
 
-        \tilde\gamma_n &= \min (m, \, w N \, \mathrm{softmax}_n (z_n / \tau)), \qquad
+        \alpha_c, \beta_c &= \tanh (c \, \mathrm{MLP} (\bar{\mathbf{e}})), \qquad
+        \tilde\gamma_n = \min (m, \, w N \, \mathrm{softmax}_n (z_n / \tau)), \qquad
         r_1 = 1, \quad r_2 = \ldots = r_K = r
 
     The defaults are the outcome of a study (`graphrelu reproduce calibration`) that looked at
@@ -24,6 +25,8 @@ class Calibration:
         rest_scale (float, optional): :math:`r`, how far the slopes of segments beyond the first
             move, in units of the first's.
         intercept_scale (float, optional): :math:`b`, the same for intercepts.
+        channel_scale (float, optional): :math:`c`, how fast the channel block moves, in the same
+            sense as the gate below.
         gate_scale (float, optional): :math:`s`, how fast the gate moves: for an optimiser like
             Adam its learning rate is multiplied by it, and its weight decay divided by its
             square.
@@ -39,12 +42,13 @@ class Calibration:
     gamma_max: float = 1.0
     rest_scale: float = 1.0
     intercept_scale: float = 0.5
+    channel_scale: float = 1.0
     gate_scale: float = 1.0
     gated: bool = True
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "gamma_scale", "gamma_max", "gate_scale"):
+        for name in ("temperature", "gamma_scale", "gamma_max", "channel_scale", "gate_scale"):
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}.")
@@ -55,6 +59,11 @@ class Calibration:
         if self.node_weights not in NODE_WEIGHTS:
             known = ", ".join(NODE_WEIGHTS)
             raise ValueError(f"node_weights must be one of {known}, got {self.node_weights!r}.")
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether the kernels of :mod:`graphrelu.blocks` have this form."""
+        return self.gated and self.node_weights == "softmax"
 
 
 DEFAULT = Calibration()

@@ -56,7 +56,7 @@ def check_count(name: str, value: Any) -> None:
 def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels: int) -> None:
     """What can be told of `x`, and of where the graph is, without looking at values."""
     for name, value in (("x", x), ("edge_index", edge_index)):
-        if isinstance(value, (Mapping, HeteroData)):
+        if not isinstance(value, Tensor) and isinstance(value, (Mapping, HeteroData)):
             raise TypeError(
                 f"{name} must belong to one node type, got {type(value).__name__}: use one GReLU "
                 "per node type, with that type's x and the edge_index of a relation within it."

@@ -1,12 +1,22 @@
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def is_transformed() -> bool:
     """Whether torch.compile or torch.func is at work."""
     return torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocasting is off inside, on the device of `x`; it costs nothing where it is off already."""
+    device = x.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def with_eager_twin(

@@ -49,13 +49,16 @@ def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> T
     return scatter(e, batch, dim=0, dim_size=batch_size, reduce="mean")
 
 
-def channel_parameters(mean: Tensor, mlp: MLP, K: int, bias: bool = True) -> tuple[Tensor, Tensor]:
+def channel_parameters(
+    mean: Tensor, mlp: MLP, K: int, bias: bool = True, scale: float = 1.0
+) -> tuple[Tensor, Tensor]:
     r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts.
 
-    Each is `[B, K, C]`; without `bias` the intercepts are zero.
+    Each is `[B, K, C]`; without `bias` the intercepts are zero. The calibrated form may have a
+    `scale` inside of the tanh.
     """
     shape = (mean.size(0), 2 if bias else 1, K, mean.size(1))
-    parameters = torch.tanh(mlp(mean)).view(shape)
+    parameters = torch.tanh(scale * mlp(mean)).view(shape)
     slopes = parameters[:, 0]
     return slopes, parameters[:, 1] if bias else torch.zeros_like(slopes)
 
@@ -207,7 +210,8 @@ def grelu(
         slopes = x.new_ones(batch_size, K, x.size(1))
         intercepts = torch.zeros_like(slopes)
     else:
-        slopes, intercepts = channel_parameters(mean, channel_mlp, K, bias)
+        scale = 1.0 if mode == "paper" else calibration.channel_scale
+        slopes, intercepts = channel_parameters(mean, channel_mlp, K, bias, scale)
     if logits is None:
         gamma = x.new_ones(x.size(0), 1)
     elif log_normaliser is not None:

@@ -1,13 +1,15 @@
 """The passes of :mod:`graphrelu.blocked` on a GPU, each as one Triton kernel."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
 from graphrelu import blocked
+from graphrelu.launch import launch
 from graphrelu.triton_kernels import (
     apply_kernel,
     backward_kernel,
@@ -18,22 +20,56 @@ from graphrelu.triton_kernels import (
 if TYPE_CHECKING:
     from graphrelu.sliced import Sliced
 
-# Elements of a tile; with four warps a thread then holds 16 numbers of each operand.
-_TILE = 2048
+
+class _Setting(NamedTuple):
+    """How a pass is cut up."""
+
+    tile: int  # elements
+    num_warps: int
+    stages: int  # of the loop over tiles; from 2 on, loads are ahead of their use
+    programs: int  # that walk over the rows, at most
+
+
+# Of each pass, by the bytes of a feature. Registers decide: a thread of the backward pass keeps
+# four sums for each of its elements. Programs are a multiple of what a large GPU runs at a time, to
+# hide the latency of its loads, and few enough that their partial sums cost nothing.
+_SETTINGS = {
+    "apply": {4: _Setting(2048, 4, 1, 1056), 2: _Setting(2048, 4, 1, 1056)},
+    "backward": {4: _Setting(1024, 4, 1, 1056), 2: _Setting(1024, 4, 1, 1056)},
+    "project": {4: _Setting(2048, 4, 1, 1056), 2: _Setting(2048, 4, 1, 1056)},
+    "project_backward": {4: _Setting(2048, 4, 1, 1056), 2: _Setting(2048, 4, 1, 1056)},
+}
 _MAX_CHANNELS_PER_TILE = 256
-# Programs that walk over the rows: eight for every multiprocessor of a large GPU, to hide the
-# latency of its loads, and few enough that their partial sums cost nothing.
-_PROGRAMS = 1056
 
 
-def _tile(channels: int) -> dict[str, int]:
+class Cut(NamedTuple):
+    """The programs of a pass for each group (a graph of a replica), and their constants."""
+
+    programs: int
+    options: dict[str, Any]
+
+
+@lru_cache(maxsize=1024)
+def cut(name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: int) -> Cut:
+    """How the pass is cut up for features of this type and shape."""
+    setting = _SETTINGS[name].get(dtype.itemsize, _SETTINGS[name][4])
     cols = min(triton.next_power_of_2(channels), _MAX_CHANNELS_PER_TILE)
-    return {"ROWS": max(1, _TILE // cols), "COLS": cols}
+    rows = max(1, setting.tile // cols)
+    programs = max(1, min(triton.cdiv(num_nodes, rows * groups), setting.programs // groups))
+    tile = {"C": channels, "ROWS": rows, "COLS": cols, "STAGES": setting.stages}
+    return Cut(programs, {"num_warps": setting.num_warps, **tile})
 
 
-def _programs(num_nodes: int, rows: int, groups: int) -> int:
-    """How many programs share the rows of one group (a graph of a replica)."""
-    return max(1, min(triton.cdiv(num_nodes, rows * groups), _PROGRAMS // groups))
+class Size(NamedTuple):
+    """What the activation's two passes range over."""
+
+    replicas: int
+    num_graphs: int
+    num_nodes: int
+    channels: int
+    K: int
+    J: int  # weights of a node
+    batched: bool
 
 
 def _rows_apart(tensor: Tensor) -> Tensor:
@@ -67,17 +103,8 @@ def piecewise_max(
     y = torch.empty_like(x) if x.size(0) == replicas else x.new_empty(replicas, *x.shape[1:])
     if y.numel() == 0:
         return y
-    num_graphs, K = slopes.size(1), slopes.size(2)
-    tile = _tile(channels)
-    programs = _programs(num_nodes, tile["ROWS"], num_graphs * replicas)
-    apply_kernel[(programs, num_graphs, replicas)](
-        x,
-        gamma,
-        slopes,
-        intercepts,
-        _graph_starts(batch, num_graphs, x),
-        y,
-        num_nodes,
+    _, num_graphs, K, _ = slopes.shape
+    strides = (
         _replica_stride(x),
         x.stride(1),
         y.stride(0),
@@ -85,15 +112,30 @@ def piecewise_max(
         _replica_stride(gamma),
         gamma.stride(1),
         _replica_stride(slopes),
-        base[0],
-        base[-1],  # segments beyond the first share one base slope
-        C=channels,
-        K=K,
-        J=gamma.size(2),
-        BATCHED=batch is not None,
-        **tile,
     )
+    tensors = (x, gamma, slopes, intercepts, _graph_starts(batch, num_graphs, x), y)
+    size = Size(replicas, num_graphs, num_nodes, channels, K, gamma.size(2), batch is not None)
+    apply(tensors, strides, base, size)
     return y
+
+
+def apply(
+    tensors: tuple[Tensor, ...], strides: tuple[int, ...], base: Sequence[float], size: Size
+) -> None:
+    """Starts :func:`triton_kernels.apply_kernel` with its tensors and their strides."""
+    groups = size.num_graphs * size.replicas
+    programs, options = cut("apply", tensors[0].dtype, size.num_nodes, size.channels, groups)
+    launch(
+        apply_kernel,
+        (programs, size.num_graphs, size.replicas),
+        tensors,
+        (size.num_nodes, *strides),
+        (base[0], base[-1]),  # segments beyond the first share one base slope
+        K=size.K,
+        J=size.J,
+        BATCHED=size.batched,
+        **options,
+    )
 
 
 def piecewise_max_backward(
@@ -111,44 +153,17 @@ def piecewise_max_backward(
             t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, slopes, intercepts)
         )
         return torch.empty_like(grad), grad_gamma, grad_slopes, grad_intercepts
-    grad_x, grad_gamma, partial = piecewise_max_partials(
-        grad, x, gamma, slopes, intercepts, base, batch
-    )
-    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
-    return grad_x, grad_gamma, grad_slopes, grad_intercepts
-
-
-def piecewise_max_partials(
-    grad: Tensor,
-    x: Tensor,
-    gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
-    base: Sequence[float],
-    batch: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x and gamma, and parts of those of slopes and intercepts that are yet to be
-    added, `[R, B, parts, 2, K, C]`: reads x and grad once, writes one."""
     grad, x, gamma = _rows_apart(grad), _rows_apart(x), _rows_apart(gamma)
     slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = slopes.size(1), slopes.size(2), gamma.size(2)
+    size = Size(replicas, num_graphs, num_nodes, channels, K, J, batch is not None)
+    groups = num_graphs * replicas
+    programs = cut("backward", x.dtype, num_nodes, channels, groups).programs
     grad_x = torch.empty_like(grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)
-    tile = _tile(channels)
-    programs = _programs(num_nodes, tile["ROWS"], num_graphs * replicas)
     partial = slopes.new_empty(replicas, num_graphs, programs, 2, K, channels)
-    backward_kernel[(programs, num_graphs, replicas)](
-        grad,
-        x,
-        gamma,
-        slopes,
-        intercepts,
-        _graph_starts(batch, num_graphs, x),
-        grad_x,
-        grad_gamma,
-        partial,
-        num_nodes,
+    strides = (
         grad.stride(0),
         grad.stride(1),
         _replica_stride(x),
@@ -158,16 +173,34 @@ def piecewise_max_partials(
         _replica_stride(gamma),
         gamma.stride(1),
         _replica_stride(slopes),
-        base[0],
-        base[-1],  # segments beyond the first share one base slope
-        C=channels,
-        K=K,
-        J=J,
-        BATCHED=batch is not None,
-        K_PADDED=triton.next_power_of_2(K),
-        **tile,
     )
-    return grad_x, grad_gamma, partial
+    starts = _graph_starts(batch, num_graphs, x)
+    tensors = (grad, x, gamma, slopes, intercepts, starts, grad_x, grad_gamma, partial)
+    apply_backward(tensors, strides, base, size)
+    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
+    return grad_x, grad_gamma, grad_slopes, grad_intercepts
+
+
+def apply_backward(
+    tensors: tuple[Tensor, ...], strides: tuple[int, ...], base: Sequence[float], size: Size
+) -> None:
+    """Starts :func:`triton_kernels.backward_kernel` with its tensors and their strides: the
+    gradients of x and gamma, and parts of those of slopes and intercepts that are yet to be added,
+    `[R, B, parts, 2, K, C]`. Reads x and grad once, writes one."""
+    groups = size.num_graphs * size.replicas
+    programs, options = cut("backward", tensors[1].dtype, size.num_nodes, size.channels, groups)
+    launch(
+        backward_kernel,
+        (programs, size.num_graphs, size.replicas),
+        tensors,
+        (size.num_nodes, *strides),
+        (base[0], base[-1]),
+        K=size.K,
+        J=size.J,
+        BATCHED=size.batched,
+        K_PADDED=1 << (size.K - 1).bit_length(),
+        **options,
+    )
 
 
 def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,35 +210,37 @@ def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Te
     if x.numel() == 0:
         replicas, num_nodes, channels = x.shape
         return weight.new_empty(replicas, num_nodes, 1), weight.new_zeros(replicas, 1, channels)
-    projection, partial = project(x, weight, mass)
-    return projection.unsqueeze(2), partial.sum(dim=1, keepdim=True)
+    x, weight = x.contiguous(), weight.contiguous()
+    replicas, num_nodes, channels = x.shape
+    programs = cut("project", x.dtype, num_nodes, channels, replicas).programs
+    projection = weight.new_empty(replicas, num_nodes, 1)
+    partial = weight.new_empty(replicas, programs, channels)
+    project(x, weight, mass, projection, partial, (replicas, num_nodes, channels), None)
+    return projection, partial.sum(dim=1, keepdim=True)
 
 
 def project(
-    x: Tensor, weight: Tensor, mass: Tensor, sliced: "Sliced | None" = None
-) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[R, N]`, as `sliced` wants it, and parts of `mass @ x`, `[R, parts, C]`."""
-    x, weight = x.contiguous(), weight.contiguous()
-    replicas, num_nodes, channels = x.shape
-    projection = weight.new_empty(replicas, num_nodes)
-    tile = _tile(channels)
-    programs = _programs(num_nodes, tile["ROWS"], replicas)
-    partial = weight.new_empty(replicas, programs, channels)
-    rank, scale = (mass, mass) if sliced is None else (sliced.rank, sliced.scale)
-    project_kernel[(programs, replicas)](
-        x,
-        weight,
-        mass,
-        rank,
-        scale,
-        projection,
-        partial,
-        num_nodes,
+    x: Tensor,
+    weight: Tensor,
+    mass: Tensor,
+    projection: Tensor,
+    partial: Tensor,
+    size: tuple[int, int, int],
+    sliced: "Sliced | None",
+) -> None:
+    """Writes `x @ weight.T` `[R, N]`, as `sliced` wants it, and parts of `mass @ x`,
+    `[R, parts, C]`. All are contiguous, and `size` is `R, N, C`."""
+    replicas, num_nodes, channels = size
+    programs, options = cut("project", x.dtype, num_nodes, channels, replicas)
+    rank, scale = (mass, mass) if sliced is None else (sliced.rank, sliced.node_scale)
+    launch(
+        project_kernel,
+        (programs, replicas, 1),
+        (x, weight, mass, rank, scale, projection, partial),
+        (num_nodes,),
         SLICED=sliced is not None,
-        C=channels,
-        **tile,
+        **options,
     )
-    return projection, partial
 
 
 def project_and_sum_backward(
@@ -215,12 +250,8 @@ def project_and_sum_backward(
     grad_projection: Tensor,
     grad_sum: Tensor,
     grad_x: Tensor | None = None,
-    sliced: "Sliced | None" = None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x, added to `grad_x` in place where it is given, and of the weight.
-
-    The projection's own comes as `sliced` gives it, where there is one.
-    """
+    """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
     if weight.size(1) > 1:
         return blocked.project_and_sum_backward(x, weight, mass, grad_projection, grad_sum, grad_x)
     x, weight = x.contiguous(), weight.contiguous()
@@ -229,24 +260,39 @@ def project_and_sum_backward(
     out = torch.empty_like(x) if grad_x is None else grad_x.contiguous()
     if x.numel() == 0:
         return out, torch.zeros_like(weight)
-    tile = _tile(channels)
-    programs = _programs(num_nodes, tile["ROWS"], replicas)
+    programs = cut("project_backward", x.dtype, num_nodes, channels, replicas).programs
     partial = weight.new_empty(replicas, programs, channels)
-    rank, unscale = (mass, mass) if sliced is None else (sliced.rank, sliced.unscale)
-    project_backward_kernel[(programs, replicas)](
-        x,
-        weight,
-        mass,
-        rank,
-        unscale,
-        grad_projection,
-        grad_sum,
-        out,
-        partial,
-        num_nodes,
-        SLICED=sliced is not None,
-        C=channels,
-        ACCUMULATE=grad_x is not None,
-        **tile,
-    )
+    tensors = (x, weight, mass, grad_projection, grad_sum, out, partial)
+    project_backward(*tensors, (replicas, num_nodes, channels), None, grad_x is not None)
     return out, partial.sum(dim=1, keepdim=True)
+
+
+def project_backward(
+    x: Tensor,
+    weight: Tensor,
+    mass: Tensor,
+    grad_projection: Tensor,
+    grad_sum: Tensor,
+    grad_x: Tensor,
+    partial: Tensor,
+    size: tuple[int, int, int],
+    sliced: "Sliced | None",
+    accumulate: bool,
+) -> None:
+    """Writes the gradient of x, or adds to it, and parts of that of the weight, `[R, parts, C]`.
+
+    All are contiguous, and `size` is `R, N, C`. The projection's own gradient comes as `sliced`
+    gives it, where there is one.
+    """
+    replicas, num_nodes, channels = size
+    programs, options = cut("project_backward", x.dtype, num_nodes, channels, replicas)
+    rank, unscale = (mass, mass) if sliced is None else (sliced.rank, sliced.node_unscale)
+    launch(
+        project_backward_kernel,
+        (programs, replicas, 1),
+        (x, weight, mass, rank, unscale, grad_projection, grad_sum, grad_x, partial),
+        (num_nodes,),
+        SLICED=sliced is not None,
+        ACCUMULATE=accumulate,
+        **options,
+    )

@@ -302,7 +302,7 @@ def _can_be_remembered(part: Any) -> bool:
 
 def _fingerprint(part: Tensor) -> tuple[int, ...]:
     storage = part
-    if is_torch_sparse_tensor(part):
+    if part.layout != torch.strided and is_torch_sparse_tensor(part):
         # values() of a COO matrix asks for a coalesced one
         storage = part._values() if part.layout == torch.sparse_coo else part.values()
     return id(part), storage._version, storage.data_ptr()

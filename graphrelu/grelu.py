@@ -9,7 +9,7 @@ from graphrelu import functional, kernels, projection
 from graphrelu.backend import backend
 from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.checks import check_batch, check_features, check_options, may_look
-from graphrelu.eager import is_transformed
+from graphrelu.eager import is_transformed, without_autocast
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
 from graphrelu.mlp import HyperMLP
 from graphrelu.running import GraphStatistics
@@ -266,9 +266,10 @@ class GReLU(torch.nn.Module):
             batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
                 if not given. (default: :obj:`None`)
         """
-        if isinstance(x, Tensor) and backend(x) == "reference":
+        chosen = backend(x) if isinstance(x, Tensor) else ""
+        if chosen == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
-        if self._is_one_function(x, batch):
+        if chosen == "triton" and self._is_one_function(x, batch):
             out = self._one_function(x, edge_index, edge_weight, batch_size)
             if out is not None:
                 return out
@@ -277,13 +278,13 @@ class GReLU(torch.nn.Module):
         )
         return kernels.piecewise_max(x, gamma, slopes, intercepts, self._base_slopes(), batch)
 
-    def _is_one_function(self, x: Any, batch: Tensor | None) -> bool:
+    def _is_one_function(self, x: Tensor, batch: Tensor | None) -> bool:
         """Whether :mod:`graphrelu.whole` has this form, and may be used here."""
         is_common = self.hidden is None and self.channel_wise and self.node_wise
-        is_common &= self.statistics is None and self._has_kernels
-        if not is_common or self.diffusion == "exact" or batch is not None or is_transformed():
+        is_common &= self.mode == "paper" or self.calibration.has_kernels
+        if not is_common or self.statistics is not None or self.diffusion == "exact":
             return False
-        return isinstance(x, Tensor) and x.numel() > 0 and backend(x) == "triton"
+        return batch is None and x.numel() > 0 and not is_transformed()
 
     def _one_function(
         self, x: Tensor, edge_index: Any, edge_weight: Tensor | None, batch_size: int | None
@@ -295,7 +296,7 @@ class GReLU(torch.nn.Module):
         looks = may_look(x, self.validate)
         check_batch(x, None, batch_size, looks)
         dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             graph = None
             if self.topology:
                 graph = self._graph(x, edge_index, edge_weight, dtype, None, looks)
@@ -378,13 +379,6 @@ class GReLU(torch.nn.Module):
         statistics stay as they are."""
         return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[1]
 
-    @property
-    def _has_kernels(self) -> bool:
-        """Whether :mod:`graphrelu.whole` knows the constants."""
-        c = self.calibration
-        plain = c.gated and c.node_weights == "softmax" and c.rest_scale == c.gate_scale == 1
-        return self.mode == "paper" or plain
-
     def _base_slopes(self) -> tuple[float, ...]:
         return functional.base_slopes(self.K, self.mode, self.negative_slope)
 
@@ -417,8 +411,9 @@ class GReLU(torch.nn.Module):
                 slopes = x.new_ones(batch_size, self.K, self.channels, dtype=dtype)
                 intercepts = torch.zeros_like(slopes)
             else:
+                scale = 1.0 if self.mode == "paper" else self.calibration.channel_scale
                 slopes, intercepts = functional.channel_parameters(
-                    mean, self.channel_mlp, self.K, self.bias
+                    mean, self.channel_mlp, self.K, self.bias, scale
                 )
             if logits is None:
                 gamma = x.new_ones(x.size(0), 1, dtype=dtype)

@@ -1,7 +1,7 @@
 """The channel-wise hyperfunction, from partial sums to parameters and back, in Triton.
 
-It is small: a matrix of `2 K C` outputs and `C` inputs. What it would cost as a dozen operators of
-torch are their launches.
+It is small, a matrix of `2 K C` outputs and `C` inputs: its parts have no launches of their own but
+are done by some of the programs of :mod:`graphrelu.block_kernels`.
 """
 
 import triton
@@ -19,66 +19,85 @@ def _tanh(x):
 
 
 @triton.jit
-def parameters_kernel(
-    partial_ptr,
+def sum_rows(ptr, num_rows, stride, cols, in_cols, COLS: tl.constexpr, BLOCK: tl.constexpr):
+    """The sums of some columns of a matrix, in a fixed order."""
+    sums = tl.zeros([BLOCK, COLS], dtype=tl.float32)
+    for first in range(0, num_rows, BLOCK):
+        rows = first + tl.arange(0, BLOCK)
+        mask = (rows < num_rows)[:, None] & in_cols[None, :]
+        at = rows.to(tl.int64)[:, None] * stride + cols[None, :]
+        sums += tl.load(ptr + at, mask=mask, other=0.0)
+    return tl.sum(sums, axis=0)
+
+
+@triton.jit
+def _scale(outputs, num_slopes, first_scale, rest_scale, intercept_scale, C: tl.constexpr):
+    """Of each output: slopes of the first segment, of the others, then intercepts."""
+    slope_scale = tl.where(outputs < C, first_scale, rest_scale)
+    return tl.where(outputs < num_slopes, slope_scale, intercept_scale)
+
+
+@triton.jit
+def parameters(
+    program,
     weight_ptr,
     bias_ptr,
     gate_ptr,
     mean_ptr,
     hyper_ptr,
-    parameters_ptr,
-    num_partials,
+    slopes_ptr,
+    intercepts_ptr,
     num_outputs,
     num_slopes,
-    inverse_nodes,
+    channel_scale,
+    first_scale,
+    rest_scale,
     intercept_scale,
     GATED: tl.constexpr,
     C: tl.constexpr,
     COLS: tl.constexpr,
     OUTPUTS: tl.constexpr,
-    BLOCK: tl.constexpr,
 ):
-    """`tanh(weight @ mean + bias)`, and the same times the gate."""
-    outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    """`tanh(scale * (weight @ mean + bias))`, and the same times the gate; intercepts that are no
+    outputs are zero."""
+    outputs = program * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
     total = tl.load(bias_ptr + outputs, mask=is_output, other=0.0)
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
-        in_cols = cols < C
-        sums = tl.zeros([BLOCK, COLS], dtype=tl.float32)
-        for first in range(0, num_partials, BLOCK):
-            rows = first + tl.arange(0, BLOCK)
-            is_there = (rows < num_partials)[:, None] & in_cols[None, :]
-            at = partial_ptr + rows[:, None] * C + cols[None, :]
-            sums += tl.load(at, mask=is_there, other=0.0)
-        mean = tl.sum(sums, axis=0) * inverse_nodes
-        if tl.program_id(0) == 0:
-            tl.store(mean_ptr + cols, mean, mask=in_cols)
-        mask = is_output[:, None] & in_cols[None, :]
+        mean = tl.load(mean_ptr + cols, mask=cols < C, other=0.0)
+        mask = is_output[:, None] & (cols < C)[None, :]
         weight_at = weight_ptr + outputs[:, None] * C + cols[None, :]
-        weight = tl.load(weight_at, mask=mask, other=0.0)
-        total += tl.sum(weight * mean[None, :], axis=1)
-    hyper = _tanh(total)
+        total += tl.sum(tl.load(weight_at, mask=mask, other=0.0) * mean[None, :], axis=1)
+    hyper = _tanh(channel_scale * total)
     tl.store(hyper_ptr + outputs, hyper, mask=is_output)
+    is_slope = outputs < num_slopes
     if GATED:
-        scale = tl.where(outputs < num_slopes, 1.0, intercept_scale)
+        scale = _scale(outputs, num_slopes, first_scale, rest_scale, intercept_scale, C)
         hyper *= tl.load(gate_ptr) * scale
-    tl.store(parameters_ptr + outputs, hyper, mask=is_output)
+    tl.store(slopes_ptr + outputs, hyper, mask=is_slope)
+    tl.store(intercepts_ptr + outputs - num_slopes, hyper, mask=is_output & (outputs >= num_slopes))
+    if num_outputs == num_slopes:
+        tl.store(intercepts_ptr + outputs, tl.zeros_like(hyper), mask=is_slope)
 
 
 @triton.jit
-def output_gradient_kernel(
+def output_gradient(
+    program,
     partial_ptr,
     hyper_ptr,
     mean_ptr,
     gate_ptr,
     grad_bias_ptr,
     grad_weight_ptr,
-    grad_gate_ptr,
+    partial_gate_ptr,
     num_partials,
     partial_row,
     num_outputs,
     num_slopes,
+    channel_scale,
+    first_scale,
+    rest_scale,
     intercept_scale,
     GATED: tl.constexpr,
     C: tl.constexpr,
@@ -87,21 +106,15 @@ def output_gradient_kernel(
     BLOCK: tl.constexpr,
 ):
     """The gradients of bias and weight, and a program's part of the gate's."""
-    outputs = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    outputs = program * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
-    sums = tl.zeros([BLOCK, OUTPUTS], dtype=tl.float32)
-    for first in range(0, num_partials, BLOCK):
-        rows = first + tl.arange(0, BLOCK)
-        is_there = (rows < num_partials)[:, None] & is_output[None, :]
-        part = partial_ptr + rows[:, None] * partial_row + outputs[None, :]
-        sums += tl.load(part, mask=is_there, other=0.0)
-    grad = tl.sum(sums, axis=0)
+    grad = sum_rows(partial_ptr, num_partials, partial_row, outputs, is_output, OUTPUTS, BLOCK)
     hyper = tl.load(hyper_ptr + outputs, mask=is_output, other=0.0)
     if GATED:
-        grad *= tl.where(outputs < num_slopes, 1.0, intercept_scale)
-        tl.store(grad_gate_ptr + tl.program_id(0), tl.sum(grad * hyper, axis=0))
+        grad *= _scale(outputs, num_slopes, first_scale, rest_scale, intercept_scale, C)
+        tl.store(partial_gate_ptr + program, tl.sum(grad * hyper, axis=0))
         grad *= tl.load(gate_ptr)
-    grad *= 1 - hyper * hyper
+    grad *= channel_scale * (1 - hyper * hyper)
     tl.store(grad_bias_ptr + outputs, grad, mask=is_output)
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
@@ -112,24 +125,25 @@ def output_gradient_kernel(
 
 
 @triton.jit
-def input_gradient_kernel(
+def input_gradient(
+    program,
     weight_ptr,
     grad_bias_ptr,
     partial_gate_ptr,
     grad_sum_ptr,
     grad_gate_ptr,
     num_outputs,
-    num_partials,
+    num_gates,
     inverse_nodes,
     GATED: tl.constexpr,
     C: tl.constexpr,
-    COLS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
     BLOCK: tl.constexpr,
-    PARTIALS: tl.constexpr,
+    GATES: tl.constexpr,
 ):
     """The gradient of the features' sum, `weight.T @ grad / N`, and the whole of the gate's."""
-    cols = tl.program_id(0) * COLS + tl.arange(0, COLS)
-    sums = tl.zeros([BLOCK, COLS], dtype=tl.float32)
+    cols = program * OUTPUTS + tl.arange(0, OUTPUTS)
+    sums = tl.zeros([BLOCK, OUTPUTS], dtype=tl.float32)
     for first in range(0, num_outputs, BLOCK):
         rows = first + tl.arange(0, BLOCK)
         is_output = rows < num_outputs
@@ -139,6 +153,6 @@ def input_gradient_kernel(
         sums += grad[:, None] * weight
     tl.store(grad_sum_ptr + cols, tl.sum(sums, axis=0) * inverse_nodes, mask=cols < C)
     if GATED:
-        at = tl.arange(0, PARTIALS)
-        parts = tl.load(partial_gate_ptr + at, mask=at < num_partials, other=0.0)
-        tl.store(grad_gate_ptr, tl.sum(parts, axis=0), mask=tl.program_id(0) == 0)
+        at = tl.arange(0, GATES)
+        parts = tl.load(partial_gate_ptr + at, mask=at < num_gates, other=0.0)
+        tl.store(grad_gate_ptr, tl.sum(parts, axis=0), mask=program == 0)

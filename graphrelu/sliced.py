@@ -9,12 +9,14 @@ the product is; and the values of an unweighted graph are never read: with :math
 \mathbf{t}` is :math:`\mathbf{D}^{-1} \mathbf{A} \mathbf{q}`. Sums have a fixed order.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphrelu.diffusion import CSR, chebyshev_coefficients
+from graphrelu.launch import launch, workspace
 from graphrelu.sliced_kernels import long_rows_kernel, product_kernel
 
 # Below this number of entries torch's own product keeps up, and a mini-batch, which is used once,
@@ -25,6 +27,8 @@ _ROWS = 128  # of a slice: one for each thread of four warps
 _UNROLL = 4  # gathers of a thread that are under way at once
 _LONGEST = 128  # entries that a thread sums at most
 
+_coefficients = lru_cache(maxsize=64)(chebyshev_coefficients)
+
 
 class Sliced(NamedTuple):
     """A square matrix in slices; its rows and columns are renumbered by their number of entries.
@@ -32,10 +36,10 @@ class Sliced(NamedTuple):
     A column is multiplied in the new order and, in an unweighted graph, times :math:`D^{-1/2}`.
     """
 
-    order: Tensor  # the old number of each new row
     rank: Tensor  # the new number of each old row
     scale: Tensor  # of the new rows: D^-1/2; ones, where the matrix has values
-    unscale: Tensor  # 1 / scale
+    node_scale: Tensor  # the same of the old rows
+    node_unscale: Tensor  # 1 / node_scale
     slices: Tensor  # where each slice begins
     col: Tensor  # -1: no entry
     value: Tensor | None
@@ -44,28 +48,34 @@ class Sliced(NamedTuple):
     num_pieces: int  # of all long rows, rounded up to whole slices
 
     def diffuse(self, x: Tensor, alpha: float, steps: int, diffusion: str) -> Tensor:
-        """:func:`graphrelu.diffusion.pagerank` of a column, `[N]`, in the new order and scale."""
+        """:func:`graphrelu.diffusion.pagerank` of a column, `[N]`, in the new order and scale; the
+        column is overwritten, and the result may be longer than it."""
         if diffusion == "power":
             return self._power(x, alpha, steps)
-        return self._chebyshev(x, chebyshev_coefficients(alpha, steps))
+        return self._chebyshev(x, _coefficients(alpha, steps))
 
     def _power(self, start: Tensor, alpha: float, steps: int) -> Tensor:
-        current = start
-        buffers = start.new_empty(2, start.numel()).unbind()
+        current, num_rows = start, self.rank.numel()
+        even, odd, pieces = workspace(start, num_rows, num_rows, self.num_pieces)
         for k in range(steps):
-            self._step(current, start, buffers[k % 2], 1 - alpha, alpha)
-            current = buffers[k % 2]
+            following = odd if k % 2 else even
+            self._step(current, start, following, start, pieces, (1 - alpha, alpha, 0.0, 0.0))
+            current = following
         return current
 
     def _chebyshev(self, start: Tensor, coefficients: list[float]) -> Tensor:
-        out = coefficients[0] * start
-        previous, current = start, start
-        buffers = start.new_empty(3, start.numel()).unbind()
-        for k, coefficient in enumerate(coefficients[1:], start=1):
-            following = buffers[k % 3]
-            a, b = (1.0, 0.0) if k == 1 else (2.0, -1.0)
-            self._step(current, previous, following, a, b, out, coefficient)
-            previous, current = current, following
+        if len(coefficients) == 1:
+            return coefficients[0] * start
+        num_rows = self.rank.numel()
+        out, current, pieces = workspace(start, num_rows, num_rows, self.num_pieces)
+        factors = (1.0, 0.0, coefficients[1], coefficients[0])
+        self._step(start, start, current, out, pieces, factors, sums=True, starts=True)
+        previous = start
+        for coefficient in coefficients[2:]:
+            # What is replaced is read at the same row alone.
+            factors = (2.0, -1.0, coefficient, 0.0)
+            self._step(current, previous, previous, out, pieces, factors, sums=True)
+            previous, current = current, previous
         return out
 
     def _step(
@@ -73,36 +83,40 @@ class Sliced(NamedTuple):
         x: Tensor,
         previous: Tensor,
         following: Tensor,
-        a: float,
-        b: float,
-        out: Tensor | None = None,
-        coefficient: float = 0.0,
+        out: Tensor,
+        pieces: Tensor,
+        factors: tuple[float, float, float, float],
+        sums: bool = False,
+        starts: bool = False,
     ) -> None:
-        """`following = a * A x + b * previous`, and `out += coefficient * following`."""
-        none = x  # stands for a pointer that is not read
-        partial = x.new_empty(self.num_pieces) if self.num_pieces else none
-        recurrence = (previous, self.scale, none if out is None else out, following)
-        options = {"SCALED": self.value is None, "SUMS": out is not None}
-        product_kernel[(self.slices.numel() - 1,)](
-            self.col,
-            none if self.value is None else self.value,
-            self.slices,
-            x,
-            *recurrence,
-            partial,
-            x.numel(),
-            self.num_long,
-            self.num_pieces,
-            a,
-            b,
-            coefficient,
-            **options,
+        """`following = a * A x + b * previous`; where it sums, `out += c * following`, which starts
+        as `d * previous`."""
+        recurrence = (previous, self.scale, out, following)
+        value = x if self.value is None else self.value  # x: not read
+        is_scaled = self.value is None
+        launch(
+            product_kernel,
+            (self.slices.numel() - 1, 1, 1),
+            (self.col, value, self.slices, x, *recurrence, pieces),
+            (self.rank.numel(), self.num_long, self.num_pieces),
+            factors,
+            SCALED=is_scaled,
+            SUMS=sums,
+            STARTS=starts,
             ROWS=_ROWS,
             UNROLL=_UNROLL,
         )
         if self.num_long:
-            long_rows_kernel[(self.num_long,)](
-                partial, self.pieces, *recurrence, a, b, coefficient, **options, BLOCK=256
+            launch(
+                long_rows_kernel,
+                (self.num_long, 1, 1),
+                (pieces, self.pieces, *recurrence),
+                (),
+                factors,
+                SCALED=is_scaled,
+                SUMS=sums,
+                STARTS=starts,
+                BLOCK=256,
             )
 
 
@@ -153,10 +167,10 @@ def slice_matrix(matrix: CSR, degree: Tensor | None) -> Sliced:
     else:
         scale = degree[order].clamp(min=1).rsqrt()  # an isolated node has no entry to scale
     return Sliced(
-        order=order.int(),
         rank=rank.int(),
         scale=scale.contiguous(),
-        unscale=scale.reciprocal(),
+        node_scale=scale[rank],
+        node_unscale=scale[rank].reciprocal(),
         slices=slices.int(),
         col=sliced_col,
         value=sliced_value,

@@ -5,16 +5,32 @@ import triton.language as tl
 
 
 @triton.jit
-def _update(rows, mask, product, previous_ptr, scale_ptr, out_ptr, next_ptr, a, b, c, SCALED, SUMS):
+def _update(
+    rows,
+    mask,
+    product,
+    previous_ptr,
+    scale_ptr,
+    out_ptr,
+    next_ptr,
+    a,
+    b,
+    c,
+    d,
+    SCALED: tl.constexpr,
+    SUMS: tl.constexpr,
+    STARTS: tl.constexpr,
+):
     """The polynomial's recurrence at some rows: `next = a * product + b * previous`, and its term
-    `c * next` of the result where that is a sum."""
+    `c * next` of the result where that is a sum, which starts with `d * previous`."""
     if SCALED:
         scale = tl.load(scale_ptr + rows, mask=mask, other=0.0)
         product *= scale * scale  # D^-1
-    value = a * product + b * tl.load(previous_ptr + rows, mask=mask, other=0.0)
+    previous = tl.load(previous_ptr + rows, mask=mask, other=0.0)
+    value = a * product + b * previous
     tl.store(next_ptr + rows, value, mask=mask)
     if SUMS:
-        out = tl.load(out_ptr + rows, mask=mask, other=0.0)
+        out = d * previous if STARTS else tl.load(out_ptr + rows, mask=mask, other=0.0)
         tl.store(out_ptr + rows, out + c * value, mask=mask)
 
 
@@ -35,8 +51,10 @@ def product_kernel(
     a,
     b,
     c,
+    d,
     SCALED: tl.constexpr,
     SUMS: tl.constexpr,
+    STARTS: tl.constexpr,
     ROWS: tl.constexpr,
     UNROLL: tl.constexpr,
 ):
@@ -69,8 +87,10 @@ def product_kernel(
             a,
             b,
             c,
+            d,
             SCALED,
             SUMS,
+            STARTS,
         )
 
 
@@ -85,8 +105,10 @@ def long_rows_kernel(
     a,
     b,
     c,
+    d,
     SCALED: tl.constexpr,
     SUMS: tl.constexpr,
+    STARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """One long row for each program: the sum of its pieces, in a fixed order."""
@@ -109,6 +131,8 @@ def long_rows_kernel(
         a,
         b,
         c,
+        d,
         SCALED,
         SUMS,
+        STARTS,
     )

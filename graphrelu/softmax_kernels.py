@@ -4,9 +4,9 @@ A weight is `min(cap, u)` with `u_n = scale * softmax_n(z / temperature)`; the s
 nodes, so that each direction is a reduction into partial results, one for each program, and a pass
 in which every program puts the few partial results together by itself.
 
-Where the diffusion has renumbered and scaled the nodes (:mod:`graphrelu.sliced`), `z` comes as
-`z / unscale` in the new order, and its gradient goes out the same way: neither is rearranged in a
-pass of its own.
+Where the diffusion has renumbered and scaled the nodes (:mod:`graphrelu.sliced`), `z` comes times
+`scale` in the new order, and its gradient goes out the same way: neither is rearranged in a pass of
+its own. The parts below are called by the kernels of :mod:`graphrelu.block_kernels`.
 """
 
 import triton
@@ -14,16 +14,11 @@ import triton.language as tl
 
 
 @triton.jit
-def _logits(z_ptr, unscale_ptr, nodes, num_nodes, SLICED):
-    mask = nodes < num_nodes
-    z = tl.load(z_ptr + nodes, mask=mask, other=0.0)
-    return z * tl.load(unscale_ptr + nodes, mask=mask, other=0.0) if SLICED else z
-
-
-@triton.jit
-def statistics_kernel(
+def statistics(
+    program,
+    programs,
     z_ptr,
-    unscale_ptr,
+    scale_ptr,
     largest_ptr,
     total_ptr,
     num_nodes,
@@ -34,24 +29,27 @@ def statistics_kernel(
     """The largest of a program's nodes, and the sum of their exponentials relative to it."""
     largest = tl.full([], float("-inf"), tl.float32)
     total = tl.zeros([], dtype=tl.float32)
-    for first in range(tl.program_id(0) * BLOCK, num_nodes, tl.num_programs(0) * BLOCK):
+    for first in range(program * BLOCK, num_nodes, programs * BLOCK):
         nodes = first + tl.arange(0, BLOCK)
-        z = _logits(z_ptr, unscale_ptr, nodes, num_nodes, SLICED) * inverse_temperature
-        z = tl.where(nodes < num_nodes, z, float("-inf"))
+        mask = nodes < num_nodes
+        z = tl.load(z_ptr + nodes, mask=mask, other=float("-inf")) * inverse_temperature
+        if SLICED:
+            z /= tl.load(scale_ptr + nodes, mask=mask, other=1.0)
         higher = tl.maximum(largest, tl.max(z, axis=0))
         total = total * tl.exp(largest - higher) + tl.sum(tl.exp(z - higher), axis=0)
         largest = higher
-    tl.store(largest_ptr + tl.program_id(0), largest)
-    tl.store(total_ptr + tl.program_id(0), total)
+    tl.store(largest_ptr + program, largest)
+    tl.store(total_ptr + program, total)
 
 
 @triton.jit
-def weight_kernel(
+def weights(
+    program,
     z_ptr,
-    unscale_ptr,
+    rank_ptr,
+    node_scale_ptr,
     largest_ptr,
     total_ptr,
-    order_ptr,
     u_ptr,
     gamma_ptr,
     num_nodes,
@@ -69,35 +67,41 @@ def weight_kernel(
     largest = tl.max(partial, axis=0)
     total = tl.load(total_ptr + at, mask=at < num_partials, other=0.0)
     total = tl.sum(total * tl.exp(partial - largest), axis=0)
-    nodes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    nodes = program * BLOCK + tl.arange(0, BLOCK)
     mask = nodes < num_nodes
-    z = _logits(z_ptr, unscale_ptr, nodes, num_nodes, SLICED)
-    u = tl.exp(z * inverse_temperature - largest) * (scale / total)
+    rows = nodes
     if SLICED:
-        nodes = tl.load(order_ptr + nodes, mask=mask, other=0)
+        rows = tl.load(rank_ptr + nodes, mask=mask, other=0)
+    z = tl.load(z_ptr + rows, mask=mask, other=0.0) * inverse_temperature
+    if SLICED:
+        z /= tl.load(node_scale_ptr + nodes, mask=mask, other=1.0)
+    u = tl.exp(z - largest) * (scale / total)
     tl.store(u_ptr + nodes, u, mask=mask)
     tl.store(gamma_ptr + nodes, tl.where(u > cap, cap, u), mask=mask)  # a NaN stays one
 
 
 @triton.jit
-def inner_product_kernel(u_ptr, grad_ptr, inner_ptr, num_nodes, cap, BLOCK: tl.constexpr):
+def inner_product(
+    program, programs, u_ptr, grad_ptr, inner_ptr, num_nodes, cap, BLOCK: tl.constexpr
+):
     """A program's part of `sum_n u_n dL/du_n`."""
     inner = tl.zeros([BLOCK], dtype=tl.float32)
-    for first in range(tl.program_id(0) * BLOCK, num_nodes, tl.num_programs(0) * BLOCK):
+    for first in range(program * BLOCK, num_nodes, programs * BLOCK):
         nodes = first + tl.arange(0, BLOCK)
         u = tl.load(u_ptr + nodes, mask=nodes < num_nodes, other=0.0)
         grad = tl.load(grad_ptr + nodes, mask=nodes < num_nodes, other=0.0)
         inner += tl.where(u > cap, 0.0, u * grad)
-    tl.store(inner_ptr + tl.program_id(0), tl.sum(inner, axis=0))
+    tl.store(inner_ptr + program, tl.sum(inner, axis=0))
 
 
 @triton.jit
-def logit_gradient_kernel(
+def logit_gradient(
+    program,
     u_ptr,
     grad_ptr,
     inner_ptr,
     rank_ptr,
-    scale_ptr,
+    node_scale_ptr,
     grad_z_ptr,
     num_nodes,
     num_partials,
@@ -111,12 +115,12 @@ def logit_gradient_kernel(
     """`dL/dz_n = u_n (dL/du_n - sum_m u_m dL/du_m / scale) / temperature`."""
     at = tl.arange(0, PARTIALS)
     inner = tl.sum(tl.load(inner_ptr + at, mask=at < num_partials, other=0.0), axis=0)
-    nodes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    nodes = program * BLOCK + tl.arange(0, BLOCK)
     mask = nodes < num_nodes
     u = tl.load(u_ptr + nodes, mask=mask, other=0.0)
     grad = tl.where(u > cap, 0.0, tl.load(grad_ptr + nodes, mask=mask, other=0.0))
     grad = u * (grad - inner * inverse_scale) * inverse_temperature
     if SLICED:
+        grad *= tl.load(node_scale_ptr + nodes, mask=mask, other=0.0)
         nodes = tl.load(rank_ptr + nodes, mask=mask, other=0)
-        grad *= tl.load(scale_ptr + nodes, mask=mask, other=0.0)
     tl.store(grad_z_ptr + nodes, grad, mask=mask)

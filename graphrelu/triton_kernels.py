@@ -14,8 +14,11 @@ import triton.language as tl
 
 
 @triton.jit
-def _segment(x, weight, a, b, base):
-    return base * x + weight * (a * x + b)
+def _parameters(slopes_ptr, intercepts_ptr, at, cols, C):
+    """A segment's slopes and intercepts, as rows."""
+    a = tl.load(slopes_ptr + at + cols, mask=cols < C, other=0.0)
+    b = tl.load(intercepts_ptr + at + cols, mask=cols < C, other=0.0)
+    return a[None, :], b[None, :]
 
 
 @triton.jit
@@ -42,6 +45,7 @@ def apply_kernel(
     BATCHED: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     graph, replica = tl.program_id(1), tl.program_id(2).to(tl.int64)
     start, end = 0, num_nodes
@@ -54,22 +58,33 @@ def apply_kernel(
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
-        for first in range(start + tl.program_id(0) * ROWS, end, tl.num_programs(0) * ROWS):
+        first_a, first_b = _parameters(slopes_ptr, intercepts_ptr, parameters, cols, C)
+        last_a, last_b = first_a, first_b
+        if K == 2:
+            last_a, last_b = _parameters(slopes_ptr, intercepts_ptr, parameters + C, cols, C)
+        begin = start + tl.program_id(0) * ROWS
+        for first in tl.range(begin, end, tl.num_programs(0) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
             row64 = rows.to(tl.int64)
             x_at = x_ptr + row64[:, None] * x_row + cols[None, :]
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+            gamma_at = gamma_ptr + row64 * gamma_row
+            weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
             best = x
             for k in tl.static_range(K):
-                j = k if J > 1 else 0
-                weight = tl.load(gamma_ptr + row64 * gamma_row + j, mask=in_rows, other=0.0)
-                at = parameters + k * C + cols
-                a = tl.load(slopes_ptr + at, mask=in_cols, other=0.0)
-                b = tl.load(intercepts_ptr + at, mask=in_cols, other=0.0)
+                if J > 1:
+                    weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
+                if K > 2:
+                    at = parameters + k * C
+                    a, b = _parameters(slopes_ptr, intercepts_ptr, at, cols, C)
+                elif k == 0:
+                    a, b = first_a, first_b
+                else:
+                    a, b = last_a, last_b
                 base = base_first if k == 0 else base_rest
-                value = _segment(x, weight[:, None], a[None, :], b[None, :], base)
+                value = base * x + weight * (a * x + b)
                 best = value if k == 0 else tl.where(value > best, value, best)
             y_at = y_ptr + row64[:, None] * y_row + cols[None, :]
             tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
@@ -104,6 +119,7 @@ def backward_kernel(
     BATCHED: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    STAGES: tl.constexpr,
     K_PADDED: tl.constexpr,
 ):
     graph, replica = tl.program_id(1), tl.program_id(2).to(tl.int64)
@@ -123,13 +139,22 @@ def backward_kernel(
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
+        first_slopes, first_intercepts = _parameters(
+            slopes_ptr, intercepts_ptr, parameters, cols, C
+        )
+        last_slopes, last_intercepts = first_slopes, first_intercepts
+        if K == 2:
+            last_slopes, last_intercepts = _parameters(
+                slopes_ptr, intercepts_ptr, parameters + C, cols, C
+            )
         if K <= 2:  # a tile for each sum: rows are added across threads once, at the end
             first_a = tl.zeros([ROWS, COLS], dtype=tl.float32)
             first_b, last_a, last_b = first_a, first_a, first_a
         else:
             grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
             grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
-        for first in range(start + tl.program_id(0) * ROWS, end, tl.num_programs(0) * ROWS):
+        begin = start + tl.program_id(0) * ROWS
+        for first in tl.range(begin, end, tl.num_programs(0) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
@@ -138,63 +163,60 @@ def backward_kernel(
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
             grad_at = grad_ptr + row64[:, None] * grad_row + cols[None, :]
             grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
-            best = x
+            gamma_at = gamma_ptr + row64 * gamma_row
+            weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
+            chosen_weight = weight
             choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
-            slope = x
+            best, slope, inner = x, x, x
             for k in tl.static_range(K):
-                j = k if J > 1 else 0
-                weight = tl.load(gamma_ptr + row64 * gamma_row + j, mask=in_rows, other=0.0)[
-                    :, None
-                ]
-                at = parameters + k * C + cols
-                a = tl.load(slopes_ptr + at, mask=in_cols, other=0.0)[None, :]
-                b = tl.load(intercepts_ptr + at, mask=in_cols, other=0.0)[None, :]
+                if J > 1:
+                    weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
+                if K > 2:
+                    at = parameters + k * C
+                    a, b = _parameters(slopes_ptr, intercepts_ptr, at, cols, C)
+                elif k == 0:
+                    a, b = first_slopes, first_intercepts
+                else:
+                    a, b = last_slopes, last_intercepts
                 base = base_first if k == 0 else base_rest
-                value = _segment(x, weight, a, b, base)
-                own = base + weight * a + tl.zeros_like(x)
+                own = a * x + b
+                own_slope = base + weight * a
+                value = base * x + weight * own
                 if k == 0:
-                    best, slope = value, own
+                    best, inner = value, own
+                    slope = own_slope + tl.zeros_like(x)
+                    if J > 1:
+                        chosen_weight = weight + tl.zeros_like(x)
                 else:
                     takes_over = value > best  # a tie stays with the earlier segment
                     best = tl.where(takes_over, value, best)
-                    slope = tl.where(takes_over, own, slope)
+                    inner = tl.where(takes_over, own, inner)
+                    slope = tl.where(takes_over, own_slope, slope)
                     choice = tl.where(takes_over, k, choice)
+                    if J > 1:
+                        chosen_weight = tl.where(takes_over, weight, chosen_weight)
             grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
             tl.store(grad_x_ptr + row64[:, None] * grad_x_row + cols[None, :], grad_x, mask=mask)
-            shared = tl.zeros([ROWS], dtype=tl.float32)
+            inner *= grad  # the gradient of the weight of the chosen segment
+            weighted = grad * chosen_weight
             for k in tl.static_range(K):
-                j = k if J > 1 else 0
-                weight = tl.load(gamma_ptr + row64 * gamma_row + j, mask=in_rows, other=0.0)[
-                    :, None
-                ]
-                at = parameters + k * C + cols
-                a = tl.load(slopes_ptr + at, mask=in_cols, other=0.0)[None, :]
-                b = tl.load(intercepts_ptr + at, mask=in_cols, other=0.0)[None, :]
-                part = tl.where(choice == k, grad, 0.0)
-                part_x = part * x
-                node = tl.sum(part_x * a + part * b, axis=1)
-                if J > 1:
+                if J > 1 or k == 0:
+                    node = tl.sum(tl.where(choice == k, inner, 0.0) if J > 1 else inner, axis=1)
                     where = grad_gamma_ptr + row64 * J + k
                     if chunk > 0:
                         node += tl.load(where, mask=in_rows, other=0.0)
                     tl.store(where, node, mask=in_rows)
-                else:
-                    shared += node
+                part = tl.where(choice == k, weighted, 0.0)
                 if K > 2:
                     is_k = segments[:, None] == k
-                    grad_a += tl.where(is_k, tl.sum(part_x * weight, axis=0)[None, :], 0.0)
-                    grad_b += tl.where(is_k, tl.sum(part * weight, axis=0)[None, :], 0.0)
+                    grad_a += tl.where(is_k, tl.sum(part * x, axis=0)[None, :], 0.0)
+                    grad_b += tl.where(is_k, tl.sum(part, axis=0)[None, :], 0.0)
                 elif k == 0:
-                    first_a += part_x * weight
-                    first_b += part * weight
+                    first_a += part * x
+                    first_b += part
                 else:
-                    last_a += part_x * weight
-                    last_b += part * weight
-            if J == 1:
-                where = grad_gamma_ptr + row64
-                if chunk > 0:
-                    shared += tl.load(where, mask=in_rows, other=0.0)
-                tl.store(where, shared, mask=in_rows)
+                    last_a += part * x
+                    last_b += part
         if K <= 2:
             tl.store(partial_ptr + cols, tl.sum(first_a, axis=0), mask=in_cols)
             tl.store(partial_ptr + K * C + cols, tl.sum(first_b, axis=0), mask=in_cols)
@@ -214,7 +236,7 @@ def project_kernel(
     weight_ptr,
     mass_ptr,
     rank_ptr,
-    scale_ptr,
+    node_scale_ptr,
     projection_ptr,
     partial_ptr,
     num_nodes,
@@ -222,6 +244,7 @@ def project_kernel(
     C: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """`x @ weight` and the sum of `x` weighted by `mass`, in one pass.
 
@@ -237,7 +260,8 @@ def project_kernel(
         in_cols = cols < C
         weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
         total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-        for first in range(tl.program_id(0) * ROWS, num_nodes, tl.num_programs(0) * ROWS):
+        begin = tl.program_id(0) * ROWS
+        for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < num_nodes
             mask = in_rows[:, None] & in_cols[None, :]
@@ -247,8 +271,8 @@ def project_kernel(
             total += x * mass[:, None]
             projected = tl.sum(x * weight[None, :], axis=1)
             if SLICED:
+                projected *= tl.load(node_scale_ptr + rows, mask=in_rows, other=0.0)
                 rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
-                projected *= tl.load(scale_ptr + rows, mask=in_rows, other=0.0)
             if chunk > 0:
                 projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
             tl.store(projection_ptr + rows, projected, mask=in_rows)
@@ -261,7 +285,7 @@ def project_backward_kernel(
     weight_ptr,
     mass_ptr,
     rank_ptr,
-    unscale_ptr,
+    node_unscale_ptr,
     grad_projection_ptr,
     grad_sum_ptr,
     grad_x_ptr,
@@ -272,6 +296,7 @@ def project_backward_kernel(
     ACCUMULATE: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    STAGES: tl.constexpr,
 ):
     """The gradients of x (added to what is there) and of the projection, in one pass."""
     replica = tl.program_id(1).to(tl.int64)
@@ -287,7 +312,8 @@ def project_backward_kernel(
         weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
         grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
         total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-        for first in range(tl.program_id(0) * ROWS, num_nodes, tl.num_programs(0) * ROWS):
+        begin = tl.program_id(0) * ROWS
+        for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < num_nodes
             mask = in_rows[:, None] & in_cols[None, :]
@@ -295,10 +321,11 @@ def project_backward_kernel(
             x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
             mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
             if SLICED:
+                unscale = tl.load(node_unscale_ptr + rows, mask=in_rows, other=0.0)
                 rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
             grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)
             if SLICED:
-                grad *= tl.load(unscale_ptr + rows, mask=in_rows, other=0.0)
+                grad *= unscale
             grad = grad[:, None]
             total += x * grad
             grad_x = grad * weight + mass * grad_sum

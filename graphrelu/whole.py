@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu import functional, fused, kernels, projection
+from graphrelu.blocks import Blocks, sum_partials
 from graphrelu.calibration import Calibration
 from graphrelu.graph import PreparedGraph
-from graphrelu.hyper import ChannelParameters
-from graphrelu.node_softmax import node_parameters
+from graphrelu.launch import workspace
 from graphrelu.sliced import Sliced
 
 
@@ -41,10 +41,13 @@ class Form(NamedTuple):
             return None
         return self.graph.slices[transposed]
 
-    def parameters(self, block: ChannelParameters) -> tuple[Tensor, Tensor]:
-        """Slopes and intercepts, `[1, 1, K, C]` each."""
-        both = block.parameters.view(-1, 1, 1, self.K, block.mean.numel())
-        return both[0], both[1] if self.bias else torch.zeros_like(both[0])
+    def diffuse(self, z: Tensor, num_nodes: int, transposed: bool) -> Tensor:
+        """The operator, or its transpose, times the first numbers of `z`, which may go."""
+        if self.graph is None:
+            return z
+        if self.graph.slices is None:
+            z = z[:num_nodes]
+        return self.graph.apply(z, transposed)
 
 
 class _Whole(torch.autograd.Function):
@@ -58,30 +61,40 @@ class _Whole(torch.autograd.Function):
         gate: Tensor | None,
         form: Form,
     ) -> Tensor:
-        mass, features = form.mass(x), x.unsqueeze(0)
-        sliced = form.sliced(0)
-        z, partial = fused.project(features, node_weight.unsqueeze(0), mass, sliced)
-        z = z.view(-1) if form.graph is None else form.graph.apply(z.view(-1))
-        gamma, softmax = node_parameters(z, sliced, None if gate is None else form.calibration)
-        gamma = gamma.view(1, -1, 1)
-        block = ChannelParameters.of(
-            partial[0],
-            channel_weight,
-            channel_bias,
-            gate,
-            form.K * x.size(1),
-            x.size(0),
-            form.calibration.intercept_scale,
-        )
-        slopes, intercepts = form.parameters(block)
-        y = fused.piecewise_max(features, gamma, slopes, intercepts, form.base, None)
         ctx.save_for_backward(x, node_weight, channel_weight, channel_bias, gate)
-        ctx.kept = form, mass, softmax, gamma, block
-        return y.squeeze(0)
+        x, weight = x.contiguous(), node_weight.contiguous()
+        num_nodes, channels = x.shape
+        mass, sliced = form.mass(x), form.sliced(0)
+        size = 1, num_nodes, channels
+        programs = fused.cut("project", x.dtype, num_nodes, channels, 1).programs
+        z, partial = workspace(weight, num_nodes, programs * channels)
+        fused.project(x, weight, mass, z, partial, size, sliced)
+        z = form.diffuse(z, num_nodes, transposed=False)
+        blocks = Blocks.of(
+            z,
+            partial,
+            programs,
+            channel_weight.contiguous(),
+            channel_bias.contiguous(),
+            gate,
+            form.K * channels,
+            sliced,
+            num_nodes,
+            None if gate is None else form.calibration,
+        )
+        y = torch.empty_like(x)
+        fused.apply(
+            (x, blocks.gamma, blocks.slopes, blocks.intercepts, x, y),
+            (0, channels, 0, channels, 0, 1, 0),
+            form.base,
+            fused.Size(1, 1, num_nodes, channels, form.K, 1, False),
+        )
+        ctx.kept = form, mass, blocks
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        form, mass, softmax, gamma, block = ctx.kept
+        form, mass, blocks = ctx.kept
         x, node_weight, channel_weight, channel_bias, gate = inputs = ctx.saved_tensors
         if torch.is_grad_enabled():  # a second derivative may be asked for
             asked = [t is not None and t.requires_grad for t in inputs]
@@ -89,26 +102,41 @@ class _Whole(torch.autograd.Function):
             out = _composed(x, node_weight, channel_weight, channel_bias, gate, form)
             grads = iter(torch.autograd.grad(out, wanted, grad, create_graph=True))
             return *(next(grads) if needed else None for needed in asked), None
-        features = x.unsqueeze(0)
-        slopes, intercepts = form.parameters(block)
-        grad_x, grad_gamma, partial = fused.piecewise_max_partials(
-            grad.unsqueeze(0), features, gamma, slopes, intercepts, form.base, None
+        x, grad, weight = x.contiguous(), grad.contiguous(), node_weight.contiguous()
+        num_nodes, channels = x.shape
+        dtype, K = x.dtype, form.K
+        programs = fused.cut("backward", dtype, num_nodes, channels, 1).programs
+        parts = fused.cut("project_backward", dtype, num_nodes, channels, 1).programs
+        grad_gamma, partial, partial_node = workspace(
+            weight, num_nodes, programs * 2 * K * channels, parts * channels
         )
-        grad_sum, *grads = block.backward(partial.view(partial.size(2), -1))
+        grad_x, parameters = torch.empty_like(x), (blocks.gamma, blocks.slopes, blocks.intercepts)
+        fused.apply_backward(
+            (grad, x, *parameters, x, grad_x, grad_gamma, partial),
+            (0, channels, 0, channels, 0, channels, 0, 1, 0),
+            form.base,
+            fused.Size(1, 1, num_nodes, channels, K, 1, False),
+        )
         sliced = form.sliced(1)
-        grad_z = softmax.backward(grad_gamma.view(-1), sliced)
-        if form.graph is not None:
-            grad_z = form.graph.apply(grad_z, transposed=True)
-        grad_x, grad_node = fused.project_and_sum_backward(
-            features,
-            node_weight.unsqueeze(0),
-            mass,
-            grad_z.unsqueeze(0),
-            grad_sum.unsqueeze(0),
-            grad_x,
-            sliced,
+        grad_z, grad_sum, *grads = blocks.backward(
+            grad_gamma, partial, programs, channel_weight.contiguous(), gate, sliced
         )
-        return grad_x.squeeze(0), grad_node.squeeze(0), *grads, None
+        grad_z = form.diffuse(grad_z, num_nodes, transposed=True)
+        fused.project_backward(
+            x,
+            weight,
+            mass,
+            grad_z,
+            grad_sum,
+            grad_x,
+            partial_node,
+            (1, num_nodes, channels),
+            sliced,
+            accumulate=True,
+        )
+        grad_node = weight.new_empty(1, channels)
+        sum_partials(partial_node, parts, grad_node)
+        return grad_x, grad_node, *grads, None
 
 
 def _composed(
@@ -127,6 +155,7 @@ def _composed(
         lambda mean: F.linear(mean, channel_weight, channel_bias),
         form.K,
         form.bias,
+        1.0 if gate is None else form.calibration.channel_scale,
     )
     if gate is None:
         gamma = functional.node_parameters(z)

@@ -76,7 +76,8 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
         nodes = [n for n in range(N) if batch[n] == graph]
         mean = [sum(e[n][c] for n in nodes) / len(nodes) for c in range(C)]
         if act.channel_mlp is not None:
-            P = [torch.tanh(p) for p in mlp(act.channel_mlp, mean)]
+            inside = 1.0 if act.mode == "paper" else constants.channel_scale
+            P = [torch.tanh(inside * p) for p in mlp(act.channel_mlp, mean)]
         logits = None
         if act.node_mlp is not None:
             logits = {n: mlp(act.node_mlp, e[n]) for n in nodes}

@@ -15,6 +15,7 @@ CALIBRATIONS = [
     Calibration(rest_scale=0.0, intercept_scale=0.0),
     Calibration(intercept_scale=2.0),
     Calibration(gate_scale=3.0),
+    Calibration(channel_scale=3.0),
     Calibration(gated=False, gate_scale=0.5),
     Calibration(node_weights="sigmoid", temperature=1.5),
 ]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from graphrelu import GReLU, functional, fused, sliced
 from graphrelu.backend import backend
+from graphrelu.calibration import Calibration
 from graphrelu.lab.machine import commit, device_name, environment, now
 from tests.helpers import opened, random_graph, reference
 
@@ -125,6 +126,16 @@ def module_errors(device: str) -> dict[str, float]:
     return errors
 
 
+OTHER_CONSTANTS = Calibration(
+    temperature=2.0,
+    gamma_scale=0.6,
+    gamma_max=0.8,
+    rest_scale=0.4,
+    intercept_scale=0.7,
+    channel_scale=1.5,
+    gate_scale=1.3,
+)
+
 # The whole activation as one function: options, whether the graph is weighted, and directed.
 WHOLE = [
     ({}, False, False),
@@ -134,6 +145,7 @@ WHOLE = [
     ({"topology": False}, False, False),
     ({"diffusion": "chebyshev", "steps": 5}, False, False),
     ({"diffusion": "chebyshev", "steps": 1}, True, False),
+    ({"K": 3, "calibration": OTHER_CONSTANTS}, False, False),
 ]
 
 

@@ -17,5 +17,6 @@ def module_arguments(options: Options) -> dict[str, Any]:
     arguments: dict[str, Any] = {name: value for name, value in options if name not in CONSTANTS}
     constants: dict[str, Any] = {name: value for name, value in options if name in CONSTANTS}
     if constants:
-        arguments["calibration"] = Calibration(**constants)
+        # Some records are older than this constant; without it, it was one.
+        arguments["calibration"] = Calibration(**{"channel_scale": 1.0} | constants)
     return arguments

@@ -1,0 +1,248 @@
+"""Launches the kernels of :mod:`graphrelu.block_kernels`."""
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import triton
+from torch import Tensor
+
+from graphrelu.block_kernels import (
+    input_gradient_kernel,
+    output_gradient_kernel,
+    parameters_kernel,
+    statistics_kernel,
+    sum_kernel,
+)
+from graphrelu.calibration import Calibration
+from graphrelu.launch import launch, workspace
+
+if TYPE_CHECKING:
+    from graphrelu.sliced import Sliced
+
+# What a program of the channel block computes, and the rows that it adds at once.
+_OUTPUTS = 16
+_ROWS = 128
+# Nodes of a program of the node block, and the most partial results of a softmax.
+_BLOCK = 1024
+_MOST_PARTIALS = 512
+
+
+class Sizes(NamedTuple):
+    """All numbers that the launches need."""
+
+    num_nodes: int
+    channels: int
+    num_outputs: int  # of the hyperfunction
+    num_slopes: int
+    constants: tuple[float, float, float]  # of the softmax: 1 / temperature, scale, cap
+    # Of the hyperfunction, before the tanh; and after it, of the first segment's slopes, of all
+    # others' and of intercepts.
+    scales: tuple[float, float, float, float]
+    node_programs: int
+    partials: int  # results of the softmax that are put together
+    channel_programs: int
+    output_programs: int
+    # Tiles that hold all partial results, and those of the gate; columns of a tile.
+    partials_tile: int
+    gates_tile: int
+    columns: int
+
+    @property
+    def inverse_nodes(self) -> float:
+        return 1 / self.num_nodes
+
+
+@lru_cache(maxsize=256)
+def sizes(
+    num_nodes: int,
+    channels: int,
+    num_outputs: int,
+    num_slopes: int,
+    calibration: Calibration | None,
+) -> Sizes:
+    """Args:
+    calibration: None in the printed form.
+    """
+    constants, scales = (1.0, 1.0, float("inf")), (1.0, 1.0, 1.0, 1.0)
+    if calibration is not None:
+        c = calibration
+        constants = (1 / c.temperature, num_nodes * c.gamma_scale, c.gamma_max)
+        gate = c.gate_scale
+        scales = (c.channel_scale, gate, gate * c.rest_scale, gate * c.intercept_scale)
+    node_programs = triton.cdiv(num_nodes, _BLOCK)
+    output_programs, partials = (
+        triton.cdiv(num_outputs, _OUTPUTS),
+        min(node_programs, _MOST_PARTIALS),
+    )
+    return Sizes(
+        num_nodes=num_nodes,
+        channels=channels,
+        num_outputs=num_outputs,
+        num_slopes=num_slopes,
+        constants=constants,
+        scales=scales,
+        node_programs=node_programs,
+        partials=partials,
+        channel_programs=triton.cdiv(channels, _OUTPUTS),
+        output_programs=output_programs,
+        partials_tile=triton.next_power_of_2(partials),
+        gates_tile=triton.next_power_of_2(output_programs),
+        columns=min(128, triton.next_power_of_2(channels)),
+    )
+
+
+class Blocks(NamedTuple):
+    """What the two blocks give to the activation, and what their gradients need. As their vectors
+    come from one allocation, they may be longer than is said here."""
+
+    size: Sizes
+    gamma: Tensor  # `[N]`
+    slopes: Tensor  # `[K C]`
+    intercepts: Tensor  # `[K C]`
+    u: Tensor  # `[N]`: gamma, before the largest are capped
+    mean: Tensor  # `[C]`
+    hyper: Tensor  # `[outputs]`: the hyperfunction's, before the gate
+
+    @classmethod
+    def of(
+        cls,
+        z: Tensor,
+        partial: Tensor,
+        num_partials: int,
+        weight: Tensor,
+        bias: Tensor,
+        gate: Tensor | None,
+        num_slopes: int,
+        sliced: "Sliced | None",
+        num_nodes: int,
+        calibration: Calibration | None,
+    ) -> "Blocks":
+        """From the node MLP's outputs `[N]`, as `sliced` gives them, and partial sums `[P, C]` of
+        the weighted features."""
+        num_outputs, channels = weight.shape
+        size = sizes(num_nodes, channels, num_outputs, num_slopes, calibration)
+        few = (channels, num_outputs, num_slopes, num_slopes, size.partials, size.partials)
+        u, gamma, mean, hyper, slopes, intercepts, largest, total = workspace(
+            z, num_nodes, num_nodes, *few
+        )
+        rank, node_scale, scale = (z, z, z)
+        if sliced is not None:
+            rank, node_scale, scale = sliced.rank, sliced.node_scale, sliced.scale
+        launch(
+            statistics_kernel,
+            (size.channel_programs + size.partials, 1, 1),
+            (partial, mean, z, scale, largest, total),
+            (num_partials, size.channel_programs, num_nodes),
+            (size.inverse_nodes, size.constants[0]),
+            SLICED=sliced is not None,
+            C=channels,
+            OUTPUTS=_OUTPUTS,
+            ROWS=_ROWS,
+            BLOCK=_BLOCK,
+        )
+        hyperfunction = weight, bias, bias if gate is None else gate, mean, hyper
+        launch(
+            parameters_kernel,
+            (size.output_programs + size.node_programs, 1, 1),
+            (*hyperfunction, slopes, intercepts, z, rank, node_scale, largest, total, u, gamma),
+            (num_outputs, num_slopes, size.output_programs, num_nodes, size.partials),
+            (*size.scales, *size.constants),
+            GATED=gate is not None,
+            SLICED=sliced is not None,
+            C=channels,
+            COLS=size.columns,
+            OUTPUTS=_OUTPUTS,
+            PARTIALS=size.partials_tile,
+            BLOCK=_BLOCK,
+        )
+        return cls(size, gamma, slopes, intercepts, u, mean, hyper)
+
+    def backward(
+        self,
+        grad_gamma: Tensor,
+        partial: Tensor,
+        num_partials: int,
+        weight: Tensor,
+        gate: Tensor | None,
+        sliced: "Sliced | None",
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+        """The gradients of the node MLP's outputs, as `sliced` wants them, of the features' sum,
+        and of weight, bias and gate; from that of gamma and partial sums `[P, 2 K C]` of those of
+        slopes and intercepts."""
+        size, is_gated, is_sliced = self.size, gate is not None, sliced is not None
+        num_nodes, channels, num_outputs, num_slopes = size[:4]
+        grad_z, grad_sum, partial_gate, inner = workspace(
+            grad_gamma, num_nodes, channels, size.output_programs, size.partials
+        )
+        grad_weight = weight.new_empty(num_outputs, channels)
+        grad_bias, grad_gate = weight.new_empty(num_outputs), weight.new_empty(1)
+        launch(
+            output_gradient_kernel,
+            (size.output_programs + size.partials, 1, 1),
+            (
+                partial,
+                self.hyper,
+                self.mean,
+                weight if gate is None else gate,
+                grad_bias,
+                grad_weight,
+                partial_gate,
+                self.u,
+                grad_gamma,
+                inner,
+            ),
+            (
+                num_partials,
+                2 * num_slopes,
+                num_outputs,
+                num_slopes,
+                size.output_programs,
+                num_nodes,
+            ),
+            (*size.scales, size.constants[2]),
+            GATED=is_gated,
+            C=channels,
+            COLS=size.columns,
+            OUTPUTS=_OUTPUTS,
+            ROWS=_ROWS,
+            BLOCK=_BLOCK,
+        )
+        rank, node_scale = (inner, inner) if sliced is None else (sliced.rank, sliced.node_scale)
+        inverse_temperature, scale, cap = size.constants
+        launch(
+            input_gradient_kernel,
+            (size.channel_programs + size.node_programs, 1, 1),
+            (
+                weight,
+                grad_bias,
+                partial_gate,
+                grad_sum,
+                grad_gate,
+                self.u,
+                grad_gamma,
+                inner,
+                rank,
+                node_scale,
+                grad_z,
+            ),
+            (num_outputs, size.output_programs, size.channel_programs, num_nodes, size.partials),
+            (size.inverse_nodes, inverse_temperature, 1 / scale, cap),
+            GATED=is_gated,
+            SLICED=is_sliced,
+            C=channels,
+            OUTPUTS=_OUTPUTS,
+            ROWS=_ROWS,
+            GATES=size.gates_tile,
+            PARTIALS=size.partials_tile,
+            BLOCK=_BLOCK,
+        )
+        return grad_z, grad_sum, grad_weight, grad_bias, grad_gate if is_gated else None
+
+
+def sum_partials(partial: Tensor, num_partials: int, out: Tensor) -> None:
+    """`out` `[..., C]` from partial sums `[P, C]`."""
+    channels = out.size(-1)
+    grid = (-(-channels // _OUTPUTS), 1, 1)
+    launch(
+        sum_kernel, grid, (partial, out), (num_partials,), C=channels, OUTPUTS=_OUTPUTS, ROWS=_ROWS
+    )
