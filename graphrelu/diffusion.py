@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
+from graphrelu.backend import backend
 from graphrelu.eager import with_eager_twin
 from graphrelu.products import block_diagonal, replicated
 
@@ -153,10 +154,7 @@ def polynomial(
     x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
     """The same outside of the dispatcher."""
-    num_nodes = x.size(0)
-    matrix = torch.sparse_csr_tensor(
-        rowptr, col, value, (num_nodes, num_nodes), check_invariants=False
-    )
+    matrix = CSR(rowptr, col, value)
     if diffusion == "power":
         out = x
         for _ in range(steps):
@@ -178,11 +176,17 @@ def polynomial(
     return out
 
 
-def _add_product(out: Tensor, matrix: Tensor, x: Tensor, beta: float, alpha: float) -> Tensor:
+def _add_product(out: Tensor, matrix: CSR, x: Tensor, beta: float, alpha: float) -> Tensor:
     """`beta * out + alpha * matrix @ x`, in place."""
-    if matrix.values().numel() == 0 or x.numel() == 0:
+    if matrix.value.numel() == 0 or x.numel() == 0:
         return out.mul_(beta) if beta else out.zero_()  # the sparse libraries refuse empty operands
-    return out.addmm_(matrix, x, beta=beta, alpha=alpha)
+    if backend(x) == "triton" and out.is_contiguous():
+        from graphrelu.csr_kernels import add_product
+
+        return add_product(out, *matrix, x, beta, alpha)
+    size = (x.size(0), x.size(0))
+    csr = torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
+    return out.addmm_(csr, x, beta=beta, alpha=alpha)
 
 
 @_pagerank_csr.register_fake

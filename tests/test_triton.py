@@ -10,6 +10,7 @@ from graphrelu import (
     GReLU,
     attention_kernels,
     block_kernels,
+    csr_kernels,
     kernels,
     sliced_kernels,
     triton_kernels,
@@ -40,7 +41,7 @@ def test_module_on_the_kernels() -> None:
 POINTERS = dict.fromkeys(["ptr_ptr", "row_ptr", "seed_ptr", "step_ptr"], "*i64") | dict.fromkeys(
     ["rowptr_ptr", "col_ptr", "slice_ptr", "piece_ptr", "order_ptr", "rank_ptr"], "*i32"
 )
-FLOATS = ("a", "b", "c", "d", "base_first", "base_rest", "cap", "scale")
+FLOATS = ("alpha", "beta", "a", "b", "c", "d", "base_first", "base_rest", "cap", "scale")
 FLOATS += ("channel_scale", "first_scale", "rest_scale", "intercept_scale")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "OUTPUTS": 16, "BLOCK": 64, "PARTIALS": 64}
 CONSTANTS |= {"UNROLL": 4, "J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True}
@@ -49,7 +50,14 @@ CONSTANTS |= {"H": 3, "HEADS": 4, "ENTRIES": 8, "PAIRS": 16, "SLOPE": 0.2, "SCAL
 
 
 def all_kernels() -> list[triton.JITFunction]:
-    modules = attention_kernels, block_kernels, dropout_kernels, sliced_kernels, triton_kernels
+    modules = (
+        attention_kernels,
+        block_kernels,
+        csr_kernels,
+        dropout_kernels,
+        sliced_kernels,
+        triton_kernels,
+    )
     found = [value for module in modules for value in vars(module).values()]
     return [
         f for f in found if isinstance(f, triton.JITFunction) and f.__name__.endswith("_kernel")
@@ -60,7 +68,7 @@ def all_kernels() -> list[triton.JITFunction]:
 @pytest.mark.parametrize("kernel", all_kernels(), ids=lambda kernel: kernel.__name__)
 def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     """The interpreter forgives what the compiler does not."""
-    flags = ["GATED", "SCALED", "SUMS", "STARTS", "SLICED", "GATHERS", "ORDERED"]
+    flags = ["GATED", "SCALED", "SUMS", "STARTS", "SLICED", "GATHERS", "ORDERED", "ADDS"]
     for K, features, flag in ((1, "*fp32", False), (2, "*bf16", True), (3, "*fp32", True)):
         constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}
         signature, chosen = {}, {}
