@@ -11,13 +11,19 @@ TRITON := 3.9.0
 # The first of these that is there shows the page in the tests.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: run test lint format bench browser readme docs clean
+.PHONY: run test fuzz lint format bench browser readme docs clean
 
 run: $(STAMP)
 	$(BIN)/graphrelu compare --report report.html
 
 test: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The properties of tests/property on random examples, for about ten minutes. One that fails is kept:
+# paste its arguments, as they are printed, above the test as @example(...), and mend the library.
+fuzz: $(STAMP)
+	@GRAPHRELU_HYPOTHESIS=fuzz $(BIN)/python -m pytest tests/property || \
+	{ echo "Add each failing test case to its test, as @example(...), before it is mended."; exit 1; }
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -41,7 +41,7 @@ def weighted_sum_kernel(
     weight_ptr += replica * num_entries * H
     x_ptr += replica * num_cols * H * C
     out_ptr += (replica * num_rows + row) * H * C
-    channels = tl.program_id(2) * COLS + tl.arange(0, COLS)
+    channels = tl.program_id(2).to(tl.int64) * COLS + tl.arange(0, COLS)
     in_channels = channels < H * C
     wide: tl.constexpr = tl.float64 if weight_ptr.dtype.element_ty == tl.float64 else tl.float32
     total = tl.zeros([ENTRIES, COLS], dtype=wide)

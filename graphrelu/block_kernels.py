@@ -32,7 +32,7 @@ def statistics_kernel(
     BLOCK: tl.constexpr,
 ):
     """The features' mean from partial sums, and partial results of the softmax."""
-    program = tl.program_id(0)
+    program = tl.program_id(0).to(tl.int64)
     if program < channel_programs:
         cols = program * OUTPUTS + tl.arange(0, OUTPUTS)
         total = sum_rows(partial_ptr, num_partials, C, cols, cols < C, OUTPUTS, ROWS)
@@ -89,7 +89,7 @@ def parameters_kernel(
     BLOCK: tl.constexpr,
 ):
     """Slopes and intercepts, and the nodes' weights."""
-    program = tl.program_id(0)
+    program = tl.program_id(0).to(tl.int64)
     if program < channel_programs:
         parameters(
             program,
@@ -163,7 +163,7 @@ def output_gradient_kernel(
     BLOCK: tl.constexpr,
 ):
     """The gradients of the hyperfunction's outputs, and partial results of the softmax's."""
-    program = tl.program_id(0)
+    program = tl.program_id(0).to(tl.int64)
     if program < channel_programs:
         output_gradient(
             program,
@@ -233,7 +233,7 @@ def input_gradient_kernel(
     BLOCK: tl.constexpr,
 ):
     """The gradients of the features' sum and of the gate, and those of the node MLP's outputs."""
-    program = tl.program_id(0)
+    program = tl.program_id(0).to(tl.int64)
     if program < channel_programs:
         input_gradient(
             program,
@@ -276,6 +276,6 @@ def sum_kernel(
     partial_ptr, sum_ptr, num_partials, C: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr
 ):
     """The sum of partial sums `[P, C]`."""
-    cols = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
+    cols = tl.program_id(0).to(tl.int64) * OUTPUTS + tl.arange(0, OUTPUTS)
     total = sum_rows(partial_ptr, num_partials, C, cols, cols < C, OUTPUTS, ROWS)
     tl.store(sum_ptr + cols, total, mask=cols < C)

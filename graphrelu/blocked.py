@@ -179,7 +179,7 @@ def project_and_sum_backward(
             elif replicas == 1 and out.dtype == weight.dtype:
                 out[0, block].addmm_(left[0], right[0])
             else:
-                out[:, block] += (left @ right).to(out.dtype)
+                out[:, block] = out[:, block] + left @ right
     return out, grad_weight
 
 

@@ -30,7 +30,7 @@ def add_product_kernel(
     COLS: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
+    cols = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
     in_cols = cols < width
     end = tl.load(rowptr_ptr + row + 1)
     total = tl.zeros([ENTRIES, COLS], dtype=tl.float32)

@@ -18,7 +18,7 @@ from torch_geometric.utils import scatter
 
 from graphrelu.backend import backend
 from graphrelu.eager import with_eager_twin
-from graphrelu.products import block_diagonal, replicated
+from graphrelu.products import block_diagonal, index_dtype, replicated, sorted_entries
 
 DIFFUSIONS = ("power", "chebyshev", "exact")
 
@@ -55,11 +55,18 @@ def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
         source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
         weight = torch.cat([weight, (loops == 0).to(weight.dtype)])
 
-    degree = scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")
-    isolated = degree == 0
-    scale = degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
+    # In float64: in float32 a sum of ones ends at 2^24, and small weights have no inverse.
+    wide = weight.double()
+    scale = inverse_root(scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum"))
     # The product of the two scales commutes: a symmetric graph stays symmetric to the last bit.
-    return Edges(source, target, weight * (scale[source] * scale[target]), num_nodes)
+    normalized = (wide * (scale[source] * scale[target])).to(weight.dtype)
+    return Edges(source, target, normalized, num_nodes)
+
+
+def inverse_root(degree: Tensor) -> Tensor:
+    r""":math:`\mathbf{D}^{-1/2}`, zero where the degree is."""
+    isolated = degree == 0
+    return degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
 
 
 def propagate(x: Tensor, edges: Edges) -> Tensor:
@@ -131,13 +138,11 @@ class CSR(NamedTuple):
 
 def to_csr(edges: Edges) -> CSR:
     """Rows are targets, columns sources, sorted in both; duplicates stay and add up."""
-    order = torch.argsort(edges.target * edges.num_nodes + edges.source, stable=True)
+    order = sorted_entries(edges.target, edges.source, edges.num_nodes, edges.num_nodes)
     count = torch.ones_like(edges.target)
     count = scatter(count, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
     rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    # A product is bound by the memory that it reads: half of it are column indices.
-    fits = max(order.size(0), edges.num_nodes) < torch.iinfo(torch.int32).max
-    dtype = torch.int32 if fits else torch.int64
+    dtype = index_dtype(order.size(0), edges.num_nodes)
     return CSR(rowptr.to(dtype), edges.source[order].to(dtype), edges.weight[order])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import scatter, softmax
+from torch_geometric.utils import scatter
 
 from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.diffusion import normalized_adjacency, pagerank
@@ -71,7 +71,11 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
         largest = logits.detach().amax(dim=0) if logits.size(0) > 0 else 0.0
         weight = torch.exp(logits - largest)
         return weight / weight.sum(dim=0)
-    return softmax(logits, batch, num_nodes=batch_size)
+    largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
+    weight = torch.exp(logits - largest[batch])
+    # One by one, in float32, the nodes of a large graph would not add up.
+    total = scatter(weight.double(), batch, dim=0, dim_size=batch_size, reduce="sum")
+    return weight / total.to(weight.dtype)[batch]
 
 
 def calibrated_node_parameters(

@@ -128,7 +128,7 @@ def apply(
     programs, options = cut("apply", tensors[0].dtype, size.num_nodes, size.channels, groups)
     launch(
         apply_kernel,
-        (programs, size.num_graphs, size.replicas),
+        (size.num_graphs, programs, size.replicas),
         tensors,
         (size.num_nodes, *strides),
         (base[0], base[-1]),  # segments beyond the first share one base slope
@@ -192,7 +192,7 @@ def apply_backward(
     programs, options = cut("backward", tensors[1].dtype, size.num_nodes, size.channels, groups)
     launch(
         backward_kernel,
-        (programs, size.num_graphs, size.replicas),
+        (size.num_graphs, programs, size.replicas),
         tensors,
         (size.num_nodes, *strides),
         (base[0], base[-1]),

@@ -16,6 +16,7 @@ from graphrelu.diffusion import (
     CSR,
     Edges,
     exact_operator,
+    inverse_root,
     normalized_adjacency,
     pagerank,
     pagerank_csr,
@@ -165,7 +166,9 @@ def _is_symmetric(edges: Edges) -> bool:
         for a, b in ((edges.source, edges.target), (edges.target, edges.source))
     )
     return torch.equal(forward.indices(), backward.indices()) and torch.allclose(
-        forward.values(), backward.values()
+        forward.values(),
+        backward.values(),
+        atol=0.0,  # weights have no scale of their own
     )
 
 
@@ -231,12 +234,13 @@ def _slice(matrix: CSR, transposed: CSR) -> "tuple[Sliced, Sliced]":
 def _degree_of_unweighted(matrix: CSR) -> Tensor | None:
     """The degrees, if all values of the normalised matrix follow from them."""
     count = matrix.rowptr.diff()
-    degree = count.to(matrix.value.dtype)
-    of_target = torch.repeat_interleave(degree, count, output_size=matrix.col.numel())
-    of_source = degree[matrix.col]
+    scale = inverse_root(count.double())
+    of_target = torch.repeat_interleave(scale, count, output_size=matrix.col.numel())
+    of_source = scale[matrix.col]
     # A source without a degree sends nothing, whatever its own edges are.
-    follows = (of_source > 0) & (matrix.value == of_source.rsqrt() * of_target.rsqrt())
-    return degree if bool(follows.all()) else None
+    value = (of_source * of_target).to(matrix.value.dtype)
+    follows = (of_source > 0) & (matrix.value == value)
+    return count.to(matrix.value.dtype) if bool(follows.all()) else None
 
 
 # Several layers of a model, and the epochs of full-batch training, call with the same graph:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphrelu.diffusion import CSR
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
+from graphrelu.products import index_dtype
 from graphrelu.sparse import GatheredMatrix, SparseMatrix
 
 
@@ -78,7 +79,8 @@ class _Blocks:
         begin = torch.where(padding < 0, begin, total + share)
         rowptr = torch.cat([begin, torch.full_like(total, num_nonzeros)], dim=1)
         col = self.col[index] + slots.first.gather(1, slot)
-        return CSR(rowptr.int(), col.int(), self.value[index])
+        dtype = index_dtype(slots.position.numel(), num_nonzeros)
+        return CSR(rowptr.to(dtype), col.to(dtype), self.value[index])
 
 
 class _Slots(NamedTuple):

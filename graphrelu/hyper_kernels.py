@@ -149,7 +149,8 @@ def input_gradient(
         is_output = rows < num_outputs
         grad = tl.load(grad_bias_ptr + rows, mask=is_output, other=0.0)
         mask = is_output[:, None] & (cols < C)[None, :]
-        weight = tl.load(weight_ptr + rows[:, None] * C + cols[None, :], mask=mask, other=0.0)
+        weight_at = weight_ptr + rows.to(tl.int64)[:, None] * C + cols[None, :]
+        weight = tl.load(weight_at, mask=mask, other=0.0)
         sums += grad[:, None] * weight
     tl.store(grad_sum_ptr + cols, tl.sum(sums, axis=0) * inverse_nodes, mask=cols < C)
     if GATED:

@@ -20,6 +20,7 @@ _WIDE = 192
 _REMEMBERED = 4
 
 _MAX_INT32 = torch.iinfo(torch.int32).max
+_MAX_INT64 = torch.iinfo(torch.int64).max
 
 
 @dataclass(eq=False)
@@ -35,7 +36,7 @@ class Pattern:
     def from_sorted(cls, row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> "Pattern":
         count = torch.bincount(row, minlength=num_rows)
         rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-        dtype = _index_dtype(num_rows, num_cols, col.numel())
+        dtype = index_dtype(num_rows, num_cols, col.numel())
         return cls(rowptr.to(dtype), col.to(dtype), num_cols)
 
     @property
@@ -61,15 +62,24 @@ def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, 
     `rowptr [R, rows + 1]` and `col [R, nonzeros]`."""
     replicas, nonzeros = col.shape
     sizes = (replicas * (rowptr.size(1) - 1), replicas * num_cols, replicas * nonzeros)
-    block = torch.arange(replicas, dtype=_index_dtype(*sizes), device=col.device).view(-1, 1)
+    block = torch.arange(replicas, dtype=index_dtype(*sizes), device=col.device).view(-1, 1)
     starts = (rowptr[:, :-1] + nonzeros * block).flatten()
     end = starts.new_full((1,), replicas * nonzeros)
     return torch.cat([starts, end]), (col + num_cols * block).flatten()
 
 
-def _index_dtype(*sizes: int) -> torch.dtype:
-    """MKL takes 32-bit indices: others would be converted in every product."""
+def index_dtype(*sizes: int) -> torch.dtype:
+    """The type that counts so far. MKL takes 32-bit indices: others would be converted in every
+    product; and a product is bound by the memory that it reads, half of which are indices."""
     return torch.int32 if max(sizes) <= _MAX_INT32 else torch.int64
+
+
+def sorted_entries(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Tensor:
+    """The order of a matrix's entries by row, then by column; that of duplicates stays."""
+    if num_rows * num_cols <= _MAX_INT64:
+        return torch.argsort(row * num_cols + col, stable=True)
+    by_col = torch.argsort(col, stable=True)
+    return by_col[torch.argsort(row[by_col], stable=True)]
 
 
 @torch.library.custom_op("graphrelu::sparse_product", mutates_args=())

@@ -27,6 +27,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
 
 from graphrelu.backend import backend
 from graphrelu.diffusion import CSR, Edges, pagerank_csr
+from graphrelu.products import sorted_entries
 from graphrelu.sparse import Features, GatheredMatrix, SparseMatrix, dropout, linear, matmul
 
 
@@ -55,7 +56,7 @@ def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | Attenti
     if isinstance(conv, GATConv):
         edge_index, _ = remove_self_loops(edge_index)
         edge_index, _ = add_self_loops(edge_index, num_nodes=num_nodes)
-        order = torch.argsort(edge_index[1] * num_nodes + edge_index[0])
+        order = sorted_entries(edge_index[1], edge_index[0], num_nodes, num_nodes)
         source, target = edge_index = edge_index[:, order]
         weight = weight.new_ones(order.numel())
         matrix = SparseMatrix.from_edges(source, target, weight, num_nodes)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from graphrelu.diffusion import CSR, chebyshev_coefficients
 from graphrelu.launch import launch, workspace
+from graphrelu.products import index_dtype
 from graphrelu.sliced_kernels import long_rows_kernel, product_kernel
 
 # Below this number of entries torch's own product keeps up, and a mini-batch, which is used once,
@@ -160,7 +161,7 @@ def slice_matrix(matrix: CSR, degree: Tensor | None) -> Sliced:
     entry = starts[row] + position
     sliced_col = torch.full((size,), -1, dtype=torch.int32, device=device)
     sliced_col[place] = rank[col.long()[entry]].int()
-    sliced_value, scale = None, torch.ones_like(value[:1]).expand(num_rows)
+    sliced_value, scale = None, value.new_ones(num_rows)
     if degree is None:
         sliced_value = value.new_zeros(size)
         sliced_value[place] = value[entry]
@@ -168,10 +169,10 @@ def slice_matrix(matrix: CSR, degree: Tensor | None) -> Sliced:
         scale = degree[order].clamp(min=1).rsqrt()  # an isolated node has no entry to scale
     return Sliced(
         rank=rank.int(),
-        scale=scale.contiguous(),
+        scale=scale,
         node_scale=scale[rank],
         node_unscale=scale[rank].reciprocal(),
-        slices=slices.int(),
+        slices=slices.to(index_dtype(size)),  # with their padding, more than entries
         col=sliced_col,
         value=sliced_value,
         pieces=pieces.int(),

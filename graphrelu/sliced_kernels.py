@@ -59,7 +59,7 @@ def product_kernel(
     UNROLL: tl.constexpr,
 ):
     """One slice for each program, one of its rows for each thread."""
-    first = tl.program_id(0) * ROWS
+    first = tl.program_id(0).to(tl.int64) * ROWS
     lane = tl.arange(0, ROWS)
     begin = tl.load(slice_ptr + tl.program_id(0))
     width = (tl.load(slice_ptr + tl.program_id(0) + 1) - begin) // ROWS

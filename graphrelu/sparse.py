@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu.diffusion import CSR, pagerank_csr
-from graphrelu.products import Pattern, sparse_product
+from graphrelu.products import Pattern, sorted_entries, sparse_product
 
 # Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
 # and the time of the products are then below those of a dense matrix.
@@ -30,7 +30,7 @@ class SparseMatrix:
         cls, row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int
     ) -> "SparseMatrix":
         """One entry for each row, column and value; duplicates stay and add up."""
-        by_row = torch.argsort(row * num_cols + col, stable=True)
+        by_row = sorted_entries(row, col, num_rows, num_cols)
         row, col, value = row[by_row], col[by_row], value[by_row]
         order = torch.argsort(col, stable=True)
         return cls(

@@ -3,7 +3,9 @@ r"""The activation's passes over the features as Triton kernels; :mod:`graphrelu
 Rows of one graph (or of one replica) are consecutive, so a program walks over tiles of rows that
 share slopes and intercepts and keeps their gradients in registers. Partial sums are written by
 program and added in a fixed order: the same input gives the same bits twice. Everything is
-computed in float32, whatever the type of the features.
+computed in float32, whatever the type of the features. Rows and offsets are 64-bit: features may
+have more elements than 32 bits count. Graphs are the first dimension of a grid, as the others end
+at 65,535.
 
 Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `slopes` and `intercepts [R, B, K, C]`,
 `ptr [B + 1]` the first row of each graph.
@@ -47,7 +49,8 @@ def apply_kernel(
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    graph, replica = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
     start, end = 0, num_nodes
     if BATCHED:
         start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
@@ -62,15 +65,14 @@ def apply_kernel(
         last_a, last_b = first_a, first_b
         if K == 2:
             last_a, last_b = _parameters(slopes_ptr, intercepts_ptr, parameters + C, cols, C)
-        begin = start + tl.program_id(0) * ROWS
-        for first in tl.range(begin, end, tl.num_programs(0) * ROWS, num_stages=STAGES):
+        begin = start + program * ROWS
+        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
-            row64 = rows.to(tl.int64)
-            x_at = x_ptr + row64[:, None] * x_row + cols[None, :]
+            x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-            gamma_at = gamma_ptr + row64 * gamma_row
+            gamma_at = gamma_ptr + rows * gamma_row
             weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
             best = x
             for k in tl.static_range(K):
@@ -86,7 +88,7 @@ def apply_kernel(
                 base = base_first if k == 0 else base_rest
                 value = base * x + weight * (a * x + b)
                 best = value if k == 0 else tl.where(value > best, value, best)
-            y_at = y_ptr + row64[:, None] * y_row + cols[None, :]
+            y_at = y_ptr + rows[:, None] * y_row + cols[None, :]
             tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
 
 
@@ -122,7 +124,8 @@ def backward_kernel(
     STAGES: tl.constexpr,
     K_PADDED: tl.constexpr,
 ):
-    graph, replica = tl.program_id(1), tl.program_id(2).to(tl.int64)
+    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
     start, end = 0, num_nodes
     if BATCHED:
         start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
@@ -133,7 +136,7 @@ def backward_kernel(
     grad_x_ptr += replica * grad_x_replica
     grad_gamma_ptr += replica * num_nodes * J
     # [R, B, programs, 2, K, C]
-    group = (replica * tl.num_programs(1) + graph) * tl.num_programs(0) + tl.program_id(0)
+    group = (replica * tl.num_programs(0) + graph) * tl.num_programs(1) + program
     partial_ptr += group * 2 * K * C
     segments = tl.arange(0, K_PADDED)
     for chunk in tl.static_range(0, C, COLS):
@@ -153,17 +156,16 @@ def backward_kernel(
         else:
             grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
             grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
-        begin = start + tl.program_id(0) * ROWS
-        for first in tl.range(begin, end, tl.num_programs(0) * ROWS, num_stages=STAGES):
+        begin = start + program * ROWS
+        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
-            row64 = rows.to(tl.int64)
-            x_at = x_ptr + row64[:, None] * x_row + cols[None, :]
+            x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-            grad_at = grad_ptr + row64[:, None] * grad_row + cols[None, :]
+            grad_at = grad_ptr + rows[:, None] * grad_row + cols[None, :]
             grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
-            gamma_at = gamma_ptr + row64 * gamma_row
+            gamma_at = gamma_ptr + rows * gamma_row
             weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
             chosen_weight = weight
             choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
@@ -196,13 +198,13 @@ def backward_kernel(
                     if J > 1:
                         chosen_weight = tl.where(takes_over, weight, chosen_weight)
             grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
-            tl.store(grad_x_ptr + row64[:, None] * grad_x_row + cols[None, :], grad_x, mask=mask)
+            tl.store(grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :], grad_x, mask=mask)
             inner *= grad  # the gradient of the weight of the chosen segment
             weighted = grad * chosen_weight
             for k in tl.static_range(K):
                 if J > 1 or k == 0:
                     node = tl.sum(tl.where(choice == k, inner, 0.0) if J > 1 else inner, axis=1)
-                    where = grad_gamma_ptr + row64 * J + k
+                    where = grad_gamma_ptr + rows * J + k
                     if chunk > 0:
                         node += tl.load(where, mask=in_rows, other=0.0)
                     tl.store(where, node, mask=in_rows)
@@ -250,22 +252,22 @@ def project_kernel(
 
     The projection goes out in the order and scale of :mod:`graphrelu.sliced`, where that follows.
     """
-    replica = tl.program_id(1).to(tl.int64)
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     x_ptr += replica * num_nodes * C
     weight_ptr += replica * C
     projection_ptr += replica * num_nodes
-    partial_ptr += (replica * tl.num_programs(0) + tl.program_id(0)) * C
+    partial_ptr += (replica * tl.num_programs(0) + program) * C
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
         weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
         total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-        begin = tl.program_id(0) * ROWS
+        begin = program * ROWS
         for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < num_nodes
             mask = in_rows[:, None] & in_cols[None, :]
-            offset = rows.to(tl.int64)[:, None] * C + cols[None, :]
+            offset = rows[:, None] * C + cols[None, :]
             x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
             mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
             total += x * mass[:, None]
@@ -299,25 +301,25 @@ def project_backward_kernel(
     STAGES: tl.constexpr,
 ):
     """The gradients of x (added to what is there) and of the projection, in one pass."""
-    replica = tl.program_id(1).to(tl.int64)
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     x_ptr += replica * num_nodes * C
     weight_ptr += replica * C
     grad_projection_ptr += replica * num_nodes
     grad_sum_ptr += replica * C
     grad_x_ptr += replica * num_nodes * C
-    partial_ptr += (replica * tl.num_programs(0) + tl.program_id(0)) * C
+    partial_ptr += (replica * tl.num_programs(0) + program) * C
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
         weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
         grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
         total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-        begin = tl.program_id(0) * ROWS
+        begin = program * ROWS
         for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < num_nodes
             mask = in_rows[:, None] & in_cols[None, :]
-            offset = rows.to(tl.int64)[:, None] * C + cols[None, :]
+            offset = rows[:, None] * C + cols[None, :]
             x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
             mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
             if SLICED:

@@ -1,5 +1,7 @@
 """The GPU kernels, in Triton's interpreter and in its compiler."""
 
+import re
+
 import pytest
 import torch
 import triton
@@ -67,9 +69,12 @@ def all_kernels() -> list[triton.JITFunction]:
 @pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 @pytest.mark.parametrize("kernel", all_kernels(), ids=lambda kernel: kernel.__name__)
 def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
-    """The interpreter forgives what the compiler does not."""
+    """The interpreter forgives what the compiler does not. Counts take 64 bits where they need
+    them, and a program's number never overflows: it is compared, added to a pointer, or widened
+    before anything else."""
     flags = ["GATED", "SCALED", "SUMS", "STARTS", "SLICED", "GATHERS", "ORDERED", "ADDS"]
-    for K, features, flag in ((1, "*fp32", False), (2, "*bf16", True), (3, "*fp32", True)):
+    cases = (1, "*fp32", False, "i32"), (2, "*bf16", True, "i32"), (3, "*fp32", True, "i64")
+    for K, features, flag, integer in cases:
         constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}
         signature, chosen = {}, {}
         for parameter in kernel.params:
@@ -82,10 +87,18 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
                 signature[name] = POINTERS.get(name, features if is_features else "*fp32")
             else:
                 is_float = name in FLOATS or name.startswith("inverse_")
-                signature[name] = "fp32" if is_float else "i32"
+                signature[name] = "fp32" if is_float else integer
+        if integer == "i64" and "slice_ptr" in signature:
+            signature["slice_ptr"] = "*i64"
         source = ASTSource(kernel, signature, chosen)
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
         assert compiled.asm["ptx"]
+        lines = [line.split(" loc(")[0] for line in compiled.asm["ttir"].splitlines()]
+        programs = re.findall(r"(%\w+) = tt.get_program_id", "\n".join(lines))
+        uses = re.compile(rf"(?:{'|'.join(programs)})\b")
+        for line in lines:
+            if "tt.get_program_id" not in line and uses.search(line):
+                assert re.search(r"arith\.(extsi|cmpi)|tt\.addptr", line), line
 
 
 def test_backends(monkeypatch: pytest.MonkeyPatch) -> None:

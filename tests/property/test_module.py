@@ -1,0 +1,165 @@
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from graphrelu import blocked
+from tests.helpers import reference
+from tests.property.comparison import assert_is_the_reference, assert_near, expected_of
+from tests.property.strategies import LOW_PRECISION, TOLERANCE, Graph, Setup, cases, graphs
+
+Case = tuple[Graph, Setup]
+
+
+@given(case=cases(), block=st.sampled_from([8, 1 << 18]))
+def test_module_is_the_reference(case: Case, block: int) -> None:
+    """In float64, the features in one block or in many."""
+    with mock.patch.object(blocked, "_BLOCK", block):
+        assert_is_the_reference(*case, torch.double)
+
+
+@pytest.mark.parametrize("dtype", LOW_PRECISION)
+@given(case=cases(largest=10.0), block=st.sampled_from([8, 1 << 18]))
+def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case, block: int) -> None:
+    with mock.patch.object(blocked, "_BLOCK", block):
+        assert_is_the_reference(*case, dtype)
+
+
+@given(case=cases())
+def test_coefficients_are_the_reference(case: Case) -> None:
+    graph, setup = case
+    act, x = setup.module().double(), setup.x(graph.num_nodes)
+    expected = expected_of(act, x, graph)
+    alpha, beta = act.coefficients(x, **graph.arguments())
+    assert_near(alpha, expected.alpha, 1e-9)
+    assert_near(beta, expected.beta, 1e-9)
+
+
+@given(case=cases(), seed=st.integers(0, 2**16))
+def test_permutation(case: Case, seed: int) -> None:
+    graph, setup = case
+    act, x = setup.module().double(), setup.x(graph.num_nodes)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(graph.num_nodes, generator=generator)
+    arguments = graph.arguments()
+    if graph.batch is not None:  # each node stays in its graph
+        order = order[torch.argsort(graph.batch[order], stable=True)]
+    expected = act(x, **arguments)[order]
+    arguments["edge_index"] = torch.argsort(order)[graph.edge_index]
+    assert_near(act(x[order], **arguments), expected, 1e-9)
+
+
+@given(case=cases(batched=True))
+def test_batch_is_its_graphs(case: Case) -> None:
+    graph, setup = case
+    act, x = setup.module().double(), setup.x(graph.num_nodes)
+    start, alone = 0, []
+    for size in graph.sizes:
+        inside = ((graph.edge_index >= start) & (graph.edge_index < start + size)).all(dim=0)
+        weight = None if graph.edge_weight is None else graph.edge_weight[inside]
+        alone.append(act(x[start : start + size], graph.edge_index[:, inside] - start, weight))
+        start += size
+    expected = torch.cat([x[:0], *alone])
+    out = act(x, **graph.arguments())
+    assert_near(out, expected, 1e-9)
+    inputs = [x, *act.parameters()]
+    grads, expected_grads = (
+        torch.autograd.grad(y.sum(), inputs, materialize_grads=True) for y in (out, expected)
+    )
+    scale = max([1.0, *(float(grad.abs().max()) for grad in expected_grads if grad.numel() > 0)])
+    for grad, expected_grad in zip(grads, expected_grads, strict=True):
+        assert_near(grad, expected_grad, 1e-9, scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.double, *LOW_PRECISION])
+@given(
+    graph=graphs(),
+    variant=st.sampled_from("ABEFG"),
+    K=st.integers(2, 5),
+    slope=st.sampled_from([0.0, 0.2, -0.5, 1.0]),
+    scale=st.sampled_from([1e-30, 1.0, 1e4, 1e30]),
+    seed=st.integers(0, 2**16),
+)
+def test_fresh_module_is_its_base(
+    dtype: torch.dtype,
+    graph: Graph,
+    variant: str,
+    K: int,
+    slope: float,
+    scale: float,
+    seed: int,
+) -> None:
+    """ReLU, or LeakyReLU of a slope: to the last bit, and so is the gradient."""
+    options = {"K": K, "negative_slope": slope}
+    setup = Setup(variant, 3, options, gate=0.0, feature_scale=scale, seed=seed)
+    largest = torch.finfo(dtype).max / 8 if dtype == torch.float16 else torch.inf
+    x = setup.x(graph.num_nodes, dtype).detach().clamp(-largest, largest).requires_grad_()
+    computed_in = torch.promote_types(dtype, torch.float)
+    out = setup.module()(x, **graph.arguments())
+    expected = F.prelu(x.to(computed_in), torch.tensor(slope, dtype=computed_in))
+    assert torch.equal(out, expected.to(dtype))
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    expected = torch.full_like(x, slope, dtype=computed_in).masked_fill(x >= 0, 1.0)
+    assert torch.equal(grad, expected.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.double, torch.float])
+@given(case=cases(largest=10.0), factor=st.floats(-34, 34).map(lambda power: 10.0**power))
+def test_scale_of_edge_weights_does_not_matter(
+    dtype: torch.dtype, case: Case, factor: float
+) -> None:
+    graph, setup = case
+    act, x = setup.module().to(dtype), setup.x(graph.num_nodes, dtype)
+    assume(not setup.options["add_self_loops"])  # of weight 1, whatever the others are
+    arguments = graph.arguments()
+    expected = act(x, **arguments).double()
+    weight = arguments["edge_weight"]
+    weight = torch.ones(graph.edge_index.size(1)) if weight is None else weight
+    arguments["edge_weight"] = factor * weight.double()
+    assert_near(act(x, **arguments), expected, TOLERANCE[dtype])
+
+
+@given(case=cases())
+@example(  # S is the identity: no edge is looked at, and torch has no gradient for it
+    case=(
+        Graph((2,), ((0, 1),), (1.0,), undirected=True),
+        Setup(options={"alpha": 1.0, "diffusion": "chebyshev", "add_self_loops": False}),
+    )
+)
+@example(  # a gradient of zero, by the sum of terms that are not
+    case=(
+        Graph((2, 1), ((0, 0),) * 14, (0.0,) * 13 + (1.5,), batched=True),
+        Setup("C", 1, {"alpha": 0.05, "steps": 1}, seed=203),
+    )
+)
+def test_learned_edge_weights_get_their_gradient(case: Case) -> None:
+    graph, setup = case
+    act, x, arguments = setup.module().double(), setup.x(graph.num_nodes), graph.arguments()
+    assume(graph.weights is not None and act.topology)
+    of_others = expected_of(act, x, graph)
+    weight = arguments["edge_weight"].requires_grad_()
+    outs = act(x, **arguments), reference(act, x, **arguments)[0]
+    assert_near(*outs, 1e-9)
+    grad, expected = (
+        torch.autograd.grad(out, weight, of_others.grad, materialize_grads=True)[0] for out in outs
+    )
+    assert_near(grad, expected, 1e-9, of_others.gradient_scale)
+
+
+@given(case=cases())
+def test_sparse_adjacency_is_its_edges(case: Case) -> None:
+    """A COO matrix need not be coalesced: duplicates add up."""
+    graph, setup = case
+    act, x = setup.module().double(), setup.x(graph.num_nodes)
+    arguments = graph.arguments()
+    expected = act(x, **arguments)
+    weight = arguments.pop("edge_weight")
+    weight = torch.ones(graph.edge_index.size(1), dtype=torch.double) if weight is None else weight
+    size = (graph.num_nodes, graph.num_nodes)
+    for layout in ("coo", "csr"):
+        adj_t = torch.sparse_coo_tensor(graph.edge_index.flip(0), weight, size)
+        arguments["edge_index"] = adj_t if layout == "coo" else adj_t.coalesce().to_sparse_csr()
+        assert_near(act(x, **arguments), expected, 1e-9)

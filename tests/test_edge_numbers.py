@@ -1,0 +1,233 @@
+"""Numbers that are hardly numbers: very large, very small, infinite, none, and more than 32 bits
+count."""
+
+import copy
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphrelu import GReLU, blocked, functional, fused, products, sliced
+from graphrelu.diffusion import Edges, normalized_adjacency, to_csr
+from graphrelu.graph_backbones import GraphGNN
+from graphrelu.products import index_dtype, sorted_entries
+from tests.helpers import assert_close, batch_of_graphs, opened, random_graph, reference
+
+MODES = ("calibrated", "paper")
+VARIANTS = tuple("ABCDEFG")
+MAX_INT32 = 2**31 - 1
+
+
+def batch_with(value: float, dtype: torch.dtype = torch.float) -> tuple[Tensor, dict[str, Tensor]]:
+    """Three graphs, of which the second has the value in one entry."""
+    edge_index, batch = batch_of_graphs([5, 6, 4])
+    x = torch.randn(15, 4)
+    x[7, 2] = value
+    return x.to(dtype).requires_grad_(), {"edge_index": edge_index, "batch": batch}
+
+
+def outputs_and_gradients(
+    act: GReLU, x: Tensor, graph: dict[str, Tensor], of: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Those of the nodes `of`, for a loss of these nodes alone."""
+    out = act(x, **graph)[of]
+    (grad,) = torch.autograd.grad(out.float().sum(), x)
+    return out, grad[of]
+
+
+@pytest.mark.parametrize("diffusion", ["power", "chebyshev"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_nan_and_infinity_stay_in_their_graph(variant: str, mode: str, diffusion: str) -> None:
+    """A NaN is in all outputs of its graph, an infinity at least where it came in; the other
+    graphs of a batch get the bits that they get without them, and so do their gradients."""
+    act = opened(GReLU.variant(variant, 4, mode=mode, diffusion=diffusion, validate=False))
+    for value in (torch.nan, torch.inf, -torch.inf):
+        torch.manual_seed(1)
+        x, graph = batch_with(value)
+        own = graph["batch"] == 1
+        out = act(x, **graph)
+        if value != value:
+            assert bool(out[own].isnan().all())
+        assert not bool(out[7, 2].isfinite())
+        torch.manual_seed(1)
+        clean, _ = batch_with(1.0)
+        parts, expected = (outputs_and_gradients(act, z, graph, ~own) for z in (x, clean))
+        assert all(map(torch.equal, parts, expected))
+
+
+def test_nan_reaches_all_graphs_through_a_dense_inverse() -> None:
+    """Zero times NaN is NaN."""
+    x, graph = batch_with(torch.nan)
+    assert bool(opened(GReLU(4, diffusion="exact"))(x, **graph).isnan().all())
+
+
+@pytest.mark.parametrize("value", [1e-30, 1e30, -1e30])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_very_large_and_very_small_inputs(variant: str, mode: str, value: float) -> None:
+    """They are computed with like others."""
+    act = opened(GReLU.variant(variant, 4, mode=mode))
+    for batched in (True, False):
+        x, graph = batch_with(value)
+        graph = graph if batched else {"edge_index": graph["edge_index"]}
+        out = act(x, **graph)
+        sizes = {"batch_size": 3} if batched else {}
+        exact = reference(copy.deepcopy(act).double(), x.double(), **graph, **sizes)[0]
+        torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=1e-6)
+        for grad in torch.autograd.grad(out.sum(), [x, *act.parameters()]):
+            assert bool(grad.isfinite().all())
+
+
+@pytest.mark.parametrize("hidden", [None, 3])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_at_its_largest(
+    dtype: torch.dtype, variant: str, mode: str, hidden: int | None
+) -> None:
+    """Logits and sums of float16's largest number are beyond float16, but not beyond float32, in
+    which they are: an output is infinite only where the exact one has no place in the type."""
+    act = opened(GReLU.variant(variant, 4, mode=mode, hidden=hidden)).to(dtype)
+    edge_index, batch = batch_of_graphs([20, 10])
+    x = torch.randn(30, 4).sign() * torch.finfo(torch.float16).max
+    x = x.to(dtype).requires_grad_()
+    for graph in ({}, {"batch": batch}):
+        out = act(x, edge_index, **graph)
+        exact = copy.deepcopy(act).double()(x.double(), edge_index, **graph)
+        tolerance = 2 * torch.finfo(dtype).eps
+        largest = torch.finfo(dtype).max
+        bounded = out.double().clamp(-largest, largest)
+        torch.testing.assert_close(
+            bounded, exact.clamp(-largest, largest), rtol=tolerance, atol=tolerance
+        )
+        grads = torch.autograd.grad(out.float().mean(), [x, *act.parameters()])
+        assert not any(bool(grad.isnan().any()) for grad in grads)
+
+
+def test_half_gradient_overflows_only_as_a_whole() -> None:
+    """One of its two terms may be beyond the type, if their sum is not."""
+    x, weight, mass = torch.ones(1, 1, 1).half(), torch.ones(1, 1, 1), torch.ones(1)
+    first = torch.full((1, 1, 1), -3e4).half()
+    terms = torch.full((1, 1, 1), 7e4), torch.zeros(1, 1, 1)
+    grad, _ = blocked.project_and_sum_backward(x, weight, mass, *terms, first)
+    assert float(grad) == 4e4
+
+
+def test_softmax_over_ten_million_nodes() -> None:
+    """Of one graph, and of one in a batch: within 1e-5 of float64 for every node."""
+    logits = torch.randn(10_000_000, 1)
+    batch = torch.zeros(len(logits), dtype=torch.long)
+    exact = functional.node_parameters(logits.double())
+    for out in (
+        functional.node_parameters(logits),
+        functional.node_parameters(logits, batch, 1),
+    ):
+        assert float(((out.double() - exact).abs_() / exact).max()) < 1e-5
+        assert abs(float(out.double().sum()) - 1) < 1e-5
+
+
+def test_degree_beyond_the_whole_numbers_of_float32() -> None:
+    """A sum of ones, one by one, would end at 2^24."""
+    count = 2**24 + 2**22
+    node, ones = torch.zeros(1, dtype=torch.long).expand(count), torch.ones(1).expand(count)
+    weight = normalized_adjacency(Edges(node, node, ones, 1)).weight
+    assert_close(weight[:1] * count, torch.ones(1), 1e-6)
+
+
+@pytest.mark.parametrize("weight", [1e-40, 1e-30, 1e30, 3e38])
+def test_edge_weights_have_no_scale(weight: float) -> None:
+    """Not even where the degrees, or the inverses of their roots, are beyond float32."""
+    edge_index = random_graph(20, 80, undirected=True)
+    act, x = opened(GReLU(4)), torch.randn(20, 4)
+    out = act(x, edge_index, torch.full((160,), weight))
+    assert_close(out, act(x, edge_index), 1e-5)
+    directed = weight * torch.rand(160)
+    with pytest.raises(ValueError, match="undirected"):
+        GReLU(4, diffusion="chebyshev")(x, edge_index, directed)
+
+
+def test_index_type() -> None:
+    assert index_dtype(5, MAX_INT32, 0) == torch.int32
+    assert index_dtype(5, MAX_INT32 + 1, 0) == torch.int64
+
+
+def test_entries_of_a_matrix_too_large_to_number() -> None:
+    """More rows times columns than int64 counts: by two sorts, in the same order."""
+    row, col = torch.tensor([0, 2**30, 2**31, 2**32 - 1])[torch.randint(4, (2, 60))]
+    order = sorted_entries(row, col, 2**32, 2**32)
+    assert order.tolist() == sorted(range(60), key=lambda i: (int(row[i]), int(col[i]), i))
+    small = row.bool().long(), col.bool().long()
+    order = sorted_entries(*small, 2, 2)
+    assert torch.equal(sorted_entries(*small, 2**32, 2**32), order)
+
+
+def test_module_with_64_bit_indices() -> None:
+    """As if its graph had too many nodes or edges for 32 bits."""
+    edge_index, batch = batch_of_graphs([20, 30])
+    act, x = opened(GReLU(4)), torch.randn(50, 4, requires_grad=True)
+    expected = act(x, edge_index, batch=batch)
+    with mock.patch.object(products, "_MAX_INT32", 40):
+        edges = Edges(edge_index[0], edge_index[1], torch.ones(150), 50)
+        assert to_csr(edges).col.dtype == torch.int64
+        out = act(x, edge_index.clone(), batch=batch)
+    assert_close(out, expected, 1e-6)
+    grads = [torch.autograd.grad(y.sum(), x)[0] for y in (out, expected)]
+    assert_close(*grads, 1e-6)
+
+
+def test_gathered_batches_with_64_bit_indices() -> None:
+    edge_index, _ = batch_of_graphs([4, 1, 7])
+    net = GraphGNN("gcn", 3, 4, 2, layers=1, activation="grelu")
+    collection = net.collect(torch.randn(12, 3), edge_index, torch.tensor([0, 4, 5, 12]))
+    chosen = torch.tensor([[0, 2]])
+    batches = [collection.gather(chosen, collection.capacity(chosen))]
+    with mock.patch.object(products, "_MAX_INT32", 10):
+        batches.append(collection.gather(chosen, collection.capacity(chosen)))
+    few, many = (batch.graph.matrix for batch in batches)
+    assert (few.col.dtype, many.col.dtype) == (torch.int32, torch.int64)
+    assert all(map(torch.equal, (part.long() for part in few[:2]), many[:2]))
+
+
+def test_slices_may_need_more_places_than_entries() -> None:
+    """Their padding counts: the entries alone would fit."""
+    edge_index = torch.stack([torch.arange(10), torch.zeros(10, dtype=torch.long)])
+    matrix = to_csr(Edges(edge_index[0], edge_index[1], torch.ones(10), 10))
+    assert matrix.col.dtype == torch.int32
+    assert sliced.slice_matrix(matrix, None).slices.dtype == torch.int32
+    with mock.patch.object(products, "_MAX_INT32", 40):
+        slices = sliced.slice_matrix(matrix, None)
+    assert slices.col.numel() > 40
+    assert slices.slices.dtype == torch.int64
+
+
+class Recorder:
+    """In place of a kernel: keeps the grids that it is asked for."""
+
+    def __init__(self) -> None:
+        self.grids: list[tuple[int, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        self.grids.append(grid)
+        return lambda *args, **kwargs: None
+
+
+def test_more_graphs_than_a_grid_has_columns() -> None:
+    """CUDA's grids have 2^31 - 1 places in their first dimension, and 65,535 in the others."""
+    num_graphs = 70_000
+    batch = torch.arange(num_graphs)
+    x, gamma = torch.ones(1, num_graphs, 1), torch.ones(1, num_graphs, 1)
+    slopes = torch.ones(1, num_graphs, 2, 1)
+    recorder, base = Recorder(), (1.0, 0.0)
+    with (
+        mock.patch.object(fused, "apply_kernel", recorder),
+        mock.patch.object(fused, "backward_kernel", recorder),
+    ):
+        fused.piecewise_max(x, gamma, slopes, slopes, base, batch)
+        fused.piecewise_max_backward(x, x, gamma, slopes, slopes, base, batch)
+    assert len(recorder.grids) == 2
+    for first, *others in recorder.grids:
+        assert first == num_graphs
+        assert max(others) <= 65_535
