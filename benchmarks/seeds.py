@@ -19,14 +19,13 @@ from torch_geometric.nn import GCNConv
 from graphrelu import GReLU
 from graphrelu.lab.config import Config
 from graphrelu.lab.data import load
-from graphrelu.lab.engine import run
+from graphrelu.lab.engine import run, scaled_features
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.machine import surroundings
 from graphrelu.lab.recipes import recipe
 from graphrelu.lab.results import Result
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.timing import seconds
-from graphrelu.sparse import row_normalized
 
 
 class StockGCN(torch.nn.Module):
@@ -83,8 +82,7 @@ def main() -> None:
     device = torch.device(args.device)
     graph = load(args.dataset, args.data)
     config = recipe(graph.name, graph.family, "gcn", args.activation)
-    x = row_normalized(graph.x) if config.normalize_features else graph.x
-    x = x.to_dense().to(device)
+    x = scaled_features(config, graph).to_dense().to(device)
     stock_run(config, graph, x, 0, device)  # the first run loads libraries
     run([config], range(2), None, graphs={graph.name: graph}, device=args.device)
 

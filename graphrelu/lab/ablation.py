@@ -14,13 +14,12 @@ from statistics import fmean
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab import export, findings, output
-from graphrelu.lab.checksums import SOURCES
 from graphrelu.lab.comparison import Comparison, Scores, compared, scores_by_cell
 from graphrelu.lab.config import Config
 from graphrelu.lab.experiment import Experiment, Request, standing, train_missing
 from graphrelu.lab.findings import Observation
 from graphrelu.lab.published import published
-from graphrelu.lab.recipes import recipe
+from graphrelu.lab.recipes import family_of, recipe
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.tables import amount, label, percent, signed
 
@@ -86,10 +85,10 @@ class AblationRow:
 
 def variants(dataset: str, epochs: int | None = None) -> dict[str, Config]:
     """The rows of the tables; A and ReLU are the main table's own cells."""
-    family = SOURCES[dataset].family if dataset in SOURCES else "other"
     changes = {} if epochs is None else {"epochs": epochs}
 
     def cell(activation: str, backbone: str = "gcn", **options: object) -> Config:
+        family = family_of(dataset)
         return recipe(dataset, family, backbone, activation, activation_options=options, **changes)
 
     cells = {f"GReLU-{name}": cell("grelu", **options) for name, options in VARIANTS.items()}

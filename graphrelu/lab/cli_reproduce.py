@@ -29,8 +29,10 @@ from graphrelu.lab.recipes import (
     NODE_DATASETS,
     node_table,
 )
-from graphrelu.lab.reproduce import INTERRUPTED, NODE_RECORD
-from graphrelu.lab.typed import names, typed_grid
+from graphrelu.lab.reproduce import INTERRUPTED, NODE_RUNS
+from graphrelu.lab.tuning import QUICK_RUNS, TUNED_BACKBONES, tuned_cells
+from graphrelu.lab.tuning_page import has_choice, render_tuned
+from graphrelu.lab.typed import check_tuned_only, names, typed_grid
 
 reproduce_app = typer.Typer(
     help="The paper's experiments, run again.",
@@ -43,11 +45,23 @@ reproduce_app = typer.Typer(
     "node", epilog="Example: graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
 )
 def node(
-    runs: Annotated[int, typer.Option(help="Seeds per cell.")] = 10,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", help="Each activation chooses from the same 8 settings.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="With --tuned: only the shape of it, in minutes.")
+    ] = False,
+    runs: Annotated[int | None, typer.Option(help=f"Seeds per cell, else {NODE_RUNS}.")] = None,
     datasets: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(NODE_DATASETS),
-    backbones: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(BACKBONES),
+    backbones: Annotated[
+        str | None,
+        typer.Option(help=f"Names, by commas, else all; tuned: {','.join(TUNED_BACKBONES)}."),
+    ] = None,
     activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
-    out: Annotated[Path, typer.Option(help="Record, to continue or to begin.")] = NODE_RECORD,
+    out: Annotated[
+        Path | None,
+        typer.Option(help=f"Record, else {default_record('node', False)} or tuned.jsonl there."),
+    ] = None,
     device: Device = "auto",
     data: Root = None,
     seconds: Annotated[float | None, typer.Option(help="Begin no batch after so many.")] = None,
@@ -55,12 +69,22 @@ def node(
 ) -> None:
     """The main table, node classification: ours beside the paper's."""
     with one_sentence(INTERRUPTED):
-        configs = node_table(names(datasets), names(backbones), names(activations))
+        check_tuned_only(tuned, quick=quick)
+        if backbones is None:
+            backbones = ",".join(TUNED_BACKBONES if tuned else BACKBONES)
+        lists = [names(datasets), names(backbones), names(activations)]
+        record = out or default_record("tuned" if tuned else "node", quick)
+        number = runs if runs is not None else QUICK_RUNS if quick else NODE_RUNS
         with show.progress_bar() as progress:
-            request = Request(runs, out, False, device, data, seconds, progress, engine)
+            request = Request(number, record, quick, device, data, seconds, progress, engine)
+            configs = tuned_cells(request, *lists) if tuned else node_table(*lists)
             results = train_missing(configs, request)
+        sentence = standing(len(results), len(configs) * number, record)
+        if tuned and has_choice(record):
+            show_page(render_tuned(record), sentence)
+            return
         screen = show.console()
-        if results:
+        if results and not tuned:
             rows = tables.node_rows(results)
             for table in show.node_tables(rows):
                 screen.print(table, "")
@@ -68,7 +92,7 @@ def node(
             if counts := tables.tallies(results):
                 screen.print(show.tally_table(counts), "")
             screen.print(tables.protocol_check(results).sentence)
-        screen.print(standing(len(results), len(configs) * runs, out))
+        screen.print(sentence)
 
 
 @reproduce_app.command("graph", epilog="Example: graphrelu reproduce graph --quick")

@@ -102,5 +102,5 @@ def _lead(first: list[float], second: list[float]) -> Comparison:
 
 def shared_settings(config: Config) -> dict[str, Any]:
     """What must be the same for every activation."""
-    settings = config.to_dict()
+    settings = config.to_dict() | {"feature_scale": config.feature_scale}
     return {name: settings[name] for name in settings if not name.startswith("activation")}

@@ -23,7 +23,8 @@ class Config:
     """One cell of a table. Options are pairs of a name and a plain value, sorted by name.
 
     ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT it
-    is the width of one head. ``patience`` is 0 where training never stops early.
+    is the width of one head. ``patience`` is 0 where training never stops early. The features are
+    multiplied by ``feature_scale``, after any normalisation.
     """
 
     dataset: str
@@ -41,6 +42,7 @@ class Config:
     split: SplitName = "random"
     metric: Metric = "accuracy"
     dtype: Dtype = "float32"
+    feature_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("dataset", "backbone", "activation"):
@@ -49,12 +51,13 @@ class Config:
         _whole("hidden", self.hidden, 0 if self.activation == "none" else 1)
         _whole("epochs", self.epochs, 1)
         _whole("patience", self.patience, 0)
-        for name in ("lr", "weight_decay", "dropout"):
+        for name in ("lr", "weight_decay", "dropout", "feature_scale"):
             # 1 and 1.0 are the same run, so they get the same key.
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         _require(self.lr > 0, "lr must be positive", self.lr)
         _require(self.weight_decay >= 0, "weight_decay must be zero or more", self.weight_decay)
         _require(0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout)
+        _require(self.feature_scale > 0, "feature_scale must be positive", self.feature_scale)
         switch = self.normalize_features
         _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
         for name in ("activation_options", "backbone_options"):
@@ -69,15 +72,22 @@ class Config:
         """The cell in a few words, the activation's options included."""
         options = ", ".join(f"{name}={value}" for name, value in self.activation_options)
         words = f"{self.dataset} {self.backbone} {self.activation}"
+        if self.feature_scale != 1:
+            words += f", features x {self.feature_scale:g}"
         if self.split in FOLD_SPLITS:
             words += f" {self.hidden} x {dict(self.backbone_options)['layers']} {self.split}"
         return f"{words} ({options})" if options else words
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; the options become dictionaries."""
+        """Plain JSON types; the options become dictionaries.
+
+        ``feature_scale`` is left out where it is 1: keys and records are older than it.
+        """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("activation_options", "backbone_options"):
             plain[name] = dict(plain[name])
+        if self.feature_scale == 1:
+            del plain["feature_scale"]
         return plain
 
     @classmethod

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from graphrelu.lab.config import FOLD_SPLITS, Config
 from graphrelu.lab.data import load, load_graphs
@@ -101,12 +102,17 @@ def _budget(config: Config, device: torch.device) -> int:
     return available // (8 if config.dtype == "float64" else 4)
 
 
+def scaled_features(config: Config, graph: Graph) -> Tensor:
+    """The graph's features as a cell has them, dense or sparse as they are."""
+    x = row_normalized(graph.x) if config.normalize_features else graph.x
+    return x * config.feature_scale
+
+
 def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
     """Features and graph of a cell in the form that its models take, whatever their activation."""
-    x = row_normalized(graph.x) if config.normalize_features else graph.x
     weight = graph.edge_weight
     return build(config, graph, 0).prepare(
-        x.to(device, getattr(torch, config.dtype)),
+        scaled_features(config, graph).to(device, getattr(torch, config.dtype)),
         graph.edge_index.to(device),
         None if weight is None else weight.to(device),
     )
@@ -142,7 +148,8 @@ class PreparedCells:
 
     def inputs_of(self, config: Config) -> Any:
         graph = self.graph(config)
-        features = (config.dataset, config.normalize_features, config.dtype)
+        scale = config.feature_scale
+        features = (config.dataset, config.normalize_features, scale, config.dtype)
         key: tuple[Any, ...] = (*features, config.backbone, config.backbone_options)
         if isinstance(graph, GraphSet):  # GReLU's diffusion is prepared, too
             key = (*features, config.backbone, config.activation, config.activation_options)

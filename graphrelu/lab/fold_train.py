@@ -58,7 +58,7 @@ def build_graph_model(config: Config, graphs: GraphSet, seed: int) -> GraphGNN:
 
 def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphCollection:
     """The graphs to gather mini-batches from; they serve every run of the configuration."""
-    x = graphs.x.to(getattr(torch, config.dtype))
+    x = graphs.x.to(getattr(torch, config.dtype)) * config.feature_scale
     model = build_graph_model(config, graphs, 0)
     return model.collect(x, graphs.edge_index, graphs.node_ptr).to(device)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphrelu.lab.checksums import SOURCES
 from graphrelu.lab.config import FOLD_SPLITS, Config
-from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_DATASETS, graph_cell, recipe
+from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_DATASETS, family_of, graph_cell, recipe
 from graphrelu.lab.results import Result
 
 
@@ -44,10 +44,9 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
         if config.split in FOLD_SPLITS and first.dataset in GRAPH_DATASETS:
             again = graph_cell(first.dataset, *names, **settings)
         elif first.dataset in SOURCES or first.dataset == "digits":
-            family = SOURCES[first.dataset].family if first.dataset in SOURCES else "other"
             if config.activation not in ACTIVATIONS:
                 return None
-            again = recipe(first.dataset, family, *names, **settings)
+            again = recipe(first.dataset, family_of(first.dataset), *names, **settings)
         else:
             return None
         if again != config:

@@ -116,6 +116,11 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     return Config(dataset=dataset, backbone=backbone, activation=activation, **values)
 
 
+def family_of(dataset: str) -> Family:
+    """The family of a dataset known by name; ``other`` of the embedded ones."""
+    return SOURCES[dataset].family if dataset in SOURCES else "other"
+
+
 def node_table(
     datasets: Sequence[str] = NODE_DATASETS,
     backbones: Sequence[str] = BACKBONES,
@@ -126,7 +131,7 @@ def node_table(
     for dataset in [check_name("dataset", name, NODE_DATASETS) for name in datasets]:
         for backbone in [check_name("backbone", name, tuple(TABLE)) for name in backbones]:
             for activation in ("none",) if backbone == "sgc" else activations:
-                cells.append(recipe(dataset, SOURCES[dataset].family, backbone, activation))
+                cells.append(recipe(dataset, family_of(dataset), backbone, activation))
     return cells
 
 

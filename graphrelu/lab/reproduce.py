@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphrelu.lab import output
+from graphrelu.lab.batch_lines import BatchLines
 from graphrelu.lab.config import FOLD_SPLITS, Config
 from graphrelu.lab.experiment import (
     EXPERIMENTS,
@@ -34,51 +33,14 @@ from graphrelu.lab.recipes import (
     node_table,
 )
 from graphrelu.lab.results import Record
-from graphrelu.lab.typed import names, typed_grid
+from graphrelu.lab.tuning import QUICK_RUNS, TUNED_BACKBONES, tuned_cells
+from graphrelu.lab.tuning_page import render_tuned
+from graphrelu.lab.typed import check_tuned_only, names, typed_grid
 
-if TYPE_CHECKING:
-    from graphrelu.lab.engine import Progress
-
-NODE_RECORD = Path("results/node.jsonl")
+NODE_RUNS = 10
 # What may be missing -> the extra that brings it.
 PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
 INTERRUPTED = "Interrupted; the same command continues where this one stopped."
-
-
-class BatchLines:
-    """Prints one line for each batch of runs that is on record."""
-
-    def __init__(self, record: Path) -> None:
-        self._record = Record(record)
-        self._since = time.monotonic()
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.epoch < progress.epochs:
-            return
-        config, seeds = progress.config, progress.seeds
-        scores = {r.seed: r.score for r in self._record.read() if r.config == config}
-        if not scores.keys() >= set(seeds):
-            return  # trained, and about to be written
-        mean = 100 * sum(scores[seed] for seed in seeds) / len(seeds)
-        now = time.monotonic()
-        print(
-            f"[{progress.runs_done}/{progress.runs_total}] "
-            f"{config.title}, seeds {spans(seeds)}: "
-            f"{mean:.1f} %, {now - self._since:.1f} s",
-            flush=True,
-        )
-        self._since = now
-
-
-def spans(seeds: Sequence[int]) -> str:
-    """Seeds in short: ``0-9, 12``."""
-    parts: list[list[int]] = []
-    for seed in sorted(seeds):
-        if parts and seed == parts[-1][-1] + 1:
-            parts[-1].append(seed)
-        else:
-            parts.append([seed])
-    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
 
 
 def write_tables(record: Path, prefix: Path, configs: Sequence[Config]) -> list[Path]:
@@ -123,12 +85,22 @@ def needed(package: str) -> str:
 
 
 def _node(options: argparse.Namespace) -> str:
-    configs = node_table(
-        names(options.datasets), names(options.backbones), names(options.activations)
-    )
+    check_tuned_only(options.tuned, quick=options.quick, render=options.render)
+    if options.tuned and options.table is not None:
+        raise ValueError("--table is of the main table; with --tuned, --render writes the page.")
+    options.out = options.out or default_record("tuned" if options.tuned else "node", options.quick)
+    if options.runs is None:
+        options.runs = QUICK_RUNS if options.quick else NODE_RUNS
+    if options.backbones is None:
+        options.backbones = ",".join(TUNED_BACKBONES if options.tuned else BACKBONES)
+    lists = [names(getattr(options, what)) for what in ("datasets", "backbones", "activations")]
+    if options.render:
+        return _written(render_tuned(options.out))
     if options.table is not None:
-        return _written(write_tables(options.out, options.table, configs))
-    results = train_missing(configs, _request(options))
+        return _written(write_tables(options.out, options.table, node_table(*lists)))
+    request = _request(options)
+    configs = tuned_cells(request, *lists) if options.tuned else node_table(*lists)
+    results = train_missing(configs, request)
     return standing(len(results), len(configs) * options.runs, options.out)
 
 
@@ -185,20 +157,23 @@ def _parser() -> argparse.ArgumentParser:
     node = experiments.add_parser(
         "node", help="the main table: node classification, with the record as it stands continued"
     )
-    node.add_argument("--runs", type=int, default=10, help="seeds per cell (default: 10)")
-    for what, known in (
-        ("datasets", NODE_DATASETS),
-        ("backbones", BACKBONES),
-        ("activations", ACTIVATIONS),
-    ):
+    node.add_argument(
+        "--tuned",
+        action="store_true",
+        help="every activation chooses from the same eight settings, by validation accuracy",
+    )
+    node.add_argument("--runs", type=int, help=f"seeds per cell (default: {NODE_RUNS})")
+    for what, known in (("datasets", NODE_DATASETS), ("activations", ACTIVATIONS)):
         node.add_argument(f"--{what}", default=",".join(known), help="default: %(default)s")
-    node.add_argument("--out", type=Path, default=NODE_RECORD, help="record (default: %(default)s)")
+    several = f"{','.join(BACKBONES)}; with --tuned {','.join(TUNED_BACKBONES)}"
+    node.add_argument("--backbones", help=f"default: {several}")
     node.add_argument(
         "--table",
         type=Path,
         metavar="PREFIX",
         help="train nothing; write PREFIX.md and PREFIX.csv from all runs on record",
     )
+    _add_shape(node, "node")
     _add_common(node)
     graph = experiments.add_parser(
         "graph", help="graph classification: a grid, and what it chooses repeated; resumable"

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from graphrelu.lab import data, output
 from graphrelu.lab.config import Config
-from graphrelu.lab.engine import Progress, choose_device, prepare_inputs
+from graphrelu.lab.engine import Progress, choose_device, prepare_inputs, scaled_features
 from graphrelu.lab.entries import Entries
 from graphrelu.lab.experiment import Experiment, Request, standing
 from graphrelu.lab.graph import Graph
@@ -22,7 +22,6 @@ from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.timing import seconds
 from graphrelu.lab.train import SeedBatch, build
-from graphrelu.sparse import row_normalized
 
 EPOCHS = 200
 MODES = {"one": 1, "batched": 10}  # and how many seeds
@@ -94,7 +93,7 @@ def alone(
 ) -> dict[str, Epochs]:
     """A plain PyG loop: each epoch is a step of Adam and a look at the validation nodes."""
     config = next(iter(configs.values()))
-    x = (row_normalized(graph.x) if config.normalize_features else graph.x).to_dense().to(device)
+    x = scaled_features(config, graph).to_dense().to(device)
     edge_index = graph.edge_index.to(device)
     weight = None if graph.edge_weight is None else graph.edge_weight.to(device)
     split, y = make_split(graph, 0), graph.y.to(device)

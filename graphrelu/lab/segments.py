@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphrelu.lab import export, findings, output, report, stats
-from graphrelu.lab.checksums import SOURCES
 from graphrelu.lab.comparison import Comparison, compared, scores_by_cell
 from graphrelu.lab.config import Config
 from graphrelu.lab.experiment import Experiment, Request, standing, train_missing
 from graphrelu.lab.findings import Finding, Observation
-from graphrelu.lab.recipes import recipe
+from graphrelu.lab.recipes import family_of, recipe
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.tables import amount, label, p_value, percent
 
@@ -59,11 +58,10 @@ class SegmentsRow:
 
 def cells(dataset: str, epochs: int | None = None) -> list[Config]:
     """One cell for each K; K = 2 is the main table's own."""
-    family = SOURCES[dataset].family if dataset in SOURCES else "other"
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     options = [{} if K == 2 else {"K": K} for K in SEGMENTS]
     return [
-        recipe(dataset, family, "gcn", "grelu", activation_options=own, **changes)
+        recipe(dataset, family_of(dataset), "gcn", "grelu", activation_options=own, **changes)
         for own in options
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphrelu.lab import stats
@@ -165,7 +165,11 @@ def node_rows(results: Iterable[Result]) -> list[NodeRow]:
 
 def caution(rows: Iterable[NodeRow]) -> str:
     """A sentence where there are too few seeds for any mark in the table; empty otherwise."""
-    leads = [row.over_relu for row in rows if row.over_relu is not None]
+    return too_few([row.over_relu for row in rows if row.over_relu is not None])
+
+
+def too_few(leads: Sequence[Comparison]) -> str:
+    """A sentence where none of the leads, corrected together, can be significant; else empty."""
     fewest = fewest_seeds(len(leads))
     if not leads or max(lead.n for lead in leads) >= fewest:
         return ""
@@ -177,11 +181,15 @@ def caution(rows: Iterable[NodeRow]) -> str:
 
 def tallies(results: Iterable[Result]) -> list[Tally]:
     """GReLU against each rival, with Holm's correction over the cells of that rival."""
-    cells = scores_by_cell(results)
+    found = grelu_leads(scores_by_cell(results))
+    return tallies_of({rival: leads.values() for rival, leads in found.items()})
+
+
+def tallies_of(leads_by_rival: Mapping[str, Collection[Comparison]]) -> list[Tally]:
+    """GReLU against each rival of which there are leads."""
     counts = []
-    for rival in ACTIVATIONS:
-        leads = _grelu_against(rival, cells).values()
-        if rival == "grelu" or not leads:
+    for rival, leads in leads_by_rival.items():
+        if not leads:
             continue
         outcomes: list[str] = [lead.outcome for lead in leads]
         won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
@@ -223,6 +231,11 @@ def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[N
             place.get(name, len(place)) for name in (row.dataset, row.backbone, row.activation)
         ],
     )
+
+
+def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:
+    """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
+    return {rival: _grelu_against(rival, cells) for rival in ACTIVATIONS if rival != "grelu"}
 
 
 def _grelu_against(rival: str, cells: Cells) -> dict[tuple[str, str], Comparison]:

@@ -16,6 +16,13 @@ def names(text: str) -> list[str]:
     return found
 
 
+def check_tuned_only(tuned: bool, **switches: bool) -> None:
+    """Raise a ``ValueError`` where a switch is given that the tuned main table alone has."""
+    for name, given in switches.items():
+        if given and not tuned:
+            raise ValueError(f"--{name} goes with --tuned: the main table itself does not have it.")
+
+
 def typed_grid(
     datasets: str,
     backbones: str,

@@ -77,7 +77,7 @@ def ring_file(ring: Data, tmp_path: Path) -> Path:
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all committed records; the looks of inspect have a page of their own."""
     names = [name for name in ("node", "graph", *EXPERIMENTS) if name != "inspect"]
-    records = [RESULTS / f"{name}.jsonl" for name in names]
+    records = [path for name in names if (path := RESULTS / f"{name}.jsonl").exists()]
     speeds = sorted((RESULTS.parent / "benchmarks" / "results").glob("activation_*.json"))
     content = page.from_records([*records, *speeds])
     return page.write(tmp_path_factory.mktemp("page") / "report.html", content)

@@ -29,9 +29,21 @@ CONFIG = Config(
 def test_round_trip() -> None:
     plain = json.loads(json.dumps(CONFIG.to_dict()))
     assert plain["backbone_options"] == {"heads": 8, "output_heads": 1}
-    assert set(plain) == {field.name for field in fields(Config)}
+    assert set(plain) == {field.name for field in fields(Config)} - {"feature_scale"}
     assert Config.from_dict(plain) == CONFIG
     assert Config.from_dict(plain).key() == CONFIG.key()
+
+
+def test_records_without_a_scale_stay_what_they_are() -> None:
+    """Its field came later: at 1 it is in no record and in no key."""
+    assert CONFIG.feature_scale == 1
+    assert replace(CONFIG, feature_scale=1).key() == CONFIG.key()
+    scaled = replace(CONFIG, feature_scale=100)
+    plain = json.loads(json.dumps(scaled.to_dict()))
+    assert plain == CONFIG.to_dict() | {"feature_scale": 100.0}
+    assert Config.from_dict(plain) == scaled
+    assert scaled.title == "cora gat grelu, features x 100 (form=residual, steps=10)"
+    assert CONFIG.title == "cora gat grelu (form=residual, steps=10)"
 
 
 def test_the_key_is_stable() -> None:
@@ -56,6 +68,7 @@ def test_the_key_knows_every_field_and_no_order() -> None:
         "split": "masks",
         "metric": "f1",
         "dtype": "float64",
+        "feature_scale": 0.01,
     }
     assert set(changes) == {field.name for field in fields(Config)}
     keys = {replace(CONFIG, **{name: value}).key() for name, value in changes.items()}
@@ -86,6 +99,8 @@ def test_it_is_frozen_and_hashable() -> None:
         ({"lr": float("nan")}, "lr must be a finite number, not nan."),
         ({"lr": "fast"}, "lr must be a finite number, not 'fast'."),
         ({"weight_decay": -1e-3}, "weight_decay must be zero or more, not -0.001."),
+        ({"feature_scale": 0}, "feature_scale must be positive, not 0.0."),
+        ({"feature_scale": "1"}, "feature_scale must be a finite number, not '1'."),
         ({"dropout": 1.0}, "dropout must lie in [0, 1), not 1.0."),
         ({"normalize_features": 1}, "normalize_features must be true or false, not 1."),
         ({"split": "test"}, "split must be one of random, masks, folds, gin_folds, not 'test'."),

@@ -19,11 +19,20 @@ import torch
 from graphrelu.backbones import GNN
 from graphrelu.lab import engine
 from graphrelu.lab.config import Config
-from graphrelu.lab.engine import Progress, choose_device, fitting_seeds, run
+from graphrelu.lab.engine import (
+    PreparedCells,
+    Progress,
+    choose_device,
+    fitting_seeds,
+    run,
+    scaled_features,
+)
 from graphrelu.lab.keep import inspection_path
 from graphrelu.lab.recipes import node_table, recipe
 from graphrelu.lab.results import Record
 from graphrelu.lab.splits import make_split
+from graphrelu.lab.train import build
+from graphrelu.sparse import row_normalized
 from tests.lab import fake_engine
 from tests.lab.test_train import blocks
 
@@ -109,6 +118,26 @@ def test_the_fake_is_called_like_the_engine() -> None:
             for module in (engine, fake_engine)
         )
         assert real == fake, name
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])
+def test_features_are_scaled_after_normalisation(layout: torch.layout) -> None:
+    """And neighbours in a table do not share features of another scale."""
+    graph = blocks()
+    expected = 50 * row_normalized(graph.x)
+    assert not torch.equal(expected, row_normalized(50 * graph.x))
+    if layout == torch.sparse_csr:
+        graph = replace(graph, x=graph.x.to_sparse_csr())
+    plain = recipe("blocks", "citation", "gcn", "relu", hidden=4)
+    scaled = replace(plain, feature_scale=50)
+    model = build(plain, graph, 0).eval()
+    prepared = PreparedCells({"blocks": graph}, None, torch.device("cpu"))
+    inputs = prepared.inputs_of(plain)
+    assert prepared.inputs_of(replace(plain, activation="elu")) is inputs
+    for config, x in ((scaled, expected), (plain, expected / 50)):
+        out = model(prepared.inputs_of(config))
+        torch.testing.assert_close(out, model(x, graph.edge_index))
+        assert scaled_features(config, graph).layout == layout
 
 
 def test_devices() -> None:

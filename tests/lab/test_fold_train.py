@@ -62,6 +62,13 @@ def test_alone_as_in_a_batch(backbone: str) -> None:
     assert first.test_loss == pytest.approx(second.test_loss, abs=1e-8)
 
 
+def test_features_are_scaled() -> None:
+    graphs = rings_and_paths()
+    plain, scaled = (collect(cell(feature_scale=scale), graphs, CPU) for scale in (1, 0.5))
+    assert bool(plain.x.any())
+    assert torch.equal(scaled.x, 0.5 * plain.x)
+
+
 def chosen(graphs: GraphSet, index: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
     """Some graphs in the order given, in PyG's form."""
     nodes = [torch.arange(graphs.node_ptr[i], graphs.node_ptr[i + 1]) for i in index.tolist()]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from graphrelu.lab import data, reproduce, show
+from graphrelu.lab.batch_lines import spans
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.results import Record
 from tests.lab import fake_engine
@@ -165,7 +166,7 @@ def test_no_table_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_seeds_in_short() -> None:
-    assert reproduce.spans([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8-9"
+    assert spans([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8-9"
     assert reproduce.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
 
 
@@ -185,6 +186,9 @@ data.load = lambda name, root: Graph(
     name, torch.ones(1_700, 2), torch.zeros(2, 0), None, torch.arange(1_700) % 3, 3
 )
 arguments = ["node", "--runs", "2", *{SMALL!r}, "--out", {str(tmp_path / "node.jsonl")!r}]
+assert reproduce.main([*arguments[:-1], {str(tmp_path / "tuned.jsonl")!r}, "--tuned"]) == 0
+scaled = ["scale", "--quick", "--runs", "1", "--out", {str(tmp_path / "scale.jsonl")!r}]
+assert reproduce.main(scaled) == 0
 assert reproduce.main(arguments) == 0
 sys.exit(reproduce.main([*arguments, "--table", {str(tmp_path / "node")!r}]))
 """
