@@ -21,7 +21,7 @@ from graphrelu.lab.findings import Observation
 from graphrelu.lab.published import published
 from graphrelu.lab.recipes import family_of, recipe
 from graphrelu.lab.results import Record, Result
-from graphrelu.lab.tables import amount, label, percent, signed
+from graphrelu.lab.tables import label, marked, percent, signed
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
 QUICK_EPOCHS = {"digits": 100, "flickr": 20}
@@ -197,10 +197,7 @@ def _name(config: Config) -> str:
 
 def _line(row: AblationRow) -> tuple[str, ...]:
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
-    leads = (
-        "" if lead is None else amount(lead) + ("" if lead.outcome == "undecided" else " *")
-        for lead in (row.behind_a, row.over_relu)
-    )
+    leads = map(marked, (row.behind_a, row.over_relu))
     return row.variant, f"{row.mean:.1f} ± {row.std:.1f} ({row.n})", paper, *leads
 
 

@@ -13,11 +13,10 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeAlias
 
 from graphrelu.lab import export, output
-from graphrelu.lab.checksums import SOURCES
 from graphrelu.lab.comparison import Cells, Comparison, compared, scores_by_cell
 from graphrelu.lab.config import Config, Options
 from graphrelu.lab.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.recipes import BACKBONES, recipe
+from graphrelu.lab.recipes import BACKBONES, family_of, recipe
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.tables import amount, label
 
@@ -124,7 +123,7 @@ def cells(
     dataset: str, backbones: Iterable[str], epochs: int | None = None
 ) -> dict[str, list[Config]]:
     """Candidate, or ``relu`` -> its configurations on a graph."""
-    family = SOURCES[dataset].family if dataset in SOURCES else "other"
+    family = family_of(dataset)
     changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
     found: dict[str, list[Config]] = {name: [] for name in ("relu", *CANDIDATES)}
     for backbone in backbones:

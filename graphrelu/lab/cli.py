@@ -36,7 +36,7 @@ Dataset = Annotated[
     str,
     typer.Argument(
         help=f"{', '.join(on_disk.NAMES)}; a path to a .npz or .pt file; "
-        f"or pyg:CLASS/NAME, a dataset of PyG's."
+        f"pyg:CLASS/NAME, a dataset of PyG's; or csbm:NAME=VALUE,..., a generated graph."
     ),
 ]
 # By way of its subclass, as Typer has moved it from one module to another.
@@ -79,7 +79,8 @@ def compare(
         str,
         typer.Argument(
             help=f"{', '.join(on_disk.NAMES)}; of many graphs {', '.join(on_disk.GRAPH_NAMES)}; "
-            f"a path to a .npz or .pt file; or pyg:CLASS/NAME, a dataset of PyG's."
+            f"a path to a .npz or .pt file; pyg:CLASS/NAME, a dataset of PyG's; "
+            f"or csbm:NAME=VALUE,..., a generated graph."
         ),
     ] = "digits",
     backbone: Annotated[

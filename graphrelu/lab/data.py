@@ -1,4 +1,4 @@
-"""Graphs by name or path: the paper's datasets, any of PyG's, or the user's own file."""
+"""Graphs by name or path: the paper's datasets, any of PyG's, generated ones, or a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from graphrelu.lab import fetch, graph_readers, readers
+from graphrelu.lab import fetch, generated, graph_readers, readers
 from graphrelu.lab.checksums import (
     CLASS_SIZES,
     GRAPH_SOURCES,
@@ -69,7 +69,8 @@ def load(name: str, root: str | Path | None = None) -> Graph:
 
     Args:
         name: One of :data:`NAMES`; a path to a ``.npz`` in the usual GNN-benchmark form or to a
-            ``.pt`` with a saved PyG ``Data``; or ``pyg:CLASS/NAME`` for a dataset class of PyG's.
+            ``.pt`` with a saved PyG ``Data``; ``pyg:CLASS/NAME`` for a dataset class of PyG's; or
+            ``csbm:NAME=VALUE,...`` for a :class:`~graphrelu.lab.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     if holds_graphs(name):
@@ -77,6 +78,9 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if name.startswith("pyg:"):
         data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
         return from_data(data, name, family)
+    if generated.is_generated(name):
+        model = generated.parse(name)
+        return from_data(model.generate(), model.name)
     path = Path(name).expanduser()
     if path.suffix.lower() in FILE_READERS:
         if not path.is_file():
@@ -94,7 +98,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     hint = f" (did you mean {close[0]}?)" if close else ""
     raise DataError(
         f"There is no dataset {name!r}{hint}; known are {', '.join(known)}, "
-        f"paths to .npz and .pt files, and pyg:CLASS/NAME."
+        f"paths to .npz and .pt files, pyg:CLASS/NAME, and csbm:NAME=VALUE,..."
     )
 
 

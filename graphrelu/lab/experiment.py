@@ -32,6 +32,7 @@ EXPERIMENTS: dict[str, str] = {
     "ablation": "the ablation tables: GReLU's variants on Flickr with GCN",
     "segments": "the effect of K on the citation graphs, with GCN",
     "scale": "features a hundred times smaller or larger, on the citation graphs",
+    "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
     "inspect": "the functions that GReLU has learned, on CiteSeer",
     "runtime": "seconds for 200 epochs on CiteSeer, every backbone and activation",
     "calibration": "how GReLU's default constants were chosen, on validation nodes",

@@ -16,9 +16,9 @@ from graphrelu.lab.tables import (
     NodeRow,
     ProtocolCheck,
     Tally,
-    amount,
     caution,
     label,
+    marked,
     node_rows,
     p_value,
     protocol_check,
@@ -125,10 +125,9 @@ def table_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
     ours = f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
     difference = "" if row.difference is None else signed(row.difference)
-    lead = mark = p = ""
+    lead, p = marked(row.over_relu), ""
     if row.over_relu is not None:
-        mark = "" if row.over_relu.outcome == "undecided" else " *"
-        lead, p = amount(row.over_relu) + mark, p_value(row.over_relu.p_holm)
+        p = p_value(row.over_relu.p_holm)
     names = (label(row.backbone), label(row.activation))
     return (*names, f"**{ours}**" if bold else ours, paper, difference, lead, p)
 

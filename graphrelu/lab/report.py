@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 from graphrelu.lab import output
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from graphrelu.lab.comparison import Comparison
 
 # Told apart in black and white, too: each line has a marker and a dash of its own.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -54,6 +57,21 @@ def bar_styles() -> Iterator[dict[str, Any]]:
     """Keyword arguments of one group of bars after another."""
     for colour, hatch in cycle(zip(COLOURS, HATCHES, strict=True)):
         yield {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
+
+
+def draw_leads(
+    axes: Axes, leads: Iterable[tuple[float, Comparison | None]], style: dict[str, Any]
+) -> None:
+    """Differences, as far as there are any, at their places, with their 95 % intervals."""
+    known = [(place, lead) for place, lead in leads if lead is not None]
+    reach = [0.0 if lead.high is None else lead.high - lead.difference for _, lead in known]
+    axes.errorbar(
+        [place for place, _ in known],
+        [lead.difference for _, lead in known],
+        yerr=reach,
+        capsize=2,
+        **style,
+    )
 
 
 def write(record: Path, page: str, table: str, draw: Callable[[], Figure]) -> list[Path]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphrelu.lab import export, findings, output, report, stats
 from graphrelu.lab.comparison import Comparison, compared, scores_by_cell
@@ -16,9 +16,6 @@ from graphrelu.lab.findings import Finding, Observation
 from graphrelu.lab.recipes import family_of, recipe
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.tables import amount, label, p_value, percent
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DATASETS = ("cora", "pubmed", "citeseer")
 SEGMENTS = (2, 3, 4, 5, 6, 7)
@@ -165,7 +162,8 @@ def draw(rows: Sequence[SegmentsRow], prefix: Path) -> list[Path]:
             banded = [(r.K, r.low, r.high) for r in several if r.low is not None]
             if banded:
                 means.fill_between(*zip(*banded, strict=True), color=style["color"], alpha=0.15)
-            _draw_differences(differences, several, style, shift=0.12 * (place - 1))
+            beside = [(row.K + 0.12 * (place - 1), row.over_two) for row in several]
+            report.draw_leads(differences, beside, {**style, "linestyle": "none"})
         means.set(xlabel="K, number of segments", ylabel="test accuracy (%)", xticks=SEGMENTS)
         figure.legend(*means.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         for edge in (-MARGIN, MARGIN):
@@ -177,21 +175,6 @@ def draw(rows: Sequence[SegmentsRow], prefix: Path) -> list[Path]:
             xticks=SEGMENTS[1:],
         )
         return report.save(figure, prefix)
-
-
-def _draw_differences(
-    axes: Axes, rows: Sequence[SegmentsRow], style: dict[str, Any], shift: float
-) -> None:
-    known = [(row.K, row.over_two) for row in rows if row.over_two is not None]
-    centre = [lead.difference for _, lead in known]
-    reach = [0.0 if lead.high is None else lead.high - lead.difference for _, lead in known]
-    axes.errorbar(
-        [K + shift for K, _ in known],
-        centre,
-        yerr=reach,
-        capsize=2,
-        **{**style, "linestyle": "none"},
-    )
 
 
 def _table(rows: Sequence[SegmentsRow]) -> str:

@@ -111,6 +111,13 @@ def amount(lead: Comparison) -> str:
     return f"{signed(lead.difference)} [{signed(lead.low)}, {signed(lead.high)}]"
 
 
+def marked(lead: Comparison | None) -> str:
+    """The same with a mark where it is significant; empty where there is no difference."""
+    if lead is None:
+        return ""
+    return amount(lead) if lead.outcome == "undecided" else f"{amount(lead)} *"
+
+
 def signed(number: float) -> str:
     """One decimal and a sign; what is just below zero is -0.0, zero itself +0.0."""
     return f"{number + 0.0:+.1f}"

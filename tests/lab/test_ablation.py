@@ -194,7 +194,7 @@ def test_batches_of_the_undecomposed_fit_into_memory() -> None:
     assert fitting("relu") > fitting("undecomposed") > fitting("undecomposed", K=6) >= 1
 
 
-@pytest.mark.parametrize("name", ["ablation", "segments"])
+@pytest.mark.parametrize("name", ["ablation", "segments", "structure"])
 def test_pages_are_those_of_the_record(name: str, tmp_path: Path) -> None:
     source = ROOT / "results" / f"{name}.jsonl"
     endings = (".md", ".csv")

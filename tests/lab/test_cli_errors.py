@@ -35,6 +35,7 @@ def broken(path: Path, ring: Data, **changes: Any) -> Path:
 
 BAD = {
     "dataset": (["digit"], "There is no dataset 'digit' (did you mean digits?)"),
+    "parameter": (["csbm:homophily=2"], "homophily must lie in [0, 1], not 2.0."),
     "backbone": (["--backbone", "gcnn"], "There is no backbone 'gcnn' (did you mean gcn?)"),
     "activation": (["--activations", "relu,greul"], "'greul' (did you mean grelu?)"),
     "no activation": (["--activations", " ,"], "There is no name in the list ' ,'."),

@@ -193,7 +193,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
     assert str(caught.value) == (
         "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
         "pubmed, blogcatalog, flickr, digit-graphs, mutag, proteins, paths to .npz and .pt files, "
-        "and pyg:CLASS/NAME."
+        "pyg:CLASS/NAME, and csbm:NAME=VALUE,..."
     )
     with pytest.raises(DataError, match=r"no dataset 'graph\.csv'; known are"):
         load("graph.csv")
