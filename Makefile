@@ -7,11 +7,12 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # The tests interpret the GPU kernels. A build of torch for GPUs brings the Triton that it wants; for
 # a build without, this one.
 TRITON := 3.9.0
+FUZZ_SECONDS ?= 120
 
 # The first of these that is there shows the page in the tests.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: run test fuzz lint format bench browser readme docs clean
+.PHONY: run test fuzz fuzz-files lint format bench browser readme docs clean
 
 run: $(STAMP)
 	$(BIN)/graphrelu compare --report report.html
@@ -36,6 +37,13 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/activation.py
+
+# Mutated files for the readers, so many seconds of each kind; what is found lies in .fuzz.
+fuzz-files: $(STAMP)
+	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[fuzz]"
+	for kind in npz pt model records; do \
+		$(BIN)/python -m tests.fuzz $$kind --seconds $(FUZZ_SECONDS) || exit 1; \
+	done
 
 # What README.md and docs/ say of the records, and the README's figure.
 readme: $(STAMP)

@@ -10,6 +10,9 @@ from typing import NamedTuple
 from graphrelu.lab.graph import DataError, Family, Graph
 from graphrelu.lab.graph_set import GraphSet
 
+# Written beside `raw` when PyG downloads an edition of the files that is not the pinned one.
+EDITION = "SHA256SUMS"
+
 
 class Counts(NamedTuple):
     """What a dataset must hold; an undirected edge counts twice, as in PyG."""
@@ -49,6 +52,19 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def read_verified(raw: Path, sums: dict[str, str]) -> dict[str, bytes]:
+    """The contents of files that have these sums: what is returned is what was summed."""
+    files = {}
+    for name, known in sums.items():
+        try:
+            files[name] = (raw / name).read_bytes()
+        except OSError as error:
+            raise DataError(f"{raw / name} cannot be read ({error.strerror}).") from error
+        if hashlib.sha256(files[name]).hexdigest() != known:
+            raise DataError(f"{raw / name} was changed while it was read.")
+    return files
+
+
 def parse_sums(text: str) -> dict[str, str]:
     """File names and their sums, from the lines that ``sha256sum`` prints."""
     lines = (line.split() for line in text.splitlines())
@@ -60,6 +76,18 @@ def compare(raw: Path, sums: dict[str, str]) -> tuple[list[str], list[str]]:
     missing = [name for name in sums if not (raw / name).is_file()]
     present = (name for name in sums if name not in missing)
     return missing, [name for name in present if sha256(raw / name) != sums[name]]
+
+
+def compare_edition(source: Source, folder: Path) -> tuple[list[str], list[str], dict[str, str]]:
+    """Missing files, altered files, and the sums that are meant: the known ones, or those of the
+    day of a download."""
+    missing, altered = compare(folder / "raw", source.sums)
+    record = folder / EDITION
+    if not (missing or altered) or source.pinned or not record.is_file():
+        return missing, altered, source.sums
+    recorded = parse_sums(record.read_text(encoding="utf-8", errors="replace"))
+    sums = {file: recorded.get(file, "") for file in source.sums}
+    return *compare(folder / "raw", sums), sums
 
 
 def check_counts(graph: Graph | GraphSet, expected: Counts) -> None:

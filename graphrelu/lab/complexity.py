@@ -15,7 +15,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
 from graphrelu.graph import DiffusionSettings, prepared
-from graphrelu.lab import output
+from graphrelu.lab import kinds, output
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.entries import Entries, Entry
 from graphrelu.lab.experiment import Experiment, Request, standing
@@ -80,6 +80,16 @@ SWEEPS = {
         Sweep("heads", 1, 16, 5, nodes=5_000, edges=50_000),
     ),
 }
+FIELDS: dict[str, kinds.Kind] = {
+    "axis": kinds.one_of({sweep.axis for sweeps in SWEEPS.values() for sweep in sweeps}),
+    "what": kinds.one_of(("grelu", "gcn+grelu", "gat")),
+    **dict.fromkeys(("value", "seconds"), kinds.positive),
+    **dict.fromkeys(("nodes", "edges", "channels", "K", "steps"), kinds.whole),
+    "repeats": kinds.listed(kinds.positive),
+    "preparation": kinds.optional(kinds.number),
+    "diffusion": kinds.text,
+    **kinds.SURROUNDINGS,
+}
 # The default on a CPU; on a GPU the form with fewer products, of the same worst-case accuracy.
 DIFFUSION: dict[str, dict[str, Any]] = {
     "cpu": {"diffusion": "power", "steps": 10},
@@ -116,7 +126,7 @@ def points(sweeps: tuple[Sweep, ...]) -> Iterator[Point]:
 
 
 def record_of(path: Path) -> Entries:
-    return Entries(path, "timed", IDENTITY)
+    return Entries(path, "timed", IDENTITY, FIELDS)
 
 
 def collect(request: Request) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
+
+from graphrelu.lab import kinds
 
 Option: TypeAlias = str | int | float | bool | None
 Options: TypeAlias = tuple[tuple[str, Option], ...]
@@ -47,7 +48,7 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("dataset", "backbone", "activation"):
             value = getattr(self, name)
-            _require(isinstance(value, str) and value != "", f"{name} must be a name", value)
+            _require(kinds.text(value) and value != "", f"{name} must be a name", value)
         _whole("hidden", self.hidden, 0 if self.activation == "none" else 1)
         _whole("epochs", self.epochs, 1)
         _whole("patience", self.patience, 0)
@@ -98,7 +99,9 @@ class Config:
             raise ValueError(f"A configuration has no field {sorted(unknown)[0]!r}.")
         changed = dict(plain)
         for name in ("activation_options", "backbone_options"):
-            changed[name] = tuple(dict(plain.get(name, {})).items())
+            options = plain.get(name, {})
+            _require(isinstance(options, Mapping), f"{name} must be values by name", options)
+            changed[name] = tuple(options.items())
         try:
             return cls(**changed)
         except TypeError as error:
@@ -116,13 +119,12 @@ def _require(holds: bool, rule: str, value: Any) -> None:
 
 
 def _whole(name: str, value: Any, least: int) -> None:
-    is_whole = isinstance(value, int) and not isinstance(value, bool)
-    _require(is_whole and value >= least, f"{name} must be a whole number from {least}", value)
+    fits = kinds.whole(value) and value >= least
+    _require(fits, f"{name} must be a whole number from {least}", value)
 
 
 def _number(name: str, value: Any) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    _require(is_number and math.isfinite(value), f"{name} must be a finite number", value)
+    _require(kinds.number(value), f"{name} must be a finite number", value)
     return float(value)
 
 
@@ -132,10 +134,9 @@ def _sorted_options(name: str, pairs: Any) -> Options:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be pairs of a name and a value, not {pairs!r}.") from error
     names = [key for key, _ in options]
-    _require(all(isinstance(key, str) for key in names), f"{name} must have names", names)
+    _require(all(map(kinds.text, names)), f"{name} must have names", names)
     _require(len(set(names)) == len(names), f"{name} must not repeat a name", names)
     for key, value in options:
-        plain = value is None or isinstance(value, (str, int, float))
-        finite = not isinstance(value, float) or math.isfinite(value)
-        _require(plain and finite, f"{name}: {key} must be a plain value", value)
+        plain = value is None or isinstance(value, bool) or kinds.text(value) or kinds.number(value)
+        _require(plain, f"{name}: {key} must be a plain value", value)
     return tuple(options)

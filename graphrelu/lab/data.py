@@ -7,13 +7,14 @@ import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
-from graphrelu.lab import fetch, generated, graph_readers, readers
+from graphrelu.lab import fetch, generated, graph_readers, own_files, readers
 from graphrelu.lab.checksums import (
     CLASS_SIZES,
+    EDITION,
     GRAPH_SOURCES,
     SOURCES,
     Counts,
@@ -21,10 +22,11 @@ from graphrelu.lab.checksums import (
     check_class_sizes,
     check_counts,
     compare,
-    parse_sums,
+    compare_edition,
+    read_verified,
     sha256,
 )
-from graphrelu.lab.graph import DataError, Graph, from_data
+from graphrelu.lab.graph import DataError, Graph, first_line, from_data
 from graphrelu.lab.graph_set import GraphSet
 
 __all__ = ["GRAPH_NAMES", "NAMES", "DataError", "DatasetStatus", "Graph", "GraphSet"]
@@ -34,12 +36,10 @@ DIGITS_COUNTS = Counts(1_797, 24_678, 64, 10)
 DIGIT_GRAPHS_COUNTS = Counts(6_363, 18_962, 17, 10)
 NAMES = ("digits", *SOURCES)
 GRAPH_NAMES = ("digit-graphs", *GRAPH_SOURCES)
-FILE_READERS = {".npz": readers.read_npz, ".pt": readers.read_pt}
+FILE_READERS = {".npz": own_files.read_npz, ".pt": own_files.read_pt}
 
 Loaded = TypeVar("Loaded", Graph, GraphSet)
-
-# Written beside `raw` when PyG downloads an edition of the files that is not the pinned one.
-RECORD = "SHA256SUMS"
+Files: TypeAlias = dict[str, bytes]  # the contents of raw files, by name
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,10 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if holds_graphs(name):
         raise DataError(f"{name} holds many graphs; choose a dataset of one graph.")
     if name.startswith("pyg:"):
+        for key, source in SOURCES.items():
+            # PyG would unpickle these without a look at their sums.
+            if name.lower() == f"pyg:{source.pyg_class}/{source.pyg_name}".lower():
+                return replace(_load_source(key, source, data_root(root), _read), name=name)
         data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
         return from_data(data, name, family)
     if generated.is_generated(name):
@@ -155,7 +159,7 @@ def _embedded(name: str, counts: Counts) -> DatasetStatus:
 def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
     for name, source in sources.items():
         folder = root / source.folder
-        missing, altered, pinned = _compare(source, folder)
+        missing, altered, sums = compare_edition(source, folder)
         yield DatasetStatus(
             name=name,
             folder=folder / "raw",
@@ -163,16 +167,16 @@ def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
             missing=tuple(missing),
             altered=tuple(altered),
             counts=source.counts,
-            note="" if pinned else "as PyG downloads it, not the files of our results",
+            note="" if sums == source.sums else "as PyG downloads it, not the files of our results",
         )
 
 
 def _load_source(
-    name: str, source: Source, root: Path, read: Callable[[str, Source, Path], Loaded]
+    name: str, source: Source, root: Path, read: Callable[[str, Source, Files], Loaded]
 ) -> Loaded:
     folder = root / source.folder
     raw = folder / "raw"
-    missing, altered, _ = _compare(source, folder)
+    missing, altered, sums = compare_edition(source, folder)
     if altered:
         files = ", ".join(str(raw / file) for file in altered)
         raise DataError(
@@ -180,14 +184,14 @@ def _load_source(
             f"remove the folder {raw} to have it downloaded again."
         )
     if not missing:
-        return read(name, source, raw)
+        return read(name, source, read_verified(raw, sums))
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
         try:
             staged = fetch.download(source, Path(staging))
         except Exception as error:  # no network, a moved address, a damaged archive
             raise DataError(
                 f"{name} is not complete and cannot be downloaded "
-                f"({readers.first_line(error)}); put {', '.join(missing)} into {raw}."
+                f"({first_line(error)}); put {', '.join(missing)} into {raw}."
             ) from error
         graph = _check_download(name, source, staged, raw, read)
         fetch.publish(staged.parent, folder)
@@ -199,60 +203,48 @@ def _check_download(
     source: Source,
     staged: Path,
     raw: Path,
-    read: Callable[[str, Source, Path], Loaded],
+    read: Callable[[str, Source, Files], Loaded],
 ) -> Loaded:
     """Read freshly downloaded files; where they are another edition, note their sums."""
     lacking, differing = compare(staged, source.sums)
     if lacking or (differing and source.pinned):
         files = ", ".join(lacking or differing)
         raise DataError(f"{name}: the SHA-256 sum of the downloaded {files} is not the known one.")
-    sums = {file: sha256(staged / file) for file in source.sums}
+    others = {file: sha256(staged / file) for file in differing}
+    sums = source.sums | others
     _, other_edition = compare(raw, sums)
     if other_edition:
         raise DataError(
             f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
             f"PyG downloads; complete or remove that folder."
         )
-    graph = read(name, source, staged)
+    graph = read(name, source, read_verified(staged, sums))
     if differing:
         record = "".join(f"{digest}  {file}\n" for file, digest in sums.items())
-        (staged.parent / RECORD).write_text(record)
+        (staged.parent / EDITION).write_text(record)
     return graph
 
 
-def _read(name: str, source: Source, raw: Path) -> Graph:
+def _read(name: str, source: Source, files: Files) -> Graph:
     try:
         if source.pyg_class == "Planetoid":
-            data = readers.read_planetoid(raw, source.pyg_name)
+            data = readers.read_planetoid(files, source.pyg_name)
         else:
-            data = readers.read_attributed(raw)
+            data = readers.read_attributed(files)
     except readers.UNREADABLE as error:
-        raise DataError(f"{name} cannot be read ({readers.first_line(error)}).") from error
+        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
     graph = from_data(data, name, source.family)
     check_counts(graph, source.counts)
     return graph
 
 
-def _read_graphs(name: str, source: Source, raw: Path) -> GraphSet:
+def _read_graphs(name: str, source: Source, files: Files) -> GraphSet:
     try:
-        graphs = graph_readers.read_tu(raw, source.pyg_name, name)
+        graphs = graph_readers.read_tu(files, source.pyg_name, name)
     except DataError:
         raise
     except readers.UNREADABLE as error:
-        raise DataError(f"{name} cannot be read ({readers.first_line(error)}).") from error
+        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
     check_counts(graphs, source.counts)
     check_class_sizes(graphs, CLASS_SIZES[name])
     return graphs
-
-
-def _compare(source: Source, folder: Path) -> tuple[list[str], list[str], bool]:
-    """Missing files, altered files, and whether the pinned edition is meant."""
-    missing, altered = compare(folder / "raw", source.sums)
-    record = folder / RECORD
-    if not (missing or altered) or source.pinned or not record.is_file():
-        return missing, altered, True
-    recorded = parse_sums(record.read_text())
-    missing, altered = compare(
-        folder / "raw", {file: recorded.get(file, "") for file in source.sums}
-    )
-    return missing, altered, False

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab.journal import Journal
+from graphrelu.lab import kinds
+from graphrelu.lab.journal import Journal, parse_line
 
 Entry = dict[str, Any]
 
@@ -16,22 +17,31 @@ class Entries:
     """Objects of one kind, ``event``, that are told apart by some of their fields.
 
     Lines are only ever added, by several processes at once if need be. A line that a killed
-    process left incomplete, and one of another kind, is not data.
+    process left incomplete, one of another kind, and one whose ``fields`` are not what they must
+    be, is not data.
     """
 
-    def __init__(self, path: str | Path, event: str, identity: Sequence[str]) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        event: str,
+        identity: Sequence[str],
+        fields: Mapping[str, kinds.Kind] | None = None,
+    ) -> None:
         self.path = Path(path)
         self.event, self.identity = event, tuple(identity)
+        self.fields = fields or {}
 
     def read(self) -> list[Entry]:
         """All objects in the order of the file; of the same identity, the first."""
         found: dict[tuple[Any, ...], Entry] = {}
         for line in Journal(self.path).news():
             try:
-                entry = json.loads(line)
+                entry = parse_line(line)
                 if entry.pop("event") == self.event:
+                    kinds.check(entry, self.fields)
                     found.setdefault(self.key(entry), entry)
-            except (AttributeError, KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError):
                 continue
         return list(found.values())
 

@@ -18,10 +18,9 @@ from torch_geometric import datasets
 from torch_geometric.data import Dataset
 
 from graphrelu.lab.checksums import Source
-from graphrelu.lab.graph import DataError, Family
+from graphrelu.lab.graph import DataError, Family, first_line
 from graphrelu.lab.graph_readers import from_dataset
 from graphrelu.lab.graph_set import GraphSet
-from graphrelu.lab.readers import first_line
 
 CITATION_CLASSES = ("Planetoid", "CitationFull", "CoraFull")
 GRAPH_CLASS = "TUDataset"  # of sets of graphs

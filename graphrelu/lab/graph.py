@@ -22,6 +22,12 @@ class DataError(ValueError):
     """A dataset that cannot be used; the message is one sentence for the user."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, for use inside a sentence."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A graph for node classification, with its features as they were stored.
@@ -89,6 +95,8 @@ def checked_features(x: Any, name: str) -> Tensor:
         raise DataError(f"{name} has no node features (x is missing).")
     if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) == 0 or x.is_complex():
         raise DataError(f"{name}: the features must be a real matrix [nodes, features].")
+    if x.size(0) == 0:
+        raise DataError(f"{name} has no nodes.")
     features: Tensor
     if x.layout == torch.strided:
         features = values = x.as_subclass(Tensor).float().contiguous()
@@ -108,6 +116,8 @@ def checked_edges(edge_index: Any, num_nodes: int, name: str) -> Tensor:
         raise DataError(f"{name}: edge_index must have the shape [2, edges].")
     if not _is_integer(edge_index):
         raise DataError(f"{name}: edge_index must hold integers, not {edge_index.dtype}.")
+    # PyG may hand over its own subclass of Tensor; plain tensors behave the same everywhere.
+    edge_index = edge_index.as_subclass(Tensor).long().contiguous()
     if edge_index.numel() > 0:
         low, high = int(edge_index.min()), int(edge_index.max())
         if low < 0 or high >= num_nodes:
@@ -116,8 +126,7 @@ def checked_edges(edge_index: Any, num_nodes: int, name: str) -> Tensor:
                 f"{name}: an edge names node {outlier}, "
                 f"but the {num_nodes} nodes are numbered from 0 to {num_nodes - 1}."
             )
-    # PyG may hand over its own subclass of Tensor; plain tensors behave the same everywhere.
-    return edge_index.as_subclass(Tensor).long().contiguous()
+    return edge_index
 
 
 def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,29 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.utils import coalesce, one_hot, remove_self_loops
 
+from graphrelu.lab.archives import check_size
 from graphrelu.lab.graph import DataError
 from graphrelu.lab.graph_set import GraphSet, graph_set
-from graphrelu.lab.readers import load_digits
+from graphrelu.lab.readers import load_digits, whole_numbers
 
 DIGITS_PER_CLASS = 20
 
 
-def read_tu(raw: Path, name: str, as_name: str) -> GraphSet:
+def read_tu(files: Mapping[str, bytes], name: str, as_name: str) -> GraphSet:
     """The text files of a TU dataset, as PyG's ``TUDataset`` reads them.
 
     The features are the node labels, one-hot; node attributes are left out.
     """
     edges, owner, labels, y = (
-        _integers(raw / f"{name}_{part}.txt")
+        torch.from_numpy(whole_numbers(files[f"{name}_{part}.txt"], ","))
         for part in ("A", "graph_indicator", "node_labels", "graph_labels")
     )
     owner = owner.flatten() - 1
     if edges.size(1) != 2 or labels.size(0) != owner.numel() or y.numel() != int(owner.max()) + 1:
         raise DataError(f"{as_name}: the files of {name} do not fit each other.")
-    if bool((owner.diff() < 0).any()):
+    width = sum(int(column.max()) - int(column.min()) + 1 for column in labels.unbind(dim=1))
+    check_size(4 * width * owner.numel(), Path(f"{name}_node_labels.txt"))
+    if int(owner.min()) < 0 or bool((owner.diff() < 0).any()):
         raise DataError(f"{as_name}: the nodes of {name} are not in the order of its graphs.")
     edge_index, _ = remove_self_loops(edges.t() - 1)
     features = [one_hot(column - column.min()) for column in labels.unbind(dim=1)]
@@ -76,10 +80,6 @@ def read_digit_graphs(name: str) -> GraphSet:
         torch.from_numpy(y[chosen]),
         name,
     )
-
-
-def _integers(path: Path) -> Tensor:
-    return torch.from_numpy(np.loadtxt(path, dtype=np.int64, delimiter=",", ndmin=2))
 
 
 def _starts(sizes: Tensor) -> Tensor:

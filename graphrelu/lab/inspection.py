@@ -14,7 +14,7 @@ from torch import Tensor
 from graphrelu.backbones import GNN
 from graphrelu.diffusion import Edges, power_iteration
 from graphrelu.graph import as_edges
-from graphrelu.lab import output
+from graphrelu.lab import kinds, output
 from graphrelu.lab.checksums import sha256
 from graphrelu.lab.compare import prepare
 from graphrelu.lab.config import Config
@@ -23,9 +23,9 @@ from graphrelu.lab.entries import Entries, Entry
 from graphrelu.lab.experiment import Experiment, Request, standing
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.graph_set import GraphSet
-from graphrelu.lab.keep import file_name, grelu_calls, trained_model
+from graphrelu.lab.keep import file_name, grelu_calls, read_model, saved_model, trained_model
 from graphrelu.lab.machine import surroundings
-from graphrelu.lab.train import build, train
+from graphrelu.lab.train import train
 
 PAIRS = 1_000
 # A channel's range is what it sees: from the 1st to the 99th percentile of its inputs.
@@ -33,6 +33,16 @@ PERCENTILES = (0.01, 0.99)
 PAGERANK_STEPS = 200  # (1 - alpha) ** steps of the mass is still on its way: 1e-9 for alpha = 0.1
 QUICK_EPOCHS = 60
 IDENTITY = ("dataset", "key", "seed", "pairs", "model")
+FIELDS: dict[str, kinds.Kind] = {
+    **dict.fromkeys(("dataset", "key"), kinds.text),
+    **dict.fromkeys(("seed", "pairs"), kinds.whole),
+    "model": kinds.optional(kinds.text),
+    "alpha": kinds.number,
+    **dict.fromkeys(("slopes", "intercepts"), kinds.listed(kinds.listed(kinds.number))),
+    **dict.fromkeys(("low", "high", "gamma", "degree", "pagerank"), kinds.listed(kinds.number)),
+    "config": lambda config: isinstance(config, dict) and kinds.text(config.get("backbone")),
+    **kinds.SURROUNDINGS,
+}
 
 
 def default_prefix(dataset: str) -> Path:
@@ -41,7 +51,7 @@ def default_prefix(dataset: str) -> Path:
 
 
 def record_of(path: Path) -> Entries:
-    return Entries(path, "inspected", IDENTITY)
+    return Entries(path, "inspected", IDENTITY, FIELDS)
 
 
 def collect(request: Request) -> str:
@@ -133,31 +143,12 @@ def inspect_saved(
     identity = _identity(config, seed, pairs, sha256(path)[:12])
     found = {record.key(entry): entry for entry in record.read()}
     if record.key(identity) not in found:
-        model = build(config, graph, seed)
-        try:
-            model.load_state_dict(state)
-        except RuntimeError as error:
-            raise ValueError(f"The parameters in {path} do not fit its configuration.") from error
+        model = saved_model(config, graph, seed, state, path)
         inputs = prepare_inputs(config, graph, where)
         entry = identity | look(model.to(where), graph, inputs, seed, pairs)
         record.append([entry | {"config": config.to_dict()} | surroundings(where)])
         found = {record.key(entry): entry for entry in record.read()}
     return [found[record.key(identity)]]
-
-
-def read_model(path: Path) -> tuple[Config, int, dict[str, Tensor]]:
-    """Configuration, seed and parameters of a saved model with GReLU."""
-    if not path.is_file():
-        raise ValueError(f"There is no file {path}.")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        config, seed = Config.from_dict(content["config"]), int(content["seed"])
-        state: dict[str, Tensor] = dict(content["state_dict"])
-    except Exception as error:  # torch names no type for what a file may hold instead
-        raise ValueError(f"{path} is not a model saved by graphrelu compare --save.") from error
-    if config.activation != "grelu":
-        raise ValueError(f"{path} is a model with {config.activation}, not with grelu.")
-    return config, seed, state
 
 
 @torch.no_grad()

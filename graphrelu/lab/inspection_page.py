@@ -52,7 +52,13 @@ class Row:
 
 def functions(entry: Entry) -> tuple[pieces.Array, ...]:
     """Slopes and intercepts ``[P, K]``, and both ends of the ranges ``[P]``."""
-    return tuple(np.asarray(entry[name]) for name in ("slopes", "intercepts", "low", "high"))
+    slopes, intercepts, low, high = (
+        np.asarray(entry[name]) for name in ("slopes", "intercepts", "low", "high")
+    )
+    fits = slopes.shape == intercepts.shape and low.shape == high.shape == slopes.shape[:1]
+    if not fits or len(low) != entry["pairs"] or (low > high).any():
+        raise ValueError(f"The functions of {_name(entry)} on record do not fit each other.")
+    return slopes, intercepts, low, high
 
 
 def rows_of(entry: Entry) -> list[Row]:

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 try:
     import fcntl
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
+
+# Bytes. A line beyond is not read, and not written either: Python needs some twenty times as much.
+LONGEST_LINE = 64 * 2**20
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """The object on a line, in standard JSON; all that is wrong with it is a ``ValueError``."""
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"A line has {LONGEST_LINE:,} bytes at most, not {len(line):,}.")
+    try:
+        entry = json.loads(line.decode(), parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("The values of a line are nested too deeply.") from None
+    if not isinstance(entry, dict):
+        raise ValueError("A line holds an object.")
+    return entry
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of standard JSON.")
 
 
 class Journal:
@@ -62,7 +84,10 @@ class Journal:
 
     def write(self, lines: Sequence[str]) -> None:
         """Add lines, under :meth:`exclusive`; on return they are on the disk."""
-        self._add("".join(line + "\n" for line in lines).encode())
+        encoded = [line.encode() for line in lines]
+        if any(len(line) > LONGEST_LINE for line in encoded):
+            raise ValueError(f"A line of {self.path} may have {LONGEST_LINE:,} bytes at most.")
+        self._add(b"".join(line + b"\n" for line in encoded))
 
     def _end_torn_line(self) -> None:
         if not self.path.exists():

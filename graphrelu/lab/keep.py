@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,10 +14,16 @@ from torch import Tensor
 
 from graphrelu import GReLU
 from graphrelu.backbones import GNN
+from graphrelu.lab import kinds
+from graphrelu.lab.archives import read_arrays
+from graphrelu.lab.checkpoints import load_checkpoint
+from graphrelu.lab.config import Config
+from graphrelu.lab.graph import DataError, Graph, first_line
 from graphrelu.lab.stacked import StackedRuns
 from graphrelu.lab.train import SeedBatch, build
 
 SAMPLED_NODES = 64
+MOST_OF_AN_OPTION = 10_000  # layers, heads, steps of a saved model
 Call: TypeAlias = tuple[GReLU, tuple[Any, ...]]
 
 
@@ -36,6 +42,51 @@ def save_models(batch: StackedRuns, folder: Path) -> list[Path]:
             torch.save(content, part)
         paths.append(path)
     return paths
+
+
+def read_model(path: Path) -> tuple[Config, int, dict[str, Tensor]]:
+    """Configuration, seed and parameters of a saved model with GReLU."""
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    try:
+        content = load_checkpoint(path)
+        config, seed = Config.from_dict(content["config"]), content["seed"]
+        state = {name: _parameter(value) for name, value in content["state_dict"].items()}
+        if not kinds.whole(seed) or seed < 0:
+            raise ValueError(f"A seed is a whole number from 0, not {seed!r}.")
+    except DataError:
+        raise
+    except Exception as error:  # torch names no type for what a file may hold instead
+        raise ValueError(f"{path} is not a model saved by graphrelu compare --save.") from error
+    if config.activation != "grelu":
+        raise ValueError(f"{path} is a model with {config.activation}, not with grelu.")
+    return config, seed, state
+
+
+def _parameter(value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+        raise ValueError("A parameter is a dense tensor.")
+    return value.detach()
+
+
+def saved_model(
+    config: Config, graph: Graph, seed: int, state: Mapping[str, Tensor], path: Path
+) -> GNN:
+    """The model of a file, if its configuration asks for the parameters that are there."""
+    options = (*config.activation_options, *config.backbone_options)
+    try:
+        if any(isinstance(value, int) and value > MOST_OF_AN_OPTION for _, value in options):
+            raise ValueError("An option is out of all proportion.")
+        with torch.device("meta"):  # a configuration may ask for more than there is memory
+            expected = build(config, graph, seed).state_dict()
+        shapes = [{name: p.shape for name, p in part.items()} for part in (expected, state)]
+        if shapes[0] != shapes[1]:
+            raise ValueError("The shapes differ.")
+        model = build(config, graph, seed)
+        model.load_state_dict(dict(state))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"The parameters in {path} do not fit its configuration.") from error
+    return model
 
 
 def file_name(dataset: str) -> str:
@@ -94,6 +145,33 @@ def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
     with complete(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
     return path
+
+
+def read_look(path: Path) -> dict[str, np.ndarray]:
+    """What :func:`inspect` kept, all parts of it there and of shapes that fit each other."""
+    try:
+        with path.open("rb") as stream:
+            arrays = read_arrays(stream, path)
+        layers = [name.removesuffix(".nodes") for name in arrays if name.endswith(".nodes")]
+        fits = arrays["seed"].shape == () and arrays["prediction"].ndim == 1
+        for layer in layers:
+            nodes, slopes, intercepts, gamma = (
+                arrays[f"{layer}.{part}"] for part in ("nodes", "slopes", "intercepts", "gamma")
+            )
+            fits &= nodes.ndim == 1 and slopes.ndim == 3 and 0 not in slopes.shape
+            fits &= slopes.shape == intercepts.shape and len(slopes) == len(nodes)
+            fits &= gamma.ndim == 2 and len(gamma) == len(arrays["prediction"])
+            fits &= nodes.dtype.kind == "i" and 0 <= nodes.min() <= nodes.max() < len(gamma)
+            numbers = (slopes, intercepts, gamma)
+            fits &= all(n.dtype.kind == "f" and bool(np.isfinite(n).all()) for n in numbers)
+        if not fits:
+            raise ValueError("its parts do not fit each other")
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file raises many kinds, in numpy and in zipfile
+        reason = first_line(error)
+        raise ValueError(f"{path} is not a look inside of a model ({reason}).") from error
+    return arrays
 
 
 def _small(tensor: Tensor) -> np.ndarray:

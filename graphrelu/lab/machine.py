@@ -18,9 +18,11 @@ from typing import Any
 import torch
 
 import graphrelu
+from graphrelu.lab import kinds
 
 # How long a process that cannot be looked at, on another host, is taken to be at work.
 REMOTE_LIFETIME = timedelta(minutes=30)
+START = kinds.optional(kinds.whole)
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,10 @@ class Process:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Process:
-        pid, start = plain["pid"], plain["start"]
-        if not isinstance(pid, int) or pid <= 0 or not isinstance(start, int | None):
-            raise ValueError(f"There is no process {pid!r}.")
-        return cls(str(plain["host"]), pid, start)
+        kinds.check(plain, {"host": kinds.text, "pid": kinds.whole, "start": START})
+        if plain["pid"] <= 0:
+            raise ValueError(f"There is no process {plain['pid']!r}.")
+        return cls(plain["host"], plain["pid"], plain["start"])
 
     def alive(self, since: datetime) -> bool:
         """Whether it still runs; on another host, whether ``since`` is not too long ago."""

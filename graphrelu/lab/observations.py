@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from graphrelu.lab import (
     ablation,
     graph_findings,
+    kinds,
     node_findings,
     output,
+    runtime,
     runtime_findings,
     segments,
 )
 from graphrelu.lab.config import Config
 from graphrelu.lab.findings import RULE, Observation, to_markdown
-from graphrelu.lab.journal import Journal
+from graphrelu.lab.journal import Journal, parse_line
 from graphrelu.lab.recipes import node_table
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.runtime_findings import Timing
@@ -67,5 +68,13 @@ def _runs(record: Path, configs: Iterable[Config]) -> list[Result]:
 
 
 def _timings(record: Path) -> list[Timing]:
-    entries = (json.loads(line) for line in Journal(record).news() if line.strip())
-    return [entry for entry in entries if entry.get("event") == "timed"]
+    """All of them, also several of the same identity."""
+    found = []
+    for line in Journal(record).news():
+        try:
+            entry = parse_line(line)
+            kinds.check(entry, runtime.FIELDS | {"event": kinds.one_of(["timed"])})
+        except ValueError:
+            continue
+        found.append(entry)
+    return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from graphrelu.lab import machine, output
 from graphrelu.lab.graph import Graph
+from graphrelu.lab.journal import parse_line
 from graphrelu.lab.page_charts import segments_chart, speeds, timings
 from graphrelu.lab.page_data import tables
 from graphrelu.lab.page_explorer import graphs_at_hand, looks
@@ -52,8 +53,8 @@ def unreadable(path: Path) -> list[int]:
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
-            is_entry = not line.strip() or "event" in json.loads(line)
-        except (TypeError, ValueError):
+            is_entry = not line.strip() or "event" in parse_line(line)
+        except ValueError:
             is_entry = False
         if not is_entry:
             found.append(number)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from graphrelu.lab import kinds
 from graphrelu.lab.complexity import record_of as complexity_record
 from graphrelu.lab.complexity_page import AXES, WHAT, sweeps_of
 from graphrelu.lab.entries import Entry
-from graphrelu.lab.journal import Journal
+from graphrelu.lab.journal import Journal, parse_line
 from graphrelu.lab.page_data import runs_by_cell
 from graphrelu.lab.page_origin import surroundings_of
 from graphrelu.lab.results import Result
@@ -54,9 +54,10 @@ def speeds(path: Path) -> dict[str, list[Any]]:
     The floor is the time of the necessary passes over the features at the bandwidth of a copy.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_line(path.read_bytes())
         rows, setting = content["rows"], content["setting"]
         times = {name: row[TIME] for name, row in rows.items() if TIME in row}
+        kinds.check(times, dict.fromkeys(times, kinds.positive))
         size = ", ".join(f"{setting[name]:,} {name}" for name in ("nodes", "edges", "channels"))
         degrees = ", a power law" if setting.get("max_degree") else ""
         bars = [
@@ -72,16 +73,16 @@ def speeds(path: Path) -> dict[str, list[Any]]:
         command = {"command": "python benchmarks/activation.py"}
         source = {"name": path.name, **command, **surroundings_of([content])}
         return {"speed": [panel], "sources": [source]}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a record of benchmarks/activation.py.") from error
 
 
 def _kind(line: bytes) -> str:
     try:
-        entry = json.loads(line)
+        entry = parse_line(line)
     except ValueError:
         return ""
-    if not isinstance(entry, dict) or entry.get("event") != "timed":
+    if entry.get("event") != "timed":
         return ""
     return "complexity" if "axis" in entry else "runtime"
 

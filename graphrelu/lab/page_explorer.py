@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graphrelu.lab import data
 from graphrelu.lab.config import Config
 from graphrelu.lab.graph import Graph
-from graphrelu.lab.keep import inspection_path
+from graphrelu.lab.keep import inspection_path, read_look
 from graphrelu.lab.results import Result
 from graphrelu.lab.tables import label
 
@@ -47,8 +47,7 @@ def looks(
         if config.activation != "grelu" or config.dataset not in graphs or not path.is_file():
             continue
         graph = graphs[config.dataset]
-        with np.load(path) as arrays:
-            content = {name: arrays[name] for name in arrays.files}
+        content = read_look(path)
         layers = [name.removesuffix(".nodes") for name in content if name.endswith(".nodes")]
         if not layers or len(content["prediction"]) != graph.num_nodes:  # another edition of it
             continue

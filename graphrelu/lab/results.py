@@ -10,14 +10,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from graphrelu.lab import kinds
 from graphrelu.lab.config import Config
-from graphrelu.lab.journal import Journal
+from graphrelu.lab.journal import Journal, parse_line
 from graphrelu.lab.machine import Process, commit, device_name, environment, now
 
 __all__ = ["Batch", "Record", "Result", "kept_positions", "thin"]
 __all__ += ["commit", "device_name", "environment", "now"]
 
 FLOATS = ("score", "val_score", "train_loss", "val_loss", "test_loss", "seconds")
+KINDS: dict[str, kinds.Kind] = {
+    "seed": kinds.whole,
+    **dict.fromkeys(FLOATS, kinds.optional(kinds.number)),
+    "seconds": kinds.number,
+    "best_epoch": kinds.whole,
+    "epochs_run": kinds.whole,
+    "curves": kinds.named(kinds.listed(kinds.optional(kinds.number), least=0)),
+    **kinds.SURROUNDINGS,
+    "note": kinds.text,
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,9 @@ class Result:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Result:
         """The inverse of :meth:`to_dict`; ``None`` becomes NaN."""
+        kinds.check(plain, KINDS)
+        if any(len(curve) > plain["epochs_run"] for curve in plain["curves"].values()):
+            raise ValueError("A curve is longer than the run.")
         changed = dict(plain)
         changed["config"] = Config.from_dict(plain["config"])
         changed |= {name: _from_json(plain[name]) for name in FLOATS}
@@ -196,7 +210,7 @@ class Record:
             if not line.strip():
                 continue
             try:
-                self._take(json.loads(line))
+                self._take(parse_line(line))
             except (AttributeError, KeyError, TypeError, ValueError):
                 self._corrupt.append(number)
 
@@ -208,8 +222,10 @@ class Record:
             return
         key = Config.from_dict(entry["config"]).key()
         claims = self._claims.setdefault(key, [])
+        kinds.check(entry, {"seeds": kinds.listed(kinds.whole)})
         seeds, process = tuple(entry["seeds"]), Process.from_dict(entry)
         if event == "started":
+            kinds.check(entry, {"missing": kinds.listed(kinds.whole), "date": kinds.text})
             date = datetime.fromisoformat(entry["date"]).astimezone()
             claims.append(_Claim(seeds, frozenset(entry["missing"]), process, date))
         elif event == "released":

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from graphrelu.lab import data, output
+from graphrelu.lab import data, kinds, output
 from graphrelu.lab.config import Config
 from graphrelu.lab.engine import Progress, choose_device, prepare_inputs, scaled_features
 from graphrelu.lab.entries import Entries
@@ -26,6 +26,16 @@ from graphrelu.lab.train import SeedBatch, build
 EPOCHS = 200
 MODES = {"one": 1, "batched": 10}  # and how many seeds
 IDENTITY = ("dataset", "backbone", "activation", "device", "mode", "seeds", "epochs")
+FIELDS: dict[str, kinds.Kind] = {
+    "dataset": kinds.text,
+    "backbone": kinds.one_of(BACKBONES),
+    "activation": kinds.one_of(ACTIVATIONS),
+    "mode": kinds.one_of(MODES),
+    **dict.fromkeys(("seeds", "epochs", "epochs_timed"), kinds.whole),
+    "seconds": kinds.positive,
+    "repeats": kinds.listed(kinds.positive),
+    **kinds.SURROUNDINGS,
+}
 
 # Where the epochs of a repetition would take longer than so many seconds, some of them are timed,
 # and the time is scaled up: each does the same work.
@@ -38,7 +48,7 @@ Epochs = Callable[[int], None]  # runs so many epochs
 
 
 def record_of(path: Path) -> Entries:
-    return Entries(path, "timed", IDENTITY)
+    return Entries(path, "timed", IDENTITY, FIELDS)
 
 
 def collect(request: Request) -> str:

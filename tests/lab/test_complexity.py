@@ -80,7 +80,8 @@ def test_only_what_is_missing_is_measured(tiny: Path, monkeypatch: pytest.Monkey
 
     def measure(point: Point, repeats: int, device: torch.device) -> dict[str, Any]:
         asked.append(point)
-        return {"seconds": 1.0, "repeats": [1.0] * repeats}
+        settings = complexity.DIFFUSION["cpu"]
+        return {"seconds": 1.0, "repeats": [1.0] * repeats, "preparation": None, **settings}
 
     monkeypatch.setattr(complexity, "measure", measure)
     late = Request(1, tiny, quick=True, device="cpu", seconds=1e-9)

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.datasets import AttributedGraphDataset
 
 from graphrelu.lab import data, fetch
-from graphrelu.lab.checksums import Counts, Source, sha256
+from graphrelu.lab.checksums import SOURCES, Counts, Source, sha256
 from graphrelu.lab.data import DataError, data_root, load, survey
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
@@ -66,6 +66,66 @@ def test_a_known_dataset_is_read_without_a_trace(tmp_path: Path, tree: Tree) -> 
     assert graph.x.layout == torch.sparse_csr
     assert graph.y.tolist() == 6 * [0, 1]
     assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["flickr", "pyg:AttributedGraphDataset/Flickr"])
+@pytest.mark.usefixtures("tiny")
+def test_a_file_swapped_after_the_check(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read is what was summed, also where another file takes its place in between."""
+    raw = tmp_path / "root" / FOLDER / "raw"
+    write_raw(raw)
+    checked = data.compare_edition
+
+    def swap(*arguments: object) -> object:
+        found = checked(*arguments)  # type: ignore[arg-type]
+        (raw / "labels.txt").write_bytes(b"0 1\n")
+        return found
+
+    monkeypatch.setattr(data, "compare_edition", swap)
+    with pytest.raises(DataError, match=r"labels\.txt was changed while it was read\.$"):
+        load(name, tmp_path / "root")
+
+
+@pytest.mark.parametrize("name", ["cora", "pyg:Planetoid/Cora", "pyg:planetoid/cora"])
+def test_a_pickle_that_is_not_the_known_one_is_not_unpickled(name: str, tmp_path: Path) -> None:
+    source, trap = SOURCES["cora"], tmp_path / "trapped"
+    raw = tmp_path / "root" / source.folder / "raw"
+    raw.mkdir(parents=True)
+    for file in source.sums:
+        (raw / file).write_bytes(b"cos\nsystem\n(S'touch " + str(trap).encode() + b"'\ntR.")
+    with pytest.raises(DataError, match=r"^cora: the SHA-256 sum of .* is not the known one"):
+        load(name, tmp_path / "root")
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("attrs.npz", b"PK"),
+        ("edgelist.txt", b""),
+        ("edgelist.txt", b"0 nan\n"),
+        ("edgelist.txt", b"0 1 2\n"),
+        ("edgelist.txt", b"0 99\n"),
+        ("edgelist.txt", b"\xff\xfe\n"),
+        ("labels.txt", b"0\n" * 12),
+        ("labels.txt", b"0 " + 30 * b"9" + b"\n"),
+        ("labels.txt", b"0 1\n"),
+    ],
+)
+def test_a_faulty_edition_costs_one_sentence(
+    file: str, content: bytes, tmp_path: Path, tiny: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(self: AttributedGraphDataset) -> None:
+        write_raw(Path(self.raw_dir))
+        (Path(self.raw_dir) / file).write_bytes(content)
+
+    monkeypatch.setattr(data, "SOURCES", {"flickr": replace(tiny, pinned=False)})
+    monkeypatch.setattr(AttributedGraphDataset, "download", download)
+    with pytest.raises(DataError, match=r"^flickr.*[^\n]\.$"):
+        load("flickr", tmp_path / "root")
+    assert not (tmp_path / "root").exists()
 
 
 @pytest.mark.usefixtures("tiny")

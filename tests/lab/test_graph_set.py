@@ -41,9 +41,32 @@ def write_tu(raw: Path, name: str = "TINY") -> None:
         (raw / f"{name}_{part}.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [
+        ("A", b""),
+        ("A", b"1, nan\n"),
+        ("A", b"1, 2, 3\n"),
+        ("A", b"1, 999\n"),
+        ("graph_indicator", b"0\n" * 60),
+        ("graph_indicator", b"-9223372036854775808\n" * 60),
+        ("graph_indicator", b"1\n"),
+        ("node_labels", b"0\n" * 59 + b"9223372036854775807\n"),
+        ("node_labels", b"a\n"),
+        ("graph_labels", b"1\n"),
+    ],
+)
+def test_faulty_files(part: str, content: bytes, tmp_path: Path) -> None:
+    write_tu(tmp_path)
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"."):
+        read_tu(files | {f"TINY_{part}.txt": content}, "TINY", "tiny")
+
+
 def test_read_as_pyg_does(tmp_path: Path) -> None:
     write_tu(tmp_path / "TUDataset" / "TINY" / "raw")
-    ours = read_tu(tmp_path / "TUDataset" / "TINY" / "raw", "TINY", "tiny")
+    raw = tmp_path / "TUDataset" / "TINY" / "raw"
+    ours = read_tu({file.name: file.read_bytes() for file in raw.iterdir()}, "TINY", "tiny")
     theirs = load_graphs("pyg:TUDataset/TINY", tmp_path)
     for name in ("x", "edge_index", "node_ptr", "y"):
         assert torch.equal(getattr(ours, name), getattr(theirs, name)), name

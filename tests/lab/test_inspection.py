@@ -186,6 +186,10 @@ def entry(**changes: Any) -> dict[str, Any]:
         "pagerank": [0.1, 0.1, 0.1, 0.1],
         "device": "no device",
         "versions": {"torch": "0"},
+        "key": "a",
+        "alpha": 0.1,
+        "commit": None,
+        "date": "2026-11-01",
     } | changes
 
 

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.datasets import AttributedGraphDataset, Planetoid
 
 from graphrelu.lab import readers
-from graphrelu.lab.checksums import SOURCES
+from graphrelu.lab.checksums import SOURCES, read_verified
 from graphrelu.lab.data import DataError, load, survey
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
@@ -77,11 +77,12 @@ def test_a_truncated_file_is_named(real_root: Path, tmp_path: Path) -> None:
 
 
 def test_planetoid_without_scipy(real_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = real_root / "Planetoid/CiteSeer/raw"
-    expected = readers.read_planetoid(raw, "CiteSeer")
+    source = SOURCES["citeseer"]
+    files = read_verified(real_root / source.folder / "raw", source.sums)
+    expected = readers.read_planetoid(files, "CiteSeer")
     real_scipy = sys.modules["scipy.sparse"]
     monkeypatch.setattr(readers, "has_scipy", lambda: False)
-    found = readers.read_planetoid(raw, "CiteSeer")
+    found = readers.read_planetoid(files, "CiteSeer")
     assert torch.equal(found.x, expected.x)
     assert torch.equal(found.edge_index, expected.edge_index)
     assert sys.modules["scipy.sparse"] is real_scipy

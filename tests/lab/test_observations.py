@@ -96,6 +96,10 @@ def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -
         "mode": mode,
         "seconds": sorted(repeats)[len(repeats) // 2],
         "repeats": list(repeats),
+        **dict.fromkeys(("seeds", "epochs", "epochs_timed"), 1),
+        "versions": {},
+        "commit": None,
+        "date": "2026-11-01",
     }
 
 

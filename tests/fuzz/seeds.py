@@ -1,0 +1,113 @@
+"""What the fuzzers start from: small files of each kind, as the project's own code writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+
+from graphrelu.lab import complexity, inspection, runtime
+from graphrelu.lab.graph import Graph, quiet_csr
+from graphrelu.lab.recipes import recipe
+from graphrelu.lab.train import build
+from tests.lab.fake_engine import make_result
+
+NODES = 12
+SURROUNDINGS = {"versions": {"torch": "2"}, "commit": None, "date": "2026-11-01T00:00:00+00:00"}
+
+
+def ring() -> Data:
+    """Twelve nodes in a ring, two classes of six."""
+    row = torch.arange(NODES)
+    edges = torch.stack([row, (row + 1) % NODES])
+    edge_index = torch.cat([edges, edges.flip(0)], dim=1)
+    return Data(x=torch.rand(NODES, 3), edge_index=edge_index, y=row % 2)
+
+
+def npz() -> Iterator[bytes]:
+    node = np.arange(NODES)
+    adjacency = {
+        "adj_data": np.ones(NODES, dtype=np.float32),
+        "adj_indices": (node + 1) % NODES,
+        "adj_indptr": np.arange(NODES + 1),
+        "adj_shape": np.array([NODES, NODES]),
+        "labels": node % 2,
+    }
+    sparse = {
+        "attr_data": node + 1.0,
+        "attr_indices": (node % 3).astype(np.int32),
+        "attr_indptr": np.arange(NODES + 1, dtype=np.uint32),
+        "attr_shape": np.array([NODES, 3]),
+    }
+    dense = {"attr_matrix": np.ones((NODES, 3), np.float16), "train_mask": node < 6}
+    for features in (sparse, dense):
+        for save in (np.savez, np.savez_compressed):
+            stream = io.BytesIO()
+            save(stream, **adjacency, **features)
+            yield stream.getvalue()
+
+
+def pt() -> Iterator[bytes]:
+    plain, sparse, rare = ring(), ring(), ring()
+    with quiet_csr():
+        sparse.x = sparse.x.to_sparse_csr()
+    plain.edge_weight = torch.rand(2 * NODES)
+    plain.train_mask = torch.arange(NODES) < 6
+    rare.x = rare.x.to_sparse()
+    rare.edge_index = EdgeIndex(rare.edge_index)
+    rare.y = rare.y.to(torch.uint16)
+    for data in (plain, sparse, rare):
+        yield _saved(data)
+
+
+def models() -> Iterator[bytes]:
+    for backbone in ("gcn", "cheb"):
+        config = recipe("ring", "other", backbone, "grelu", hidden=4)
+        state = build(config, ring_graph(), 3).state_dict()
+        yield _saved({"config": config.to_dict(), "seed": 3, "state_dict": state})
+
+
+def ring_graph() -> Graph:
+    data = ring()
+    assert data.x is not None
+    assert data.edge_index is not None
+    assert isinstance(data.y, torch.Tensor)
+    return Graph("ring", data.x, data.edge_index, None, data.y, 2)
+
+
+def records() -> Iterator[bytes]:
+    configs = [recipe("cora", "citation", "gcn", name) for name in ("relu", "grelu")]
+    runs = [make_result(config, seed, 0.5).to_dict() for config in configs for seed in range(2)]
+    who = {"host": "a", "pid": 1, "start": None, "date": "2026-11-01T00:00:00+00:00"}
+    claim = {"event": "started", "config": configs[0].to_dict(), "seeds": [0, 1], "missing": [1]}
+    lines = [claim | who, *({"event": "finished"} | run for run in runs)]
+    yield _lines(
+        [*lines, {"event": "released", "config": configs[0].to_dict(), "seeds": [1]} | who]
+    )
+    here = {"device": "cpu", **SURROUNDINGS, "seconds": 1.0, "repeats": [1.0, 2.0]}
+    timing = dict.fromkeys(runtime.IDENTITY, 1) | here | {"dataset": "cora", "backbone": "gcn"}
+    timing |= {"mode": "one", "epochs_timed": 3}
+    yield _lines([{"event": "timed"} | timing | {"activation": name} for name in ("relu", "grelu")])
+    size = dict.fromkeys(complexity.IDENTITY, 1) | here | {"axis": "edges", "what": "grelu"}
+    size |= {"diffusion": "power", "steps": 10, "preparation": None}
+    yield _lines([{"event": "timed"} | size | {"value": value} for value in (10, 20)])
+    look = dict.fromkeys(inspection.IDENTITY) | {"device": "cpu"} | SURROUNDINGS
+    look |= {"dataset": "cora", "key": "a", "seed": 0, "pairs": 2, "alpha": 0.1}
+    look |= {"slopes": [[1, 0.5], [0, 0]], "intercepts": [[0, 0], [0, 0]], "low": [-1, -1]}
+    look |= {"high": [1, 1], "gamma": [0.1, 0.2], "degree": [1, 2], "pagerank": [0.5, 0.5]}
+    yield _lines([{"event": "inspected"} | look | {"config": configs[1].to_dict()}])
+
+
+def _saved(content: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(content, stream)
+    return stream.getvalue()
+
+
+def _lines(entries: list[dict[str, object]]) -> bytes:
+    return b"".join(json.dumps(entry).encode() + b"\n" for entry in entries)

@@ -1,0 +1,117 @@
+"""Files from anywhere on the command line: one sentence and the exit code 2, or they work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from tests.fuzz import seeds
+from tests.lab import fake_engine
+from tests.lab.archives import Named, npy, pickled, pt_of, with_entry
+from tests.lab.fake_engine import invoke
+
+MakeNpz = Callable[..., Path]
+ODD = "мои данные ü 'x' $HOME & 100 %"  # spaces, quotes, other alphabets
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return fake_engine.only_fakes(tmp_path, monkeypatch)
+
+
+def test_one_sentence(folder: Path, make_npz: MakeNpz, ring: Data) -> None:
+    trap = folder / "trapped"
+    bad = {
+        pt_of(folder / "bomb.pt", pickled(Named("os", "system", f"touch {trap}"))): "os.system",
+        with_entry(make_npz("big.npz"), "labels.npy", npy((10**12,))): "declares the shape",
+        make_npz("object.npz", labels=np.array(12 * [None])): "holds pickled objects",
+        make_npz("complex.npz", attr_data=np.full(12, 1j)): "attr_data must be a list of numbers.",
+    }
+    wide = folder / "wide.pt"
+    ring.x = torch.zeros(1).expand(12, 2**40)
+    torch.save(ring, wide)
+    bad[wide] = "more than the 8 that are allowed"
+    for path, sentence in bad.items():
+        result = invoke("compare", path)
+        assert (result.exit_code, result.stdout) == (2, ""), path
+        assert result.stderr.count("\n") == 1
+        assert sentence in result.stderr
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"[" * 100_000 + b"\n", b'{"event":NaN}\n'])
+def test_records_of_another_kind(folder: Path, content: bytes) -> None:
+    Path("r.jsonl").write_bytes(content)
+    result = invoke("report", "r.jsonl")
+    assert (result.exit_code, result.stderr) == (0, "")
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "r.jsonl: 1 line cannot be read (number 1)." in page
+
+
+def test_benchmarks_of_another_kind(folder: Path) -> None:
+    faulty = (
+        "[1]",
+        '{"rows": 1}',
+        "[" * 100_000,
+        '{"rows": {"a": 1}, "setting": {}}',
+        '{"a": NaN}',
+    )
+    for content in faulty:
+        Path("speed.json").write_text(content)
+        result = invoke("report", "speed.json")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr == "speed.json is not a record of benchmarks/activation.py.\n"
+
+
+@pytest.mark.parametrize("ending", ["npz", "pt"])
+def test_odd_paths(folder: Path, make_npz: MakeNpz, ring: Data, ending: str) -> None:
+    path = make_npz(f"{ODD}/{ODD}.npz").with_suffix(f".{ending}")
+    if ending == "pt":
+        torch.save(ring, path)
+    out, page, json = (folder / ODD / f"out {ODD}.{kind}" for kind in ("jsonl", "html", "json"))
+    files = ("--out", out, "--report", page, "--json", json)
+    result = invoke("compare", path, "--runs", 2, "--activations", "relu,grelu", *files)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert all(file.stat().st_size > 0 for file in (out, page, json))
+    result = invoke("report", out, "--out", page)
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_odd_paths_of_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_npz: MakeNpz
+) -> None:
+    """Trained and saved, then looked into."""
+    monkeypatch.chdir(tmp_path)
+    node = np.arange(60)
+    ring = {
+        "adj_data": np.ones(60),
+        "adj_indices": (node + 1) % 60,
+        "adj_indptr": np.arange(61),
+        "adj_shape": np.array([60, 60]),
+        "attr_matrix": np.eye(60, 4),
+        "labels": node % 2,
+    }
+    path = make_npz(f"{ODD}.npz", drop=("attr_data",), **ring)
+    options = ("--runs", 1, "--epochs", 2, "--hidden", 4, "--device", "cpu")
+    saved = tmp_path / f"models {ODD}"
+    result = invoke("compare", path, "--activations", "grelu", *options, "--save", saved)
+    assert (result.exit_code, result.stderr) == (0, "")
+    (model,) = saved.iterdir()
+    prefix = tmp_path / ODD / "look"
+    result = invoke("inspect", path, "--model", model, "--pairs", 10, "--out", prefix)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert prefix.with_suffix(".png").stat().st_size > 0
+
+
+def test_a_record_between_torn_lines(folder: Path) -> None:
+    runs, *_ = seeds.records()
+    Path("r.jsonl").write_bytes(runs + b'{"event":"fin\xc3\n' + runs + runs[:100])
+    result = invoke("report", "r.jsonl")
+    assert (result.exit_code, result.stderr) == (0, "")
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "r.jsonl: 2 lines cannot be read (number 7, 14)." in page
