@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 120
 # The first of these that is there shows the page in the tests.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: run test fuzz fuzz-files lint format bench browser readme docs clean
+.PHONY: run test fuzz fuzz-files kills lint format bench browser readme docs clean
 
 run: $(STAMP)
 	$(BIN)/graphrelu compare --report report.html
@@ -44,6 +44,10 @@ fuzz-files: $(STAMP)
 	for kind in npz pt model records; do \
 		$(BIN)/python -m tests.fuzz $$kind --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
+
+# An experiment ended a hundred times at random moments; its tables must not change.
+kills: $(STAMP)
+	$(BIN)/python scripts/kills.py
 
 # What README.md and docs/ say of the records, and the README's figure.
 readme: $(STAMP)

@@ -10,14 +10,15 @@ from typing import Annotated, cast
 import typer
 
 import graphrelu
-from graphrelu.lab import cli_report, output, show, tables
+from graphrelu.lab import cli_report, divergence, output, show, tables
 from graphrelu.lab import compare as comparison
 from graphrelu.lab import data as on_disk
-from graphrelu.lab.cli_common import Device, Root, one_sentence, show_page
+from graphrelu.lab.cli_common import Device, Root, check_files, one_sentence, show_page
 from graphrelu.lab.cli_reproduce import reproduce_app
-from graphrelu.lab.experiment import check_runs
+from graphrelu.lab.experiment import check_runs, standing
 from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES
 from graphrelu.lab.reproduce import INTERRUPTED
+from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 from graphrelu.lab.typed import names
 from graphrelu.lab.verdict import verdict
 
@@ -46,15 +47,16 @@ UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 def run(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code. A misused option costs one sentence, too."""
     try:
-        return app(arguments, prog_name="graphrelu", standalone_mode=False) or 0
+        with terminable():
+            return app(arguments, prog_name="graphrelu", standalone_mode=False) or 0
     except UsageError as error:
         message = " ".join(error.format_message().split())
         if message:  # there is none where the help was shown instead
             print(f"{message.rstrip('.')}.", file=sys.stderr)
         return 2
-    except (KeyboardInterrupt, typer.Abort):
+    except (*INTERRUPTIONS, typer.Abort) as error:
         print("Interrupted.", file=sys.stderr)
-        return 130
+        return exit_code(error)
 
 
 def show_version(wanted: bool) -> None:
@@ -120,17 +122,7 @@ def compare(
     with one_sentence(kept):
         check_runs(runs)
         where = engine.choose_device(device)
-        if json is not None and out is not None and json.resolve() == out.resolve():
-            raise ValueError(f"{json} cannot be the record and the summary at once.")
-        if report is not None and report.resolve() in (f.resolve() for f in (json, out) if f):
-            raise ValueError(f"{report} cannot be the page and another file at once.")
-        if out is not None:
-            output.check_record(out)
-        for file in (json, report):
-            if file is not None:
-                output.check_file(file)
-        if save is not None:
-            output.check_folder(save)
+        check_files(out, json, report, save)
         settings = {
             "split": split,
             "metric": metric,
@@ -168,8 +160,10 @@ def compare(
                 )
         screen.print(f"Split: {comparison.split_rule(results)}.")
         screen.print("", show.compare_table(rows), "", sep="\n")
-        screen.print(show.COMPARE_NOTES)
+        screen.print(*filter(None, (show.COMPARE_NOTES, divergence.sentence(results))), sep="\n")
         screen.print(sentence, style="bold")
+        if out is not None and len(results) < len(configs) * runs:
+            screen.print(standing(len(results), len(configs) * runs, out), soft_wrap=True)
         if json is not None:
             output.write_json(json, comparison.to_json(graph, results, rows, sentence, where))
         if report is not None:

@@ -11,7 +11,9 @@ from typing import Annotated
 import typer
 
 from graphrelu.lab import output, show
+from graphrelu.lab.machine import MachineError
 from graphrelu.lab.reproduce import PACKAGES, needed
+from graphrelu.lab.signals import INTERRUPTIONS, exit_code
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Engine = Annotated[str, typer.Option(help="local, or ray: a cluster's workers.")]
@@ -23,10 +25,11 @@ Root = Annotated[
 
 @contextmanager
 def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
-    """What is wrong with the input is said in one sentence on stderr, with the exit code 2."""
+    """What is wrong with the input, or the machine, is said in one sentence on stderr, with the
+    exit code 2; an interruption has the code of its signal."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MachineError) as error:
         print(output.sentence(error), file=sys.stderr)
         raise typer.Exit(2) from None
     except ModuleNotFoundError as error:
@@ -34,9 +37,26 @@ def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
             raise
         print(needed(error.name), file=sys.stderr)
         raise typer.Exit(2) from None
-    except KeyboardInterrupt:
+    except INTERRUPTIONS as error:
         print(interrupted, file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(exit_code(error)) from None
+
+
+def check_files(
+    record: Path | None, json: Path | None, report: Path | None, save: Path | None
+) -> None:
+    """Whether all that a comparison is to write can be written, each to a file of its own."""
+    if json is not None and record is not None and json.resolve() == record.resolve():
+        raise ValueError(f"{json} cannot be the record and the summary at once.")
+    if report is not None and report.resolve() in (f.resolve() for f in (json, record) if f):
+        raise ValueError(f"{report} cannot be the page and another file at once.")
+    if record is not None:
+        output.check_record(record)
+    for file in (json, report):
+        if file is not None:
+            output.check_file(file)
+    if save is not None:
+        output.check_folder(save)
 
 
 def show_page(written: Sequence[Path], *sentences: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from graphrelu.lab import show, tables
+from graphrelu.lab import divergence, show, tables
 from graphrelu.lab.cli_common import Device, Engine, Root, one_sentence, show_page
 from graphrelu.lab.config import FOLD_SPLITS
 from graphrelu.lab.experiment import (
@@ -88,7 +88,7 @@ def node(
             rows = tables.node_rows(results)
             for table in show.node_tables(rows):
                 screen.print(table, "")
-            screen.print(show.NODE_NOTES, tables.caution(rows), "\n")
+            screen.print(show.NODE_NOTES, tables.caution(rows), divergence.sentence(results), "\n")
             if counts := tables.tallies(results):
                 screen.print(show.tally_table(counts), "")
             screen.print(tables.protocol_check(results).sentence)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,20 +15,16 @@ from torch import Tensor
 
 from graphrelu.lab.config import FOLD_SPLITS, Config
 from graphrelu.lab.data import load, load_graphs
-from graphrelu.lab.fold_train import build_graph_model, collect, train_folds
-from graphrelu.lab.folds import BATCH_SIZE, NUM_FOLDS
+from graphrelu.lab.fold_train import collect, train_folds
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.keep import inspect, save_models
+from graphrelu.lab.memory import MOST_SEEDS, halves, is_out_of_memory, runs_at_once
 from graphrelu.lab.results import Batch, Record, Result
 from graphrelu.lab.stacked import StackedRuns
 from graphrelu.lab.train import SeedBatch, build, train
 from graphrelu.propagation import PreparedInputs
 from graphrelu.sparse import row_normalized
-
-# More runs at once than this bring nothing: two cores, or a GPU, are busy by then.
-MOST_SEEDS = {"cpu": 10, "cuda": 100}
-CPU_BUDGET = 2**31  # bytes for the activations of a batch
 
 
 class Progress(NamedTuple):
@@ -52,54 +51,6 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"There is no device {name!r} here: torch finds no such GPU.")
     return device
-
-
-def fitting_seeds(config: Config, graph: Graph | GraphSet, device: torch.device) -> int:
-    """How many runs of a cell fit into memory at once, by a generous estimate."""
-    if isinstance(graph, GraphSet):
-        return _fitting_folds(config, graph, device)
-    options = dict(config.backbone_options)
-    heads = int(options.get("heads") or 1) if config.backbone == "gat" else 1
-    stacks = int(options.get("num_stacks") or 1) if config.backbone == "arma" else 1
-    width = max(config.hidden, graph.num_classes) * heads * stacks
-    numbers = 30 * graph.num_nodes * width
-    if config.backbone == "gat":  # attention lives on the edges
-        numbers += 12 * (graph.num_edges + graph.num_nodes) * width
-    if config.activation == "undecomposed":  # 2K coefficients for each node and channel
-        segments = int(dict(config.activation_options).get("K") or 2)
-        numbers += 12 * graph.num_nodes * 2 * segments * width
-    numbers += 8 * sum(p.numel() for p in build(config, graph, 0).parameters())
-    return max(1, min(MOST_SEEDS[device.type], _budget(config, device) // numbers))
-
-
-def runs_at_once(
-    config: Config, graph: Graph | GraphSet, device: torch.device, at_most: int | None
-) -> int:
-    """The size of a cell's batches: as many as fit, and as the user wants at most."""
-    size = fitting_seeds(config, graph, device)
-    size = min(size, at_most or size)
-    if config.split == "gin_folds":  # which chooses one epoch for all folds of an assignment
-        size = max(NUM_FOLDS, size - size % NUM_FOLDS)
-    return size
-
-
-def _fitting_folds(config: Config, graphs: GraphSet, device: torch.device) -> int:
-    """Whole fold assignments: the GIN paper's protocol chooses one epoch for each."""
-    model = build_graph_model(config, graphs, 0)
-    # The nodes of a mini-batch of large graphs.
-    share = min(1.0, 2 * BATCH_SIZE / graphs.num_graphs)
-    numbers = int(15 * share * graphs.num_nodes) * config.hidden * len(model.convs)
-    numbers += 8 * sum(p.numel() for p in model.parameters())
-    fitting = min(MOST_SEEDS[device.type], _budget(config, device) // numbers)
-    return max(1, fitting // NUM_FOLDS) * NUM_FOLDS
-
-
-def _budget(config: Config, device: torch.device) -> int:
-    """How many numbers the activations of a batch may be."""
-    available = CPU_BUDGET
-    if device.type == "cuda":
-        available = torch.cuda.mem_get_info(device)[0] // 2
-    return available // (8 if config.dtype == "float64" else 4)
 
 
 def scaled_features(config: Config, graph: Graph) -> Tensor:
@@ -138,9 +89,27 @@ class PreparedCells:
         return self.graphs[config.dataset]
 
     def train(
+        self, batch: Batch, report: Callable[[tuple[int, ...], int], None]
+    ) -> Iterator[tuple[StackedRuns, list[Result]]]:
+        """Trains the runs of a batch at once or, where memory does not suffice, half by half."""
+        try:
+            trained = self._train(batch.config, batch.seeds, partial(report, batch.seeds))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            parts = halves(batch)
+        else:
+            yield trained
+            return
+        gc.collect()  # only now, as the error held on to what there was
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        for part in parts:
+            yield from self.train(part, report)
+
+    def _train(
         self, config: Config, seeds: Sequence[int], progress: Callable[[int], None]
     ) -> tuple[StackedRuns, list[Result]]:
-        """Trains the runs of a cell at once."""
         graph, inputs = self.graph(config), self.inputs_of(config)
         if isinstance(graph, GraphSet):
             return train_folds(config, graph, inputs, seeds, self.device, progress)
@@ -211,29 +180,30 @@ def run(
         for batch in _batches(record, config, seeds, size):
             if deadline is not None and time.monotonic() > deadline:
                 break
-            if record is not None and not record.claim(*batch):
-                continue  # another process was faster
 
-            def report(epoch: int, batch: Batch = batch) -> None:
+            def report(names: tuple[int, ...], epoch: int, config: Config = config) -> None:
                 if progress is not None:
-                    config, names, _ = batch
                     progress(Progress(config, names, epoch, len(done), len(wanted), config.epochs))
 
             try:
-                trained, results = prepared.train(config, batch.seeds, report)
-                if save is not None:
-                    save_models(trained, save)
-                missing = [result for result in results if result.seed in batch.missing]
-                if record is not None:
-                    if isinstance(trained, SeedBatch) and seeds[0] in batch.missing:
-                        inspect(trained, seeds[0], record.path)
-                    record.append(missing)
+                if record is not None and not record.claim(*batch):
+                    continue  # another process was faster
+                for trained, results in prepared.train(batch, report):
+                    if save is not None:
+                        save_models(trained, save)
+                    missing = {r.seed: r for r in results if r.seed in batch.missing}
+                    if record is not None:
+                        if isinstance(trained, SeedBatch) and seeds[0] in missing:
+                            inspect(trained, seeds[0], record.path)
+                        record.append(missing.values())
+                    done.update({(config.key(), seed): r for seed, r in missing.items()})
+                    report(trained.seeds, config.epochs)
+                    del trained  # before the next part takes its memory
             except BaseException:
                 if record is not None:
-                    record.release(config, batch.missing)
+                    with suppress(OSError):  # the error at hand says more
+                        record.release(config, batch.missing)
                 raise
-            done.update({(config.key(), result.seed): result for result in missing})
-            report(config.epochs)
     gather()
     order = [(config.key(), seed) for config in configs for seed in seeds]
     return [done[key] for key in order if key in done]

@@ -9,6 +9,7 @@ from dataclasses import fields
 from itertools import chain, groupby
 from typing import Any, get_args, get_type_hints
 
+from graphrelu.lab import divergence
 from graphrelu.lab.comparison import Comparison
 from graphrelu.lab.config import Config
 from graphrelu.lab.results import Result
@@ -92,11 +93,13 @@ def document(results: Sequence[Result], source: str) -> str:
 def provenance(
     results: Sequence[Result], source: str, protocol: Iterable[Config] | None = None
 ) -> str:
-    """Where the numbers of a page come from; and a warning, if they are not the protocol's."""
+    """Where the numbers of a page come from; and warnings, if there is something to warn of."""
     devices = ", ".join(sorted({result.device for result in results}))
     versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     hasty = protocol is not None and not {result.config for result in results} <= set(protocol)
-    return f"Made from `{source}`: {len(results):,} runs ({devices}; {versions}).{HASTE * hasty}"
+    origin = f"Made from `{source}`: {len(results):,} runs ({devices}; {versions})."
+    lost = divergence.sentence(results)
+    return origin + HASTE * hasty + (f"\n\n{lost}" if lost else "")
 
 
 def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:

@@ -18,13 +18,14 @@ from graphrelu.lab import kinds, output
 from graphrelu.lab.checksums import sha256
 from graphrelu.lab.compare import prepare
 from graphrelu.lab.config import Config
-from graphrelu.lab.engine import choose_device, fitting_seeds, prepare_inputs
+from graphrelu.lab.engine import choose_device, prepare_inputs
 from graphrelu.lab.entries import Entries, Entry
 from graphrelu.lab.experiment import Experiment, Request, standing
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.keep import file_name, grelu_calls, read_model, saved_model, trained_model
 from graphrelu.lab.machine import surroundings
+from graphrelu.lab.memory import fitting_seeds
 from graphrelu.lab.train import train
 
 PAIRS = 1_000

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from graphrelu.lab.output import named
+
 try:
     import fcntl
 except ImportError:  # not on Windows
@@ -70,7 +72,8 @@ class Journal:
     def exclusive(self) -> Iterator[None]:
         """Keep other processes from writing; whatever is in the file then ends in a newline."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.with_name(self.path.name + ".lock").open("ab") as lock:
+        lock_path = self.path.with_name(self.path.name + ".lock")
+        with named(self.path), lock_path.open("ab") as lock:
             if fcntl is None:
                 warnings.warn(
                     f"This system has no file locks: let only one process write to {self.path}.",

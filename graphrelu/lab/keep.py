@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +18,7 @@ from graphrelu.lab.archives import read_arrays
 from graphrelu.lab.checkpoints import load_checkpoint
 from graphrelu.lab.config import Config
 from graphrelu.lab.graph import DataError, Graph, first_line
+from graphrelu.lab.output import complete
 from graphrelu.lab.stacked import StackedRuns
 from graphrelu.lab.train import SeedBatch, build
 
@@ -29,7 +29,6 @@ Call: TypeAlias = tuple[GReLU, tuple[Any, ...]]
 
 def save_models(batch: StackedRuns, folder: Path) -> list[Path]:
     """One file per run: its configuration, seed, and the parameters of its best epoch."""
-    folder.mkdir(parents=True, exist_ok=True)
     config = batch.config
     paths = []
     for row, seed in enumerate(batch.seeds):
@@ -38,8 +37,10 @@ def save_models(batch: StackedRuns, folder: Path) -> list[Path]:
         stem = "-".join((*names, config.key(), f"seed{seed}"))
         path = folder / f"{stem}.pt"
         content = {"config": config.to_dict(), "seed": seed, "state_dict": state}
+        buffer = io.BytesIO()  # torch does not say what went wrong with a file of its own
+        torch.save(content, buffer)
         with complete(path) as part:
-            torch.save(content, part)
+            part.write_bytes(buffer.getbuffer())
         paths.append(path)
     return paths
 
@@ -141,7 +142,6 @@ def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
                 f"{name}.gamma": _small(act.gamma(*args)),
             }
     path = inspection_path(record, batch.config.key())
-    path.parent.mkdir(parents=True, exist_ok=True)
     with complete(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
     return path
@@ -177,14 +177,3 @@ def read_look(path: Path) -> dict[str, np.ndarray]:
 def _small(tensor: Tensor) -> np.ndarray:
     tensor = tensor.half() if tensor.is_floating_point() else tensor
     return tensor.cpu().numpy()
-
-
-@contextmanager
-def complete(path: Path) -> Iterator[Path]:
-    """A file that appears under its name when it is complete."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield part
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -25,6 +25,10 @@ REMOTE_LIFETIME = timedelta(minutes=30)
 START = kinds.optional(kinds.whole)
 
 
+class MachineError(RuntimeError):
+    """What a machine failed at, in one sentence: there is nothing wrong with the input."""
+
+
 @dataclass(frozen=True)
 class Process:
     """A process that can be told from a later one with the same number.
@@ -50,10 +54,11 @@ class Process:
         return cls(plain["host"], plain["pid"], plain["start"])
 
     def alive(self, since: datetime) -> bool:
-        """Whether it still runs; on another host, whether ``since`` is not too long ago."""
+        """Whether it still runs; on another host, whether ``since`` is not too far from now."""
         # On Windows, os.kill(pid, 0) would interrupt the process instead of looking at it.
         if self.host != _host() or os.name == "nt":
-            return datetime.now(timezone.utc) - since < REMOTE_LIFETIME
+            # Either way: a clock that was wrong by years must not hold a batch for as long.
+            return abs(datetime.now(timezone.utc) - since) < REMOTE_LIFETIME
         stat = _stat(self.pid)
         if stat is not None:
             state, start = stat

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +41,34 @@ def check_record(path: Path) -> Path:
     return path
 
 
-def write_text(path: Path, text: str) -> None:
-    """A file that appears under its name when it is complete."""
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """In here an error of the system's, such as a full disk, says which file it is about."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
+def complete(path: Path) -> Iterator[Path]:
+    """A file, to be written under another name, that appears under its own when it is complete."""
     target = path.resolve()  # a link stays a link
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+    with named(path):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            yield part
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text, complete or not at all."""
+    with complete(path) as part:
         part.write_text(text, encoding="utf-8")
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from graphrelu.lab import divergence
 from graphrelu.lab.checksums import SOURCES
 from graphrelu.lab.config import FOLD_SPLITS, Config
 from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_DATASETS, family_of, graph_cell, recipe
@@ -17,7 +18,8 @@ def origin_of(results: Sequence[Result]) -> dict[str, Any]:
     names = ("device", "versions", "date", "commit")
     measured = [{name: getattr(result, name) for name in names} for result in results]
     splits = list(dict.fromkeys(result.note for result in results))[:3]
-    return {"runs": len(results), **surroundings_of(measured), "splits": splits}
+    lost = divergence.sentence(results)
+    return {"runs": len(results), **surroundings_of(measured), "splits": splits, "diverged": lost}
 
 
 def surroundings_of(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

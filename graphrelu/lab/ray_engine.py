@@ -13,12 +13,13 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from graphrelu.lab import engine
+from graphrelu.lab import engine, memory
 from graphrelu.lab.config import Config
 from graphrelu.lab.engine import PreparedCells, Progress
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.graph_set import GraphSet
-from graphrelu.lab.keep import complete
+from graphrelu.lab.machine import MachineError
+from graphrelu.lab.output import complete
 from graphrelu.lab.results import Batch, Record, Result
 
 # A batch at which so many workers died, one after the other, is at fault itself.
@@ -115,7 +116,7 @@ class _Sweep:
             if not self.record.plan([config], self.seeds, batch_size=1):
                 continue  # before its dataset is read
             graph = prepared.graph(config)
-            size = engine.runs_at_once(config, graph, prepared.device, seeds_at_once)
+            size = memory.runs_at_once(config, graph, prepared.device, seeds_at_once)
             for batch in self.record.plan([config], self.seeds, size):
                 if deadline is not None and time.monotonic() > deadline:
                     return
@@ -140,7 +141,7 @@ class _Sweep:
         except RayTaskError as error:
             raise error.cause from error
         except RayError as error:
-            raise RuntimeError(
+            raise MachineError(
                 f"{MOST_TRIES} Ray workers died at {batch.config.activation} of "
                 f"{batch.config.backbone} on {batch.config.dataset}, with {len(batch.seeds)} runs "
                 "at once: try fewer at once, or workers with more memory."
@@ -167,7 +168,7 @@ class _Sweep:
 
 
 def _worker_device(name: str) -> str:
-    if name not in ("auto", *engine.MOST_SEEDS):
+    if name not in ("auto", *memory.MOST_SEEDS):
         raise ValueError(f"There is no device {name!r} for Ray; known are auto, cpu and cuda.")
     has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
     if name == "cuda" and not has_gpu:
@@ -206,7 +207,5 @@ def _read(folder: Path, pattern: str) -> Files:
 
 def _write(files: Files, folder: Path) -> None:
     for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with complete(path) as part:
+        with complete(folder / name) as part:
             part.write_bytes(content)

@@ -22,6 +22,7 @@ from graphrelu.lab.experiment import (
     train_missing,
 )
 from graphrelu.lab.graph_reproduce import REPEATS, collect_graphs, render_graphs
+from graphrelu.lab.machine import MachineError
 from graphrelu.lab.recipes import (
     ACTIVATIONS,
     BACKBONES,
@@ -33,6 +34,7 @@ from graphrelu.lab.recipes import (
     node_table,
 )
 from graphrelu.lab.results import Record
+from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 from graphrelu.lab.tuning import QUICK_RUNS, TUNED_BACKBONES, tuned_cells
 from graphrelu.lab.tuning_page import render_tuned
 from graphrelu.lab.typed import check_tuned_only, names, typed_grid
@@ -64,8 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     options = _parser().parse_args(arguments)
     try:
-        print({"node": _node, "graph": _graph}.get(options.experiment, _other)(options))
-    except (ValueError, OSError) as error:
+        with terminable():
+            print({"node": _node, "graph": _graph}.get(options.experiment, _other)(options))
+    except (ValueError, OSError, MachineError) as error:
         print(output.sentence(error), file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
@@ -73,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(needed(error.name), file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except INTERRUPTIONS as error:
         print(INTERRUPTED, file=sys.stderr)
-        return 130
+        return exit_code(error)
     return 0
 
 

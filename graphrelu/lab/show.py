@@ -17,6 +17,7 @@ from rich.text import Text
 
 from graphrelu.lab.config import Config
 from graphrelu.lab.data import DatasetStatus
+from graphrelu.lab.divergence import MARK
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.recipes import ACTIVATIONS
@@ -113,7 +114,7 @@ def compare_table(rows: Sequence[CompareRow]) -> Table:
             Text(f"{row.mean:.1f}", style="bold" if row.mean == best else ""),
             f"{row.std:.1f}" if row.n > 1 else "",
             f"{row.best:.1f}",
-            str(row.n),
+            f"{row.n}{MARK if row.diverged else ''}",
             amount(lead) if lead else "",
             p_value(lead.p) if lead else "",
             p_value(lead.p_holm) if lead else "",

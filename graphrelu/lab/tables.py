@@ -15,6 +15,7 @@ from graphrelu.lab.comparison import (
     fewest_seeds,
     scores_by_cell,
 )
+from graphrelu.lab.divergence import diverged
 from graphrelu.lab.published import published
 from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
 from graphrelu.lab.results import Result
@@ -32,6 +33,7 @@ CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
 class CompareRow:
     """One activation on one graph: its scores, its lead over ReLU, and GReLU's lead over it.
 
+    ``diverged`` counts the runs whose loss became infinite or NaN.
     The leads over ReLU are one family for Holm's correction; GReLU's leads over the activations
     other than ReLU are another.
     """
@@ -44,6 +46,7 @@ class CompareRow:
     seconds: float
     over_relu: Comparison | None
     grelu_over_it: Comparison | None
+    diverged: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,10 +160,11 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
     rows = []
     for name in scores:
         mean, std, best, n = percent(scores[name])
-        seconds = [result.seconds for result in results if result.config.activation == name]
-        time = sum(seconds) / len(seconds)
+        runs = [result for result in results if result.config.activation == name]
+        time = sum(run.seconds for run in runs) / len(runs)
         leads = over_relu.get(name), grelu_over.get(name)
-        rows.append(CompareRow(name, mean, std, best, n, time, *leads))
+        lost = sum(map(diverged, runs))
+        rows.append(CompareRow(name, mean, std, best, n, time, *leads, lost))
     return rows
 
 

@@ -125,7 +125,7 @@ class SeedBatch(StackedRuns):
         past = self.step - patience + torch.arange(patience, device=self.device)
         mean = self.curves["val_loss"].index_select(0, past.clamp(min=0)).mean(dim=0)
         late = self.step + 1 > self.config.epochs // 2
-        self.active &= ~(late & (val_loss > mean))
+        self.active &= ~late | (val_loss <= mean)  # false for NaN, which never ends
 
     def results(self, seconds: float) -> list[Result]:
         """One result per run, from the parameters of its best epoch."""

@@ -14,8 +14,8 @@ from graphrelu.grelu import VARIANTS, GReLU
 from graphrelu.lab import ablation, findings, reproduce
 from graphrelu.lab.ablation import PRINTED, UNDECOMPOSED
 from graphrelu.lab.comparison import Comparison
-from graphrelu.lab.engine import fitting_seeds
 from graphrelu.lab.experiment import Request, experiment
+from graphrelu.lab.memory import fitting_seeds
 from graphrelu.lab.recipes import ABLATED, node_table, recipe
 from graphrelu.lab.results import Record, Result
 from tests.lab import test_train

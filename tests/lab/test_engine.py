@@ -19,15 +19,9 @@ import torch
 from graphrelu.backbones import GNN
 from graphrelu.lab import engine
 from graphrelu.lab.config import Config
-from graphrelu.lab.engine import (
-    PreparedCells,
-    Progress,
-    choose_device,
-    fitting_seeds,
-    run,
-    scaled_features,
-)
+from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
 from graphrelu.lab.keep import inspection_path
+from graphrelu.lab.memory import fitting_seeds
 from graphrelu.lab.recipes import node_table, recipe
 from graphrelu.lab.results import Record
 from graphrelu.lab.splits import make_split

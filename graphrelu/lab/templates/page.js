@@ -132,7 +132,7 @@ function drawOrigin() {
     const details = el("details", {}, el("summary", {}, `Settings of ${cells.length} ${cells.length === 1 ? "cell" : "cells"}, and commands to repeat them`));
     details.addEventListener("toggle", () => { if (details.childElementCount === 1) details.append(...cells.flatMap(cellSettings)); });
     return el("div", {}, el("h3", {}, name), facts([
-      ["runs", origin.runs.toLocaleString("en")], ...surroundings(origin), ["split", origin.splits.join("; ")],
+      ["runs", origin.runs.toLocaleString("en")], ...surroundings(origin), ["split", origin.splits.join("; ")], ["diverged", origin.diverged],
     ]), details);
   });
   for (const source of DATA.sources) parts.push(el("div", {}, el("h3", {}, source.name), facts(surroundings(source)), el("p", {}, el("code", {}, source.command))));
