@@ -12,7 +12,8 @@ FUZZ_SECONDS ?= 120
 # The first of these that is there shows the page in the tests.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: run test fuzz fuzz-files kills lint format bench browser readme docs clean
+.PHONY: run test lint format bench fuzz fuzz-files kills coverage mutants versions dist browser \
+	readme docs clean
 
 run: $(STAMP)
 	$(BIN)/graphrelu compare --report report.html
@@ -30,6 +31,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/audit.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -48,6 +50,27 @@ fuzz-files: $(STAMP)
 # An experiment ended a hundred times at random moments; its tables must not change.
 kills: $(STAMP)
 	$(BIN)/python scripts/kills.py
+
+# Lines and branches that the tests reach, of the library and of the laboratory.
+coverage: $(STAMP)
+	$(BIN)/coverage erase
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist loadfile
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --omit "graphrelu/lab/*,graphrelu/*_kernels.py" --fail-under 95
+	$(BIN)/coverage report --include "graphrelu/lab/*" --fail-under 85
+
+# Small changes to the code that the tests must notice: a sample of each file's.
+mutants: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/mutants.py
+
+# The tests on the oldest and the newest packages that pyproject.toml allows; downloads gigabytes.
+versions: $(STAMP)
+	$(BIN)/python scripts/versions.py oldest
+	$(BIN)/python scripts/versions.py newest
+
+# Wheel and sdist, in dist/, tried in an empty environment.
+dist: $(STAMP)
+	scripts/dist.sh $(BIN)/python
 
 # What README.md and docs/ say of the records, and the README's figure.
 readme: $(STAMP)
@@ -80,4 +103,4 @@ $(DOCS_STAMP): $(STAMP)
 	touch $(DOCS_STAMP)
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest dist site .coverage* .pytest_cache .mypy_cache .ruff_cache

@@ -24,8 +24,13 @@ from graphrelu.backend import implementation
 from graphrelu.eager import with_eager_twin
 from graphrelu.products import replicated
 
+# Written out, as torch 2.6 does not read `Sequence` in an annotation.
+_FACTORS = "Tensor x, Tensor gamma, Tensor slopes, Tensor intercepts, float[] base, Tensor? batch"
 
-@torch.library.custom_op("graphrelu::piecewise_max", mutates_args=())
+
+@torch.library.custom_op(
+    "graphrelu::piecewise_max", mutates_args=(), schema=f"({_FACTORS}) -> Tensor"
+)
 def _piecewise_max(
     x: Tensor,
     gamma: Tensor,
@@ -50,7 +55,11 @@ def _(
     return x.new_empty(replicas, x.size(1), x.size(2))
 
 
-@torch.library.custom_op("graphrelu::piecewise_max_backward", mutates_args=())
+@torch.library.custom_op(
+    "graphrelu::piecewise_max_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
 def _piecewise_max_backward(
     grad: Tensor,
     x: Tensor,

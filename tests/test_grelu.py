@@ -29,6 +29,11 @@ def test_repr() -> None:
     assert str(GReLU(8, K=3, mode="paper")) == "GReLU(8, K=3, alpha=0.1, mode=paper)"
 
 
+def test_hidden_is_a_layer_of_both_mlps() -> None:
+    act = GReLU(4, hidden=3)
+    assert act.channel_mlp.first.weight.shape == act.node_mlp.first.weight.shape == (3, 4)
+
+
 SEGMENTS = [(v, K) for v in VARIANTS for K in ((1,) if v in "CD" else (1, 2, 3, 7))]
 
 

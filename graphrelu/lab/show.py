@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,8 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
             runs=f"{now.runs_done}/{now.runs_total}",
         )
 
-    with bar:
+    # rich before 14.3 writes an empty line for a bar that is disabled.
+    with bar if screen.is_terminal else nullcontext():
         yield update
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphrelu.lab.graph import DataError, Graph, from_data
-from graphrelu.lab.splits import Split, from_masks, make_split, planetoid_like
+from graphrelu.lab.splits import Split, _split, from_masks, make_split, planetoid_like
 
 SEEDS = [0, 1, 7, 12_345, 2**40]
 
@@ -160,3 +160,13 @@ def test_make_split(graph: Graph) -> None:
     assert torch.equal(make_split(graph, 1).train, planetoid_like(graph.y, 1).train)
     with pytest.raises(DataError, match="no split 'public'; known are random and masks"):
         make_split(graph, 0, "public")
+
+
+def test_a_split_checks_itself() -> None:
+    some, other, nothing = np.array([0]), np.array([1]), np.array([], dtype=np.int64)
+    for parts in permutations((some, other, nothing)):
+        with pytest.raises(AssertionError, match="empty part"):
+            _split(*parts, "masks", "")
+    for parts in permutations((some, some, other)):
+        with pytest.raises(AssertionError, match="not disjoint"):
+            _split(*parts, "masks", "")
