@@ -1,7 +1,7 @@
 """A step of the diffusion over a matrix in compressed rows, in Triton.
 
-One program for each row, which adds its entries in a fixed order: the libraries' products divide a
-long row among programs that finish in any order, and do not give the same bits twice.
+A program adds the entries of its rows in a fixed order: the libraries' products divide a long row
+among programs that finish in any order, and do not give the same bits twice.
 """
 
 import triton
@@ -10,9 +10,42 @@ from torch import Tensor
 
 from graphrelu.launch import launch
 
-# Elements of a program's tile: of one column, the entries of a row of average degree.
-_ENTRIES = 32
-_COLS = 64
+# Of one column, a program takes so many rows, and entries of each at a time; of several columns one
+# row.
+_ROWS, _FEW_ENTRIES = 8, 16
+_COLS, _ENTRIES = 64, 32
+
+
+@triton.jit
+def add_column_kernel(
+    rowptr_ptr,
+    col_ptr,
+    value_ptr,
+    vector_ptr,
+    out_ptr,
+    num_rows,
+    alpha,
+    beta,
+    ADDS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ENTRIES: tl.constexpr,
+):
+    """`out = alpha * matrix @ vector + beta * out`."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    in_rows = rows < num_rows
+    start = tl.load(rowptr_ptr + rows, mask=in_rows, other=0)
+    end = tl.load(rowptr_ptr + rows + 1, mask=in_rows, other=0)
+    total = tl.zeros([ROWS, ENTRIES], dtype=tl.float32)
+    for first in range(0, tl.max(end - start, axis=0), ENTRIES):
+        entries = start[:, None] + first + tl.arange(0, ENTRIES)[None, :]
+        mask = entries < end[:, None]
+        col = tl.load(col_ptr + entries, mask=mask, other=0)
+        value = tl.load(value_ptr + entries, mask=mask, other=0.0)
+        total += value * tl.load(vector_ptr + col, mask=mask, other=0.0)
+    out = alpha * tl.sum(total, axis=1)
+    if ADDS:
+        out += beta * tl.load(out_ptr + rows, mask=in_rows, other=0.0)
+    tl.store(out_ptr + rows, out, mask=in_rows)
 
 
 @triton.jit
@@ -20,7 +53,7 @@ def add_product_kernel(
     rowptr_ptr,
     col_ptr,
     value_ptr,
-    x_ptr,
+    vector_ptr,
     out_ptr,
     width,
     alpha,
@@ -29,6 +62,7 @@ def add_product_kernel(
     ENTRIES: tl.constexpr,
     COLS: tl.constexpr,
 ):
+    """The same for a matrix `[N, width]`."""
     row = tl.program_id(0).to(tl.int64)
     cols = tl.program_id(1).to(tl.int64) * COLS + tl.arange(0, COLS)
     in_cols = cols < width
@@ -40,7 +74,7 @@ def add_product_kernel(
         col = tl.load(col_ptr + entries, mask=in_row, other=0).to(tl.int64)
         value = tl.load(value_ptr + entries, mask=in_row, other=0.0)
         mask = in_row[:, None] & in_cols[None, :]
-        x = tl.load(x_ptr + col[:, None] * width + cols[None, :], mask=mask, other=0.0)
+        x = tl.load(vector_ptr + col[:, None] * width + cols[None, :], mask=mask, other=0.0)
         total += value[:, None] * x
     at = out_ptr + row * width + cols
     out = alpha * tl.sum(total, axis=0)
@@ -55,16 +89,14 @@ def add_product(
     """`beta * out + alpha * matrix @ x`, in place; `out` and `x` are `[N, width]`, and not the
     same."""
     num_rows, width = out.shape
+    tensors, factors = (rowptr, col, value, x.contiguous(), out), (alpha, beta)
+    if width == 1:
+        grid = (triton.cdiv(num_rows, _ROWS), 1, 1)
+        tile = {"num_warps": 1, "ROWS": _ROWS, "ENTRIES": _FEW_ENTRIES}
+        launch(add_column_kernel, grid, tensors, (num_rows,), factors, ADDS=beta != 0, **tile)
+        return out
     cols = min(_COLS, triton.next_power_of_2(width))
-    launch(
-        add_product_kernel,
-        (num_rows, triton.cdiv(width, cols), 1),
-        (rowptr, col, value, x.contiguous(), out),
-        (width,),
-        (alpha, beta),
-        num_warps=1 if cols == 1 else 4,
-        ADDS=beta != 0,
-        ENTRIES=_ENTRIES,
-        COLS=cols,
-    )
+    grid = (num_rows, triton.cdiv(width, cols), 1)
+    tile = {"ENTRIES": _ENTRIES, "COLS": cols}
+    launch(add_product_kernel, grid, tensors, (width,), factors, ADDS=beta != 0, **tile)
     return out
