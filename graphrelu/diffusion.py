@@ -185,7 +185,7 @@ def _add_product(out: Tensor, matrix: CSR, x: Tensor, beta: float, alpha: float)
     """`beta * out + alpha * matrix @ x`, in place."""
     if matrix.value.numel() == 0 or x.numel() == 0:
         return out.mul_(beta) if beta else out.zero_()  # the sparse libraries refuse empty operands
-    if backend(x) == "triton" and out.is_contiguous():
+    if backend(x) == "triton" and x.dtype == torch.float and out.is_contiguous():
         from graphrelu.csr_kernels import add_product
 
         return add_product(out, *matrix, x, beta, alpha)

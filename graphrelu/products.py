@@ -76,7 +76,8 @@ def index_dtype(*sizes: int) -> torch.dtype:
 
 def sorted_entries(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Tensor:
     """The order of a matrix's entries by row, then by column; that of duplicates stays."""
-    if num_rows * num_cols <= _MAX_INT64:
+    # A compiler that does not know the sizes yet would have to ask.
+    if torch.compiler.is_compiling() or num_rows * num_cols <= _MAX_INT64:
         return torch.argsort(row * num_cols + col, stable=True)
     by_col = torch.argsort(col, stable=True)
     return by_col[torch.argsort(row[by_col], stable=True)]

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu import GReLU, functional, whole
+from graphrelu.calibration import Calibration
 from tests.helpers import assert_close, opened, random_graph
 
 EDGES = random_graph(20, 60)
@@ -13,6 +14,7 @@ WEIGHT = torch.rand(60, dtype=torch.double) + 0.1
 OPTIONS = [
     {},
     {"bias": False},
+    {"calibration": Calibration(channel_scale=2.0, rest_scale=0.3, gate_scale=0.7)},
     {"K": 3, "mode": "paper", "steps": 2},
     {"topology": False, "negative_slope": 0.2},
     {"alpha": 0.6, "diffusion": "power", "add_self_loops": True},
@@ -24,15 +26,17 @@ def plain(x: Tensor, node: Tensor, weight: Tensor, bias: Tensor, gate: Tensor, f
     graph, mass = form.graph, form.mass(x).to(x.dtype)
     logits = x @ node.t() if graph is None else graph.diffuse(x @ node.t())
     mean = (mass @ x / x.size(0)).view(1, -1)
-    factors = functional.channel_parameters(
-        mean, lambda m: F.linear(m, weight, bias), form.K, form.bias
+    scale = 1.0 if gate is None else form.calibration.channel_scale
+    slopes, intercepts = functional.channel_parameters(
+        mean, lambda m: F.linear(m, weight, bias), form.K, form.bias, scale
     )
-    slopes, intercepts = factors
     if gate is None:
         gamma = functional.node_parameters(logits)
     else:
-        gamma = functional.calibrated_node_parameters(logits)
-        slopes, intercepts = gate * slopes, functional.INTERCEPT_SCALE * gate * intercepts
+        gamma = functional.calibrated_node_parameters(logits, calibration=form.calibration)
+        slopes, intercepts = functional.calibrated_channel_parameters(
+            slopes, intercepts, gate, form.calibration
+        )
     return functional.piecewise_max(
         x, *functional.coefficients(gamma, slopes, intercepts, form.base)
     )

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from graphrelu import GReLU, functional
+from graphrelu.calibration import DEFAULT
 
 
 def test_defaults_are_those_of_the_module() -> None:
@@ -16,6 +17,8 @@ def test_defaults_are_those_of_the_module() -> None:
         return {p.name: p.default for p in parameters if p.default is not p.empty}
 
     module, reference = defaults(GReLU), defaults(functional.grelu)
+    # None stands for the default constants, which the module hands on.
+    assert GReLU(2).calibration == reference.pop("calibration")
     shared = module.keys() & reference.keys()
     assert len(shared) == 9
     assert {name: reference[name] for name in shared} == {name: module[name] for name in shared}
@@ -25,8 +28,9 @@ def test_defaults_are_those_of_the_module() -> None:
     }
 
 
-@pytest.mark.parametrize(("mode", "temperature"), [("paper", 1.0), ("calibrated", 10.0)])
-def test_log_sum_exp(mode: str, temperature: float) -> None:
+@pytest.mark.parametrize("mode", functional.MODES)
+def test_log_sum_exp(mode: str) -> None:
+    temperature = 1.0 if mode == "paper" else DEFAULT.temperature
     logits = torch.randn(7, 3, dtype=torch.double)
     out = functional.log_sum_exp(logits, mode)
     assert out.shape == (1, 3)

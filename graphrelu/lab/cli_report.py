@@ -71,11 +71,13 @@ def report_comparison(
 
 
 def _committed() -> list[Path]:
-    """The records of runs and timings; the looks of ``inspect`` have a page of their own."""
+    """The records of runs and timings; the looks of ``inspect`` have a page of their own, and of
+    the calibration nobody is to see test accuracies."""
 
-    def holds_looks(path: Path) -> bool:
+    def belongs(path: Path) -> bool:
         with path.open("rb") as file:
-            return file.readline().startswith(b'{"event":"inspected"')
+            holds_looks = file.readline().startswith(b'{"event":"inspected"')
+        return not holds_looks and path.stem != "calibration"
 
-    runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if not holds_looks(path)]
+    runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if belongs(path)]
     return runs + sorted(BENCHMARKS.glob("activation_*.json"))

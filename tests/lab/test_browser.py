@@ -18,6 +18,7 @@ from graphrelu.lab.experiment import EXPERIMENTS
 from tests.lab.pages import HOSTILE, ring_page
 
 RESULTS = Path(__file__).parents[2] / "results"
+ELSEWHERE = ("inspect", "calibration")  # they have pages of their own
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 
@@ -75,8 +76,8 @@ def ring_file(ring: Data, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of all committed records; the looks of inspect have a page of their own."""
-    names = [name for name in ("node", "graph", *EXPERIMENTS) if name != "inspect"]
+    """The page of all committed records that belong there."""
+    names = [name for name in ("node", "graph", *EXPERIMENTS) if name not in ELSEWHERE]
     records = [path for name in names if (path := RESULTS / f"{name}.jsonl").exists()]
     speeds = sorted((RESULTS.parent / "benchmarks" / "results").glob("activation_*.json"))
     content = page.from_records([*records, *speeds])

@@ -165,6 +165,7 @@ def test_too_little_memory_for_one_run(
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 2 GiB.")
 
     with monkeypatch.context() as patch:
+        patch.delenv("GRAPHRELU_DATA", raising=False)
         patch.setattr(engine, "train", train)
         fails("There is too little memory for one run of blocks gcn relu.")
         assert reproduce.main(["segments", "--quick", "--device", "cpu"]) == 2
