@@ -15,7 +15,7 @@ class Calibration:
         \tilde\gamma_n = \min (m, \, w N \, \mathrm{softmax}_n (z_n / \tau)), \qquad
         r_1 = 1, \quad r_2 = \ldots = r_K = r
 
-    The defaults are the outcome of a study (`graphrelu reproduce calibration`) that looked at
+    The defaults are where a study of them began (`graphrelu reproduce calibration`), which looks at
     validation accuracy on two graphs; :obj:`docs/calibration.md` tells it.
 
     Args:

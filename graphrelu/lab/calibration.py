@@ -1,4 +1,4 @@
-"""How GReLU's default constants were chosen: by validation accuracy on two graphs.
+"""How GReLU's default constants are chosen: by validation accuracy on two graphs.
 
 Test accuracy is in the record, as in every other, and nothing here looks at it.
 """
@@ -249,7 +249,7 @@ def document(results: Sequence[Result], source: str) -> str:
         for own in cells(dataset, BACKBONES).values()
         for config in own
     ]
-    parts = ["# How the default was chosen\n", export.provenance(results, source, protocol) + "\n"]
+    parts = ["# How the default is chosen\n", export.provenance(results, source, protocol) + "\n"]
     parts += [RULE, NAMED, "## The outcome\n", _outcome(results)]
     rows = calibration_rows(results)
     for dataset in dict.fromkeys(row.dataset for row in rows):
@@ -268,7 +268,7 @@ def _outcome(results: Sequence[Result]) -> str:
         mean = fmean(figure.mean for figure in leads)
         lines.append((title, "no" if harm < 0 else "yes", f"{mean:+.2f}", str(len(leads))))
     head = ("candidate", "admissible", "mean over cells", "cells")
-    verdict = "The study is not finished.\n" if best is None else f"Chosen: **{best}**.\n"
+    verdict = "The study is not finished.\n" if best is None else f"The rule chooses **{best}**.\n"
     return f"{verdict}\n{export.table(head, lines, numbers=2)}"
 
 

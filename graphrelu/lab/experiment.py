@@ -35,7 +35,7 @@ EXPERIMENTS: dict[str, str] = {
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
     "inspect": "the functions that GReLU has learned, on CiteSeer",
     "runtime": "seconds for 200 epochs on CiteSeer, every backbone and activation",
-    "calibration": "how GReLU's default constants were chosen, on validation nodes",
+    "calibration": "how GReLU's default constants are chosen, on validation nodes",
     "complexity": "time against edges, nodes, channels, segments, and against GAT's heads",
 }
 MODULES = {"inspect": "inspection"}  # where the name is another: Python's own module has it

@@ -97,7 +97,7 @@ def test_page(tmp_path: Path) -> None:
     record.append([*runs(lead, "cora", backbones), *runs(lead, "flickr", backbones)])
     page, csv = calibration.render(record.path)
     text = page.read_text()
-    assert "Chosen: **damped**." in text
+    assert "The rule chooses **damped**." in text
     assert "| **damped** | yes | +1.00 | 12 |" in text
     assert "In haste" not in text
     assert "| ReLU | 71.0 (15) |" in text
