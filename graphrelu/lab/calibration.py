@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeAlias
 
-from graphrelu.lab import export, output
-from graphrelu.lab.comparison import Cells, Comparison, compared, scores_by_cell
+from graphrelu.lab.comparison import Cells, scores_by_cell
 from graphrelu.lab.config import Config, Options
 from graphrelu.lab.experiment import Experiment, Request, standing, train_missing
 from graphrelu.lab.recipes import BACKBONES, family_of, recipe
 from graphrelu.lab.results import Record, Result
-from graphrelu.lab.tables import amount, label
 
 
 class Figure(NamedTuple):
@@ -83,41 +81,6 @@ _CHANGES: dict[str, dict[str, Any]] = {
 # Every constant is spelled out in a record: a candidate stays what it is when the default changes.
 CANDIDATES = {name: START | changes for name, changes in _CHANGES.items()}
 
-RULE = f"""\
-Seeds from {FIRST_SEED:,} on, which no other table has, half as many on Flickr as on Cora; every
-backbone with the settings of the main table. A candidate's figure in a cell is its validation
-accuracy minus ReLU's, the mean over seeds of both. Candidates are trained with all backbones but
-GAT first. A candidate is *admissible* unless its figure is more than two standard errors below zero
-in some cell. The {FINALISTS} admissible candidates with the highest mean over the cells are the
-finalists, and are trained with GAT, too; the finalist that is admissible and has the highest mean
-over all cells is chosen. Where none is admissible, the one whose clearest harm is the smallest goes
-first.
-
-There were two rounds. The first had all candidates but the last six, and a stricter rule (no
-figure below -0.5 points), which no candidate met: in the noisiest cells chance alone goes further.
-The rule above and the last six candidates were written down before the second round ran.
-"""
-NAMED = """\
-*Start*: where the study began. *Fast gate*: the gate moves three times as fast. *No gate*: the
-channel MLP's last layer starts at zero instead. *Upper*: only the slope above zero adapts.
-*Damped*: slopes below zero move a tenth, and intercepts a twentieth, as far. *A third below*:
-slopes below zero move a third as far, and there are no intercepts. *Larger weights*: an average
-node moves by the learned shift itself, and not by a third of it. *Sigmoid*: each node by itself
-instead of a softmax over all. *Fast channels*: the channel block moves three times as fast.
-"""
-
-
-@dataclass(frozen=True)
-class CalibrationRow:
-    """One candidate in one cell: validation accuracy in percent, and how far it is from ReLU's."""
-
-    candidate: str
-    dataset: str
-    backbone: str
-    mean: float
-    n: int
-    over_relu: Comparison | None
-
 
 def cells(
     dataset: str, backbones: Iterable[str], epochs: int | None = None
@@ -167,8 +130,8 @@ def _train(
 
 def validation(results: Iterable[Result]) -> Cells:
     """Cell -> candidate -> validation scores."""
-    known = [replace(r, score=r.val_score) for r in results if _name(r.config) is not None]
-    return scores_by_cell(known, lambda config: _name(config) or "")
+    known = [replace(r, score=r.val_score) for r in results if candidate_of(r.config)]
+    return scores_by_cell(known, lambda config: candidate_of(config) or "")
 
 
 def figures(scores: Cells) -> Figures:
@@ -214,83 +177,6 @@ def chosen(scores: Cells) -> str | None:
     return ranked({name: found[name] for name in best})[0]
 
 
-def calibration_rows(results: Sequence[Result]) -> list[CalibrationRow]:
-    """A row for each candidate and cell, ReLU first."""
-    scores = validation(results)
-    pairs = {
-        (name, *cell): (own[name], own.get("relu", {}))
-        for name in ("relu", *CANDIDATES)
-        for cell, own in scores.items()
-        if name in own
-    }
-    leads = compared({key: pair for key, pair in pairs.items() if key[0] != "relu"})
-    return [
-        CalibrationRow(*key, 100 * fmean(own.values()), len(own), leads.get(key))
-        for key, (own, _) in pairs.items()
-    ]
-
-
-def render(record: Path) -> list[Path]:
-    """The study as a page and as CSV."""
-    results = [result for result in Record(record).read() if _name(result.config) is not None]
-    if not results:
-        raise ValueError(f"{record} has no runs of the calibration.")
-    page, csv = (output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv"))
-    output.write_text(page, document(results, record.name))
-    output.write_text(csv, export.to_csv(calibration_rows(results), CalibrationRow))
-    return [page, csv]
-
-
-def document(results: Sequence[Result], source: str) -> str:
-    """Everything about a record of the study on one page."""
-    protocol = [
-        config
-        for dataset in DATASETS
-        for own in cells(dataset, BACKBONES).values()
-        for config in own
-    ]
-    parts = ["# How the default is chosen\n", export.provenance(results, source, protocol) + "\n"]
-    parts += [RULE, NAMED, "## The outcome\n", _outcome(results)]
-    rows = calibration_rows(results)
-    for dataset in dict.fromkeys(row.dataset for row in rows):
-        parts += [f"## {label(dataset)}\n", _table([r for r in rows if r.dataset == dataset])]
-    return "\n".join(parts)
-
-
-def _outcome(results: Sequence[Result]) -> str:
-    scores = validation(results)
-    found, best = figures(scores), chosen(scores)
-    lines = []
-    for name in ranked(found):
-        leads = list(found[name].values())
-        title = f"**{name}**" if name == best else name
-        harm = min(figure.mean + 2 * figure.error for figure in leads)
-        mean = fmean(figure.mean for figure in leads)
-        lines.append((title, "no" if harm < 0 else "yes", f"{mean:+.2f}", str(len(leads))))
-    head = ("candidate", "admissible", "mean over cells", "cells")
-    verdict = "The study is not finished.\n" if best is None else f"The rule chooses **{best}**.\n"
-    return f"{verdict}\n{export.table(head, lines, numbers=2)}"
-
-
-def _table(rows: Sequence[CalibrationRow]) -> str:
-    """Candidates by backbones: points ahead of ReLU in validation accuracy, with 95 % intervals."""
-    backbones = [name for name in BACKBONES if any(row.backbone == name for row in rows)]
-    by_place = {(row.candidate, row.backbone): row for row in rows}
-    lines = []
-    for name in dict.fromkeys(row.candidate for row in rows):
-        line = [label(name) if name == "relu" else name]
-        for backbone in backbones:
-            row = by_place.get((name, backbone))
-            if row is None:
-                line.append("")
-            elif row.over_relu is None:
-                line.append(f"{row.mean:.1f} ({row.n})")
-            else:
-                line.append(amount(row.over_relu))
-        lines.append(line)
-    return export.table(("candidate", *map(label, backbones)), lines, numbers=1)
-
-
 def _key(activation: str, options: Options) -> tuple[object, ...]:
     return activation, tuple(sorted(options))
 
@@ -299,8 +185,16 @@ _NAMES = {_key("grelu", tuple(options.items())): name for name, options in CANDI
 _NAMES[_key("relu", ())] = "relu"
 
 
-def _name(config: Config) -> str | None:
+def candidate_of(config: Config) -> str | None:
+    """Its name, or ``relu``; none for the runs of other experiments."""
     return _NAMES.get(_key(config.activation, config.activation_options))
+
+
+def render(record: Path) -> list[Path]:
+    """The study as a page and as CSV."""
+    from graphrelu.lab.calibration_page import render_calibration
+
+    return render_calibration(record)
 
 
 EXPERIMENT = Experiment(runs=28, quick_runs=6, collect=collect, render=render)
