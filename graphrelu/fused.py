@@ -36,11 +36,14 @@ class _Setting(NamedTuple):
 # H200.
 _SETTINGS = {
     "apply": {4: _Setting(2048, 4, 1, 1056), 2: _Setting(2048, 4, 2, 1056)},
-    "backward": {4: _Setting(1024, 4, 3, 1056), 2: _Setting(512, 4, 3, 1056)},
+    "backward": {4: _Setting(1024, 4, 3, 1056), 2: _Setting(1024, 4, 3, 1056)},
     "project": {4: _Setting(2048, 4, 2, 1056), 2: _Setting(2048, 4, 2, 1056)},
     "project_backward": {4: _Setting(1024, 4, 1, 1584), 2: _Setting(2048, 4, 3, 1056)},
 }
 _MAX_CHANNELS_PER_TILE = 256
+# Where a tile is wider than this, other settings than the above.
+_WIDE = 128
+_WIDE_SETTINGS = {"backward": {2: _Setting(512, 4, 3, 1056)}}
 
 
 class Cut(NamedTuple):
@@ -53,8 +56,10 @@ class Cut(NamedTuple):
 @lru_cache(maxsize=1024)
 def cut(name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: int) -> Cut:
     """How the pass is cut up for features of this type and shape."""
-    setting = _SETTINGS[name].get(dtype.itemsize, _SETTINGS[name][4])
     cols = min(triton.next_power_of_2(channels), _MAX_CHANNELS_PER_TILE)
+    setting = _SETTINGS[name].get(dtype.itemsize, _SETTINGS[name][4])
+    if cols > _WIDE:
+        setting = _WIDE_SETTINGS.get(name, {}).get(dtype.itemsize, setting)
     rows = max(1, setting.tile // cols)
     programs = max(1, min(triton.cdiv(num_nodes, rows * groups), setting.programs // groups))
     tile = {"C": channels, "ROWS": rows, "COLS": cols, "STAGES": setting.stages}

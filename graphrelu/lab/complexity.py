@@ -68,7 +68,7 @@ SWEEPS = {
     "cuda": (
         Sweep("edges", 4_000_000, 400_000_000, 7, nodes=100_000, channels=1),
         Sweep("nodes", 500_000, 50_000_000, 7, edges=100_000, channels=64),
-        Sweep("channels", 64, 6_400, 5, nodes=500_000, edges=100_000),
+        Sweep("channels", 160, 16_000, 5, nodes=200_000, edges=100_000),
         Sweep("segments", 1, 16, 5, nodes=1_000_000, edges=1_000_000, channels=64),
         Sweep("heads", 1, 16, 5, nodes=1_000_000, edges=10_000_000),
     ),
