@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -78,3 +79,11 @@ def tree() -> Callable[[Path], dict[str, tuple[int, int]]]:
         return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
     return listing
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """As in a process of its own: Ray, once it ran in this one, would end it at a SIGTERM."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)

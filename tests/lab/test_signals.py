@@ -9,6 +9,8 @@ import pytest
 
 from graphrelu.lab.signals import Terminated, exit_code, terminable
 
+pytestmark = pytest.mark.usefixtures("own_signals")
+
 
 def test_sigterm_raises_where_a_command_runs() -> None:
     with pytest.raises(Terminated), terminable():

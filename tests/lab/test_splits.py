@@ -154,6 +154,11 @@ def test_faulty_masks(graph: Graph) -> None:
     two, three = node.view(-1, 1) == torch.arange(2), node.view(-1, 1) == torch.arange(3)
     with pytest.raises(DataError, match="the same number of splits"):
         from_masks(replace(sound, train_mask=two, val_mask=three), 0)
+    one, none = (node.unsqueeze(1).expand(-1, columns) for columns in (1, 0))
+    with pytest.raises(DataError, match="the same number of splits"):
+        from_masks(replace(sound, train_mask=none > 0, val_mask=none > 0, test_mask=none > 0), 0)
+    masks = {f"{part}_mask": one % 3 == i for i, part in enumerate(("train", "val", "test"))}
+    assert from_masks(replace(sound, **masks), 5).note == "the graph's own masks, split 1 of 1"
 
 
 def test_make_split(graph: Graph) -> None:
