@@ -173,3 +173,22 @@ def test_rocauc_with_an_absent_class(rng: np.random.Generator) -> None:
 def test_predictions_must_fit(metric: Callable[[Tensor, Tensor], float]) -> None:
     with pytest.raises(ValueError, match="do not fit labels"):
         metric(torch.zeros(3, 2), torch.zeros(4))
+
+
+def test_the_smallest_samples() -> None:
+    two = summary([0.5, 0.7])
+    assert two.std == pytest.approx(0.02**0.5)
+    assert summary([1, 2]).mean == 1.5  # of whole numbers, too
+    assert holm([0.9, 0.8, 0.001]) == [1.0, 1.0, pytest.approx(0.003)]
+    assert accuracy(torch.tensor([1]), torch.tensor([1])) == 1.0
+    # One positive is enough to be ranked; none is not.
+    assert rocauc(torch.tensor([0.9, 0.1, 0.2]), torch.tensor([1, 0, 0])) == 1.0
+    with pytest.raises(ValueError, match="The area under the ROC curve needs nodes of two classes"):
+        rocauc(torch.tensor([0.9, 0.1]), torch.tensor([0, 0]))
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 2)])
+def test_labels_of_the_wrong_shape(shape: tuple[int, ...]) -> None:
+    y = torch.zeros(shape, dtype=torch.long)
+    with pytest.raises(ValueError, match="do not fit labels"):
+        accuracy(torch.zeros(y.numel(), dtype=torch.long), y)
