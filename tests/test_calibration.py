@@ -5,6 +5,7 @@ import torch
 
 from graphrelu import GReLU
 from graphrelu.calibration import Calibration
+from graphrelu.functional import MODES
 from tests import oracle
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph, reference
 
@@ -51,19 +52,24 @@ def test_fresh_module_is_relu_and_learns(calibration: Calibration) -> None:
     assert sum(float(p.grad.abs().sum()) for p in act.parameters()) > 0
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("calibration", CALIBRATIONS, ids=str)
-def test_running_statistics(calibration: Calibration) -> None:
+def test_running_statistics(
+    calibration: Calibration, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After one batch the running averages are its own: evaluation gives what training gave."""
     edge_index = random_graph(20, 40, undirected=True)
-    act = opened(GReLU(4, calibration=calibration, track_running_stats=True))
+    act = opened(GReLU(4, mode=mode, calibration=calibration, track_running_stats=True))
     for parameter in act.parameters():
         torch.nn.init.normal_(parameter)
     x = torch.randn(20, 4)
     expected = act.train()(x, edge_index)
     assert_close(act.eval()(x, edge_index), expected, 1e-5)
-    plain = GReLU(4, calibration=calibration)
+    plain = GReLU(4, mode=mode, calibration=calibration)
     plain.load_state_dict(act.state_dict(), strict=False)
     assert_close(plain(x, edge_index), expected, 1e-5)
+    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
+    assert_close(act(x, edge_index), expected, 1e-5)
 
 
 def test_node_weights_by_a_sigmoid_need_no_statistics_of_their_own() -> None:
