@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphrelu import GReLU, functional, whole
 from graphrelu.calibration import Calibration
-from tests.helpers import assert_close, opened, random_graph
+from tests.helpers import assert_close, batch_of_graphs, opened, random_graph
 
 EDGES = random_graph(20, 60)
 WEIGHT = torch.rand(60, dtype=torch.double) + 0.1
@@ -75,3 +75,15 @@ def test_reference_gets_all_options(
         assert out.dtype == dtype
         tolerance = 1e-10 if dtype == torch.double else 2 * torch.finfo(dtype).eps
         assert_close(out.double(), exact, tolerance)
+
+
+def test_reference_knows_batches_autocast_and_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    edge_index, batch = batch_of_graphs([5, 3])
+    act, x = opened(GReLU(4)), torch.randn(8, 4)
+    expected = act(x, edge_index, batch=batch)
+    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
+    assert_close(act(x, edge_index, batch=batch), expected, 1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_close(act(x, edge_index, batch=batch), expected, 1e-5)
+    with pytest.raises(ValueError, match="edge_weight"):
+        act(x, edge_index, torch.ones(edge_index.size(1) + 1))
