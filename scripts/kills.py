@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -79,6 +80,8 @@ def start(folder: Path) -> int:
         options = ["--quick", "--runs", str(RUNS), "--device", "cpu", "--out", record]
         code = cli.run(["reproduce", "segments", *options])
         sys.stdout.flush()
+    except BaseException:  # as an interpreter does at its end
+        traceback.print_exc()
     finally:
         os._exit(code)
 

@@ -31,6 +31,7 @@ from graphrelu.lab.folds import (
 from graphrelu.lab.graph_set import GraphSet
 from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import Result, thin
+from graphrelu.lab.signals import held
 from graphrelu.lab.stacked import StackedRuns, cross_entropy
 from graphrelu.lab.train import CURVE_POINTS, METRICS, Nodes
 
@@ -133,7 +134,8 @@ class FoldBatch(StackedRuns):
                 )
                 return out[:size]
 
-        return vmap(forward)(state, self.seed_tensor, batch)
+        with held():
+            return vmap(forward)(state, self.seed_tensor, batch)
 
     def parts(self) -> list[tuple[Callable[[], None], int]]:
         return [(self.descend, self.steps), (self.look, 1)]

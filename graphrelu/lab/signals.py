@@ -17,20 +17,53 @@ class Terminated(BaseException):
 
 
 INTERRUPTIONS = (KeyboardInterrupt, Terminated)
+_RAISES = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+
+
+class _Holding:
+    """How many :func:`held` blocks the main thread is in, and the signal that waits for the end."""
+
+    depth = 0
+    waiting: int | None = None
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """In here SIGTERM raises :class:`Terminated`, unless somebody else has a use for it."""
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    """In here SIGTERM raises :class:`Terminated`, and both it and Ctrl-C wait where they are
+    :func:`held`; unless somebody else has a use for them."""
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGTERM, _terminate)
+    before = {number: signal.getsignal(number) for number in _RAISES}
+    ours = [number for number, handler in before.items() if handler in _DEFAULTS]
+    try:
+        for number in ours:
+            signal.signal(number, _interrupt)
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """In here the first interruption of :func:`terminable` waits for the end, the second does not.
+
+    For calls that cannot be left at any moment: torch's vmap keeps books that an exception in the
+    wrong place leaves wrong, and then fails with an error of its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _Holding.depth += 1
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _Holding.depth -= 1
+        if _Holding.depth == 0 and _Holding.waiting is not None:
+            number, _Holding.waiting = _Holding.waiting, None
+            raise _RAISES[signal.Signals(number)]
 
 
 def exit_code(error: BaseException) -> int:
@@ -38,5 +71,8 @@ def exit_code(error: BaseException) -> int:
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _Holding.depth > 0 and _Holding.waiting is None:
+        _Holding.waiting = number
+    else:
+        raise _RAISES[signal.Signals(number)]

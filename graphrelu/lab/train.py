@@ -22,6 +22,7 @@ from graphrelu.lab.dropout import SeededDropout
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import Result, thin
+from graphrelu.lab.signals import held
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.stacked import StackedRuns, cross_entropy
 
@@ -98,7 +99,8 @@ class SeedBatch(StackedRuns):
                 out: Tensor = functional_call(self.skeleton, state, (self.inputs,))
                 return out
 
-        return vmap(forward)(state, self.seed_tensor)
+        with held():
+            return vmap(forward)(state, self.seed_tensor)
 
     def descend(self) -> Tensor:
         """One optimiser step of every run; returns their training losses `[R]`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from graphrelu.lab.dropout import SeededDropout
 from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, recipe
+from graphrelu.lab.signals import Terminated, terminable
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.train import SeedBatch, build, train
 
@@ -40,6 +42,22 @@ def batch_of(config: Config, graph: Graph, seeds: list[int]) -> SeedBatch:
 
 def cell(backbone: str, activation: str, **overrides: object) -> Config:
     return recipe("blocks", "other", backbone, activation, **{"hidden": 4, **overrides})
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_a_signal_waits_for_the_end_of_vmap() -> None:
+    """An exception between vmap's own bookkeeping would be followed by an error of torch's."""
+    batch, passed = batch_of(cell("gcn", "relu"), blocks(), [0, 1]), []
+    hooks = [
+        batch.skeleton.register_forward_pre_hook(lambda *_: signal.raise_signal(signal.SIGTERM)),
+        batch.skeleton.register_forward_hook(lambda *_: passed.append("forward pass")),
+    ]
+    with pytest.raises(Terminated), terminable():
+        batch.descend()
+    assert passed == ["forward pass"]
+    for hook in hooks:
+        hook.remove()
+    assert batch.descend().isfinite().all()
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
