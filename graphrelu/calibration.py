@@ -12,8 +12,16 @@ class Calibration:
         \beta^k_{nc} = s \, g \, \tilde\gamma_n \, b \, \beta^k_c
 
         \alpha_c, \beta_c &= \tanh (c \, \mathrm{MLP} (\bar{\mathbf{e}})), \qquad
-        \tilde\gamma_n = \min (m, \, w N \, \mathrm{softmax}_n (z_n / \tau)), \qquad
+        \tilde\gamma_n = \min (m, \, w N \, \mathrm{softmax}_n (\rho \, z_n / \tau)), \qquad
         r_1 = 1, \quad r_2 = \ldots = r_K = r
+
+    With `smooth`, :math:`z_n = \mathrm{MLP} (\bar{\mathbf{x}}_n)` of the mean
+    :math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (\mathbf{S} \mathbf{1})_n` of the features around a
+    node, and :math:`\rho` is the smoothness of what the MLP looks at: the share of the variance of
+    :math:`\mathrm{MLP} (\mathbf{x}_n)` over the nodes that this mean leaves, at most 1. Where
+    neighbours are alike, nodes are told apart by their surroundings; where they are not,
+    :math:`\rho` is close to zero and all nodes have the same weight. Without, :math:`z_n =
+    \mathrm{MLP} (\mathbf{e}_n)`, :math:`\rho = 1`.
 
     The defaults are where a study of them began (`graphrelu reproduce calibration`), which looks at
     validation accuracy on two graphs; :obj:`docs/calibration.md` tells it.
@@ -32,6 +40,8 @@ class Calibration:
             square.
         gated (bool, optional): If :obj:`False`, there is no gate :math:`g`, and the last layer of
             the channel MLP starts at zero instead, so that a fresh module is ReLU, too.
+        smooth (bool, optional): Whether nodes are told apart by the means around them, as far as
+            the graph is smooth; see above.
         node_weights (str, optional): :obj:`"softmax"`, or :obj:`"sigmoid"` for
             :math:`\tilde\gamma_n = \min(m, 2 w \, \sigma(z_n / \tau))`, which does not compare
             nodes with each other.
@@ -45,6 +55,7 @@ class Calibration:
     channel_scale: float = 1.0
     gate_scale: float = 1.0
     gated: bool = True
+    smooth: bool = False
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:
@@ -63,7 +74,7 @@ class Calibration:
     @property
     def has_kernels(self) -> bool:
         """Whether the kernels of :mod:`graphrelu.blocks` have this form."""
-        return self.gated and self.node_weights == "softmax"
+        return self.gated and self.node_weights == "softmax" and not self.smooth
 
 
 DEFAULT = Calibration()

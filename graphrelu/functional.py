@@ -11,7 +11,7 @@ Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,10 +22,20 @@ from graphrelu.diffusion import normalized_adjacency, pagerank
 from graphrelu.graph import as_edges
 
 MODES = ("calibrated", "paper")
+# Of the mean square: a variance below it is rounding.
+SAME = 1e-8
 
 MLP = Callable[[Tensor], Tensor]
-# From mean, logits and number of nodes of a batch to the mean and the normaliser to be used.
-Statistics = Callable[[Tensor | None, Tensor | None, int], tuple[Tensor | None, Tensor | None]]
+
+
+class Statistics(Protocol):
+    """What replaces the graph-wide quantities of a batch; see :mod:`graphrelu.running`."""
+
+    def __call__(
+        self, mean: Tensor | None, logits: Tensor | None, num_nodes: int, update: bool
+    ) -> tuple[Tensor | None, Tensor | None]: ...
+
+    def smoothness(self, local: Tensor, averaged: Tensor, update: bool) -> Tensor: ...
 
 
 def diffuse(
@@ -40,6 +50,23 @@ def diffuse(
     r""":math:`\mathbf{E} = \mathbf{S}^{\mathrm{PPR}} \mathbf{X}`, shape `[N, C]`."""
     edges = as_edges(edge_index, edge_weight, x.size(0), x.dtype)
     return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
+
+
+def surroundings(
+    x: Tensor,
+    e: Tensor,
+    edge_index: Any,
+    edge_weight: Tensor | None = None,
+    alpha: float = 0.1,
+    steps: int = 10,
+    diffusion: str = "power",
+    add_self_loops: bool = False,
+) -> Tensor:
+    r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (\mathbf{S}^{\mathrm{PPR}} \mathbf{1})_n`, the
+    mean of the features around each node, `[N, C]`. Calibrated form only."""
+    ones = x.new_ones(x.size(0), 1)
+    settings = (alpha, steps, diffusion, add_self_loops)
+    return e / diffuse(ones, edge_index, edge_weight, *settings)
 
 
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
@@ -63,19 +90,50 @@ def channel_parameters(
     return slopes, parameters[:, 1] if bias else torch.zeros_like(slopes)
 
 
+def _largest(values: Tensor, batch: Tensor | None, batch_size: int) -> Tensor:
+    """Of each graph and column, `[B, W]`."""
+    if batch is not None:
+        return scatter(values, batch, dim=0, dim_size=batch_size, reduce="max")
+    return values.amax(dim=0, keepdim=True) if values.size(0) > 0 else values.new_zeros(1, 1)
+
+
 def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
     the MLP's outputs: `[N, 1]`, or `[N, K]` where each segment has a weight of its own."""
+    largest = _largest(logits.detach(), batch, batch_size)
     if batch is None:
         # As printed; torch.softmax leaves a long column to a single block of a GPU.
-        largest = logits.detach().amax(dim=0) if logits.size(0) > 0 else 0.0
         weight = torch.exp(logits - largest)
         return weight / weight.sum(dim=0)
-    largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # One by one, in float32, the nodes of a large graph would not add up.
     total = scatter(weight.double(), batch, dim=0, dim_size=batch_size, reduce="sum")
     return weight / total.to(weight.dtype)[batch]
+
+
+def smoothness(
+    local: Tensor, averaged: Tensor, batch: Tensor | None = None, batch_size: int = 1
+) -> Tensor:
+    r""":math:`\rho = \min(1, \mathrm{Var}_n(\mathrm{MLP}(\bar{\mathbf{x}}_n)) /
+    \mathrm{Var}_n(\mathrm{MLP}(\mathbf{x}_n)))` within each graph, `[B, 1]` or `[B, K]`: how much
+    of what differs between nodes is left in the means around them. Calibrated form only."""
+    unit = _largest(local.detach().abs(), batch, batch_size)
+    unit = torch.where(unit > 0, unit, torch.ones_like(unit))  # squares of 1e30 would overflow
+    if batch is not None:
+        unit = unit[batch]
+    variances = []
+    for values in (averaged / unit, local / unit):
+        mean = graph_mean(values, batch, batch_size)
+        centred = values - (mean if batch is None else mean[batch])
+        variances.append(graph_mean(centred.square(), batch, batch_size))
+    # Nodes that differ by rounding alone are the same.
+    noise = SAME * graph_mean((local / unit).square(), batch, batch_size)
+    return smoothness_ratio(variances[0], variances[1] + noise)
+
+
+def smoothness_ratio(averaged: Tensor, local: Tensor) -> Tensor:
+    r""":math:`\rho` from the two variances; zero where there is nothing to see."""
+    return (averaged / torch.where(local > 0, local, torch.ones_like(local))).clamp(max=1.0)
 
 
 def calibrated_node_parameters(
@@ -198,17 +256,25 @@ def grelu(
 
     The printed form is `mode="paper"`, with no `gate`. Without `node_mlp` all nodes share the
     channel-wise parameters (variant F); without `channel_mlp` all channels share the node-wise
-    ones (variant G). With `statistics`, mean and normaliser are not those of `x` alone.
+    ones (variant G). With `statistics`, mean, smoothness and normaliser are not those of `x` alone.
     """
     e = x
+    graph = (edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
     if topology:
-        e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
+        e = diffuse(x, *graph)
 
     mean = None if channel_mlp is None else graph_mean(e, batch, batch_size)
     logits = None if node_mlp is None else node_mlp(e)
+    if node_mlp is not None and topology and mode == "calibrated" and calibration.smooth:
+        local, logits = node_mlp(x), node_mlp(surroundings(x, e, *graph))
+        if statistics is None:
+            rho = smoothness(local, logits, batch, batch_size)
+        else:
+            rho = statistics.smoothness(local, logits, update=True)
+        logits = logits * (rho if batch is None else rho[batch])
     log_normaliser = None
     if statistics is not None:
-        mean, log_normaliser = statistics(mean, logits, x.size(0))
+        mean, log_normaliser = statistics(mean, logits, x.size(0), update=True)
 
     if channel_mlp is None or mean is None:
         slopes = x.new_ones(batch_size, K, x.size(1))

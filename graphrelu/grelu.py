@@ -1,4 +1,3 @@
-from functools import partial
 from typing import Any
 
 import torch
@@ -195,10 +194,14 @@ class GReLU(torch.nn.Module):
         self.statistics: GraphStatistics | None = None
         compares_nodes = mode == "paper" or self.calibration.node_weights == "softmax"
         compares_nodes &= node_wise
-        if (track_running_stats or sync) and (channel_wise or compares_nodes):
+        self._is_smooth = self.calibration.smooth and node_wise and topology
+        self._is_smooth &= mode == "calibrated"
+        kept = channel_wise or compares_nodes or self._is_smooth
+        if (track_running_stats or sync) and kept:
             self.statistics = GraphStatistics(
                 channels if channel_wise else None,
                 None if not compares_nodes else 1 if channel_wise else K,
+                None if not self._is_smooth else 1 if channel_wise else K,
                 mode,
                 track_running_stats,
                 momentum,
@@ -346,7 +349,7 @@ class GReLU(torch.nn.Module):
                 bias=self.bias,
                 negative_slope=self.negative_slope,
                 add_self_loops=self.add_self_loops,
-                statistics=None if statistics is None else partial(statistics, update=True),
+                statistics=statistics,
                 calibration=self.calibration,
             )
         return out.to(x.dtype)
@@ -403,7 +406,13 @@ class GReLU(torch.nn.Module):
             graph = None
             if self.topology:
                 graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
-            x, mean, logits = self._squeeze(x, dtype, graph, batch, batch_size)
+            x, mean, logits, local = self._squeeze(x, dtype, graph, batch, batch_size)
+            if local is not None and logits is not None:
+                if statistics is None:
+                    rho = functional.smoothness(local, logits, batch, batch_size)
+                else:
+                    rho = statistics.smoothness(local, logits, update)
+                logits = logits * (rho if batch is None else rho[batch])
             log_normaliser = None
             if statistics is not None:
                 mean, log_normaliser = statistics(mean, logits, x.size(0), update)
@@ -452,15 +461,16 @@ class GReLU(torch.nn.Module):
         graph: PreparedGraph | None,
         batch: Tensor | None,
         batch_size: int,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """`x`, the channel block's input and the node block's output, without diffusing `x`.
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        """`x`, the channel block's input and the node MLP's outputs, without diffusing `x`; and,
+        where smoothness counts, what the node MLP makes of each node by itself.
 
         S (X W) = (S X) W, so the node MLP's first layer comes before the diffusion; and the mean
         of S X is a weighted sum of X.
         """
         ones = torch.ones(x.size(0), dtype=dtype, device=x.device)
         mass = ones if graph is None else graph.mass
-        mean, logits = None, None
+        mean, logits, local = None, None, None
         if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
             weight = self.node_mlp.projection(dtype)
             logits, total, x = projection.project_and_sum(x, weight, mass)
@@ -472,9 +482,13 @@ class GReLU(torch.nn.Module):
             if self.node_mlp is not None:
                 logits = features @ self.node_mlp.projection(dtype).t()
         if self.node_mlp is not None and logits is not None:
-            logits = logits if graph is None else graph.diffuse(logits)
+            if graph is not None and self._is_smooth:
+                local = self.node_mlp.after_projection(logits)
+                logits = graph.average(logits)
+            elif graph is not None:
+                logits = graph.diffuse(logits)
             logits = self.node_mlp.after_projection(logits)
-        return x, mean, logits
+        return x, mean, logits, local
 
     def _graph(
         self,

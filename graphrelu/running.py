@@ -1,4 +1,4 @@
-"""The two graph-wide quantities of GReLU, where a graph is seen in parts: batches or processes."""
+"""The graph-wide quantities of GReLU, where a graph is seen in parts: batches or processes."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from graphrelu.eager import is_transformed
 
 
 class GraphStatistics(torch.nn.Module):
-    r"""The mean of the diffused features and the normaliser of the node softmax.
+    r"""The mean of the diffused features, the smoothness and the normaliser of the node softmax.
 
     In training they are those of the batch, with `sync` of the batches of all processes, as in
     :class:`torch.nn.SyncBatchNorm`. With `track` their running averages are kept, and are used in
@@ -25,6 +25,8 @@ class GraphStatistics(torch.nn.Module):
     Args:
         channels (int, optional): Size of the mean; :obj:`None` without channel block.
         weights (int, optional): Number of logits per node that have a normaliser; :obj:`None`
+            without.
+        smooth (int, optional): Number of logits per node that have a smoothness; :obj:`None`
             without.
         mode (str): :obj:`"calibrated"` or :obj:`"paper"`.
         track (bool): Whether to keep running averages.
@@ -39,12 +41,14 @@ class GraphStatistics(torch.nn.Module):
 
     running_mean: Tensor | None
     running_log_normaliser: Tensor | None
+    running_smoothness: Tensor | None
     num_batches_tracked: Tensor | None
 
     def __init__(
         self,
         channels: int | None,
         weights: int | None,
+        smooth: int | None,
         mode: str,
         track: bool,
         momentum: float | None,
@@ -67,6 +71,7 @@ class GraphStatistics(torch.nn.Module):
 
         self.register_buffer("running_mean", zeros(channels))
         self.register_buffer("running_log_normaliser", zeros(weights))
+        self.register_buffer("running_smoothness", zeros(smooth))
         count = torch.zeros((), dtype=torch.long, device=device) if track else None
         self.register_buffer("num_batches_tracked", count)
         self._has_been_updated = False
@@ -102,7 +107,7 @@ class GraphStatistics(torch.nn.Module):
             log_sum = functional.log_sum_exp(logits, self.mode, self.calibration)
         given = next(t for t in (mean, log_sum) if t is not None)
         count = given.new_full((1, 1), num_nodes)
-        if self.sync and self.training and _several_processes():
+        if self._is_synchronised():
             mean, log_sum, count = _of_all_processes(mean, log_sum, count)
         if log_sum is not None and self.mode == "calibrated":
             log_sum = log_sum - count.log()
@@ -110,13 +115,45 @@ class GraphStatistics(torch.nn.Module):
             self._update(mean, log_sum, count)
         return mean, log_sum
 
+    def smoothness(self, local: Tensor, averaged: Tensor, update: bool) -> Tensor:
+        r"""The smoothness `[1, W]` to be used; to be called before the rest.
+
+        Args:
+            local (torch.Tensor): What the node MLP makes of each node by itself, `[N, W]`.
+            averaged (torch.Tensor): And of the means around them.
+            update (bool): Whether the batch is to enter the running averages, in training.
+        """
+        if self.track and not self.training:
+            self._check_updated()
+            assert self.running_smoothness is not None
+            return self.running_smoothness.to(local.dtype)
+        if self._is_synchronised():
+            rho, count = _smoothness_of_all_processes(local, averaged)
+        else:
+            rho = functional.smoothness(local, averaged)
+            count = local.new_full((1, 1), local.size(0))
+        if self.running_smoothness is not None and update:
+            assert self.num_batches_tracked is not None
+            latest = self._weight_of(self.num_batches_tracked + 1, rho.dtype)
+            old = self.running_smoothness.to(rho.dtype)
+            new = torch.where(count > 0, old.lerp(rho.detach(), latest), old)
+            self.running_smoothness.copy_(new)
+        return rho
+
+    def _is_synchronised(self) -> bool:
+        return self.sync and self.training and _several_processes()
+
+    def _weight_of(self, number: Tensor, dtype: torch.dtype) -> Tensor:
+        """How much the batch of this number counts."""
+        latest = number.to(dtype).reciprocal()
+        return latest.clamp(min=0.0 if self.momentum is None else self.momentum)
+
     @torch.no_grad()
     def _update(self, mean: Tensor | None, log_normaliser: Tensor | None, count: Tensor) -> None:
         assert self.num_batches_tracked is not None
         some = count.squeeze() > 0  # an empty batch tells nothing
         self.num_batches_tracked += some
-        latest = self.num_batches_tracked.to(count.dtype).reciprocal()
-        latest = latest.clamp(min=0.0 if self.momentum is None else self.momentum)
+        latest = self._weight_of(self.num_batches_tracked, count.dtype)
         if self.running_mean is not None and mean is not None:
             old = self.running_mean.to(mean.dtype)
             self.running_mean.copy_(torch.where(some, old.lerp(mean, latest), old))
@@ -160,6 +197,19 @@ def _of_all_processes(
         None if log_sum is None else log_sums.logsumexp(dim=0, keepdim=True),
         count,
     )
+
+
+def _smoothness_of_all_processes(local: Tensor, averaged: Tensor) -> tuple[Tensor, Tensor]:
+    """The smoothness over the nodes of all processes, and their number."""
+    both = torch.cat([local, averaged], dim=1).double()
+    count = both.new_full((1, 1), both.size(0))
+    row = torch.cat([both.sum(0, keepdim=True), both.square().sum(0, keepdim=True), count], dim=1)
+    total = _Gather.apply(row).sum(dim=0, keepdim=True)
+    means, squares = total[:, :-1].div(total[:, -1:].clamp(min=1)).chunk(2, dim=1)
+    of_local, of_averaged = (squares - means.square()).clamp(min=0).chunk(2, dim=1)
+    noise = functional.SAME * squares[:, : local.size(1)]
+    rho = functional.smoothness_ratio(of_averaged, of_local + noise)
+    return rho.to(local.dtype), total[:, -1:]
 
 
 class _Gather(torch.autograd.Function):

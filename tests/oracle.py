@@ -67,10 +67,30 @@ def node_weight(act: GReLU, logits: dict[int, list[Tensor]], n: int, j: int) -> 
     return gamma if gamma < c.gamma_max else gamma * 0 + c.gamma_max
 
 
+def smoothed(act: GReLU, x: Tensor, e: Matrix, sums: Matrix, nodes: list[int]) -> dict:
+    """The logits of the nodes of a graph, from the means around them and how smooth it is."""
+    local = {n: mlp(act.node_mlp, list(x[n])) for n in nodes}
+    averaged = {n: mlp(act.node_mlp, [value / sums[n][0] for value in e[n]]) for n in nodes}
+    logits: dict = {n: [] for n in nodes}
+    for j in range(len(local[nodes[0]])):
+        variance = []
+        for values in (local, averaged):
+            mean = sum(values[n][j] for n in nodes) / len(nodes)
+            variance.append(sum((values[n][j] - mean) ** 2 for n in nodes) / len(nodes))
+        total = variance[0] + 1e-8 * sum(local[n][j] ** 2 for n in nodes) / len(nodes)
+        rho = variance[1] / total if total > 0 else 0 * total
+        rho = rho if rho < 1 else rho * 0 + 1
+        for n in nodes:
+            logits[n].append(rho * averaged[n][j])
+    return logits
+
+
 def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]) -> Tensor:
     N, C = x.shape
     K, constants = act.K, act.calibration
     e = diffused(x, edges, weight, act) if act.topology else [list(row) for row in x]
+    smooth = act.topology and act.mode == "calibrated" and constants.smooth
+    sums = diffused(torch.ones(N, 1).to(x), edges, weight, act) if smooth else []
     y: Matrix = [[None] * C for _ in range(N)]
     for graph in set(batch):
         nodes = [n for n in range(N) if batch[n] == graph]
@@ -81,6 +101,8 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
         logits = None
         if act.node_mlp is not None:
             logits = {n: mlp(act.node_mlp, e[n]) for n in nodes}
+            if smooth:
+                logits = smoothed(act, x, e, sums, nodes)
         for n in nodes:
             for c in range(C):
                 segments = []

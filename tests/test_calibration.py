@@ -1,5 +1,7 @@
 """The constants of the calibrated form, other than the default ones."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -19,6 +21,8 @@ CALIBRATIONS = [
     Calibration(channel_scale=3.0),
     Calibration(gated=False, gate_scale=0.5),
     Calibration(node_weights="sigmoid", temperature=1.5),
+    Calibration(smooth=True, temperature=0.5),
+    Calibration(smooth=True, node_weights="sigmoid", temperature=0.5),
 ]
 
 
@@ -79,6 +83,11 @@ def test_node_weights_by_a_sigmoid_need_no_statistics_of_their_own() -> None:
     act = GReLU(4, calibration=calibration, track_running_stats=True)
     assert act.statistics is not None
     assert act.statistics.running_log_normaliser is None
+    assert act.statistics.running_smoothness is None
+    smooth = replace(calibration, smooth=True)
+    act = GReLU(4, calibration=smooth, channel_wise=False, track_running_stats=True)
+    assert act.statistics is not None
+    assert act.statistics.running_smoothness.shape == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_vmap_over_graphs(options: dict) -> None:
         edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
         graphs.append(prepare(edge_index, None, 12, torch.double, settings, batch, True))
         batches.append(batch)
-    mass = torch.stack([graph.mass for graph in graphs])
+    masses = torch.stack([torch.stack([graph.mass, graph.row_mass]) for graph in graphs])
     matrix, transposed = (
         CSR(*map(torch.stack, zip(*matrices, strict=True)))
         for matrices in zip(*(graph.matrices for graph in graphs), strict=True)
@@ -154,13 +154,13 @@ def test_vmap_over_graphs(options: dict) -> None:
     parameters, _ = stack_module_state(acts)
     x = torch.randn(3, 12, 6, dtype=torch.double, requires_grad=True)
 
-    def run(parameters: dict, x: Tensor, mass: Tensor, *rest: Any) -> Tensor:
+    def run(parameters: dict, x: Tensor, masses: Tensor, *rest: Any) -> Tensor:
         *matrices, batch = rest
-        graph = PreparedGraph(settings, mass, matrices=tuple(matrices))
+        graph = PreparedGraph(settings, *masses, matrices=tuple(matrices))
         arguments = (x, graph, None, batch, 3)
         return functional_call(acts[0], parameters, arguments)
 
-    together = vmap(run)(parameters, x, mass, matrix, transposed, torch.stack(batches))
+    together = vmap(run)(parameters, x, masses, matrix, transposed, torch.stack(batches))
     alone = torch.stack(
         [
             act(features, graph, batch=batch, batch_size=3)

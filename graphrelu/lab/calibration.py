@@ -42,40 +42,26 @@ START: dict[str, Any] = {
     "gamma_max": 1.0,
     "rest_scale": 1.0,
     "intercept_scale": 0.5,
+    "channel_scale": 1.0,
     "gate_scale": 1.0,
     "gated": True,
+    "smooth": False,
     "node_weights": "softmax",
 }
+_SMOOTH: dict[str, Any] = {"smooth": True, "temperature": 1.0}
 _UPPER: dict[str, Any] = {"rest_scale": 0.0, "intercept_scale": 0.0}
 _DAMPED: dict[str, Any] = {"rest_scale": 0.1, "intercept_scale": 0.05}
 _FAST: dict[str, Any] = {"gate_scale": 3.0}
-_WARM: dict[str, Any] = {"temperature": 3.0}
-_HIDDEN: dict[str, Any] = {"hidden": 16}
-_CHANNELS: dict[str, Any] = {"channel_scale": 3.0}
 _CHANGES: dict[str, dict[str, Any]] = {
     "start": {},
-    "fast gate": _FAST,
-    "no gate": {"gated": False},
-    "temperature 3": _WARM,
-    "temperature 3, fast gate": _WARM | _FAST,
-    "larger weights": {"gamma_scale": 1.0, "gamma_max": 3.0},
-    "sigmoid": {"node_weights": "sigmoid", "temperature": 1.0},
-    "hidden layer": _HIDDEN,
-    "alpha 0.3": {"alpha": 0.3},
-    "no intercepts": {"intercept_scale": 0.0},
-    "upper": _UPPER,
-    "upper, fast gate": _UPPER | _FAST,
-    "upper, fast gate, temperature 3": _UPPER | _FAST | _WARM,
     "damped": _DAMPED,
-    "damped, fast gate": _DAMPED | _FAST,
-    "damped, fast gate, temperature 3": _DAMPED | _FAST | _WARM,
-    # The second round, after a look at the first.
-    "hidden layer, damped": _HIDDEN | _DAMPED,
-    "fast channels": _CHANNELS,
-    "fast channels, no intercepts": _CHANNELS | {"intercept_scale": 0.0},
-    "fast channels, upper": _CHANNELS | _UPPER,
-    "fast channels, a third below": _CHANNELS | {"rest_scale": 0.3, "intercept_scale": 0.0},
-    "fast channels, damped": _CHANNELS | _DAMPED,
+    "smooth": _SMOOTH,
+    "smooth, no intercepts": _SMOOTH | {"intercept_scale": 0.0},
+    "smooth, damped": _SMOOTH | _DAMPED,
+    "smooth, damped, fast gate": _SMOOTH | _DAMPED | _FAST,
+    "smooth, damped, temperature 0.5": _SMOOTH | _DAMPED | {"temperature": 0.5},
+    "smooth, upper": _SMOOTH | _UPPER,
+    "smooth, upper, fast gate": _SMOOTH | _UPPER | _FAST,
 }
 
 # Every constant is spelled out in a record: a candidate stays what it is when the default changes.

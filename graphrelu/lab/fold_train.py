@@ -29,10 +29,9 @@ from graphrelu.lab.folds import (
     training_order,
 )
 from graphrelu.lab.graph_set import GraphSet
-from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import Result, thin
 from graphrelu.lab.signals import held
-from graphrelu.lab.stacked import StackedRuns, cross_entropy
+from graphrelu.lab.stacked import StackedRuns, cross_entropy, seeded
 from graphrelu.lab.train import CURVE_POINTS, METRICS, Nodes
 
 HALVE_EVERY = 50  # epochs, of the learning rate
@@ -40,21 +39,22 @@ CURVES = ("train_loss", "val_loss", "val_accuracy")
 
 
 def build_graph_model(config: Config, graphs: GraphSet, seed: int) -> GraphGNN:
-    """A model with the parameters that a seed stands for, the same on every device."""
-    options: dict[str, Any] = dict(config.backbone_options)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = GraphGNN(
+    """The model of a graph cell."""
+    of_backbone: dict[str, Any] = dict(config.backbone_options)
+
+    def make(activation: str, options: dict[str, Any]) -> GraphGNN:
+        return GraphGNN(
             config.backbone,
             graphs.num_features,
             config.hidden,
             graphs.num_classes,
-            activation=config.activation,
+            activation=activation,
             dropout=config.dropout,
-            activation_options=module_arguments(config.activation_options),
-            **options,
+            activation_options=options,
+            **of_backbone,
         )
-    return model.to(getattr(torch, config.dtype))
+
+    return seeded(make, config, seed)
 
 
 def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphCollection:

@@ -17,6 +17,5 @@ def module_arguments(options: Options) -> dict[str, Any]:
     arguments: dict[str, Any] = {name: value for name, value in options if name not in CONSTANTS}
     constants: dict[str, Any] = {name: value for name, value in options if name in CONSTANTS}
     if constants:
-        # Some records are older than this constant; without it, it was one.
-        arguments["calibration"] = Calibration(**{"channel_scale": 1.0} | constants)
+        arguments["calibration"] = Calibration(**constants)
     return arguments

@@ -8,17 +8,36 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import stack_module_state
 
 from graphrelu.lab.config import Config
+from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import commit, device_name, environment, now
 
 # Between two looks at whether all runs have stopped; each look waits for the GPU.
 LOOK_EVERY = {"cpu": 1, "cuda": 20}
+
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+
+
+def seeded(make: Callable[[str, dict[str, Any]], Model], config: Config, seed: int) -> Model:
+    """A model with the parameters that a seed stands for, the same on every device.
+
+    All but the activations' own are those of the model with ReLU: whatever an activation draws for
+    itself, the runs of one seed start alike.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = make(config.activation, module_arguments(config.activation_options))
+        torch.manual_seed(seed)
+        with_relu = make("none" if config.activation == "none" else "relu", {})
+    model.load_state_dict(with_relu.state_dict(), strict=False)
+    return model.to(getattr(torch, config.dtype))
 
 
 class StackedRuns(ABC):

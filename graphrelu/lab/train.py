@@ -20,31 +20,31 @@ from graphrelu.lab import stats
 from graphrelu.lab.config import Config
 from graphrelu.lab.dropout import SeededDropout
 from graphrelu.lab.graph import Graph
-from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import Result, thin
 from graphrelu.lab.signals import held
 from graphrelu.lab.splits import make_split
-from graphrelu.lab.stacked import StackedRuns, cross_entropy
+from graphrelu.lab.stacked import StackedRuns, cross_entropy, seeded
 
 METRICS = {"accuracy": stats.accuracy, "f1": stats.f1, "rocauc": stats.rocauc}
 CURVE_POINTS = 20
 
 
 def build(config: Config, graph: Graph, seed: int) -> GNN:
-    """A model with the parameters that a seed stands for, the same on every device."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = GNN(
+    """The model of a node cell."""
+
+    def make(activation: str, options: dict[str, Any]) -> GNN:
+        return GNN(
             config.backbone,
             graph.num_features,
             config.hidden,
             graph.num_classes,
-            activation=config.activation,
+            activation=activation,
             dropout=config.dropout,
-            activation_options=module_arguments(config.activation_options),
+            activation_options=options,
             **dict(config.backbone_options),
         )
-    return model.to(getattr(torch, config.dtype))
+
+    return seeded(make, config, seed)
 
 
 @dataclass(frozen=True, eq=False)

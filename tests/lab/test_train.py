@@ -60,6 +60,21 @@ def test_a_signal_waits_for_the_end_of_vmap() -> None:
     assert batch.descend().isfinite().all()
 
 
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_the_runs_of_one_seed_start_alike(backbone: str) -> None:
+    models = [build(cell(backbone, activation), blocks(), 7) for activation in ACTIVATIONS]
+    for model in models:
+        own = {n: v for n, v in model.state_dict().items() if not n.startswith("acts.")}
+        for name, value in models[0].state_dict().items():
+            assert torch.equal(own.pop(name), value)
+        assert not own
+    drawn = build(cell(backbone, "grelu"), blocks(), 8).state_dict()
+    assert not torch.equal(
+        drawn["acts.0.node_mlp.first.weight"],
+        models[-1].state_dict()["acts.0.node_mlp.first.weight"],
+    )
+
+
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_alone_as_in_a_batch(backbone: str, activation: str) -> None:
