@@ -38,6 +38,8 @@ class Calibration:
         gate_scale (float, optional): :math:`s`, how fast the gate moves: for an optimiser like
             Adam its learning rate is multiplied by it, and its weight decay divided by its
             square.
+        gate_max (float, optional): :math:`h`, the bound of the gate: :math:`s \, g` is replaced by
+            :math:`h \tanh (s \, g / h)`; none by default.
         gated (bool, optional): If :obj:`False`, there is no gate :math:`g`, and the last layer of
             the channel MLP starts at zero instead, so that a fresh module is ReLU, too.
         smooth (bool, optional): Whether nodes are told apart by the means around them, as far as
@@ -54,12 +56,14 @@ class Calibration:
     intercept_scale: float = 0.5
     channel_scale: float = 1.0
     gate_scale: float = 1.0
+    gate_max: float | None = None
     gated: bool = True
     smooth: bool = False
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "gamma_scale", "gamma_max", "channel_scale", "gate_scale"):
+        positive = ["temperature", "gamma_scale", "gamma_max", "channel_scale", "gate_scale"]
+        for name in positive if self.gate_max is None else [*positive, "gate_max"]:
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}.")

@@ -157,6 +157,14 @@ def calibrated_node_parameters(
     return (gamma * calibration.gamma_scale).clamp(max=calibration.gamma_max)
 
 
+def bounded_gate(gate: Tensor, calibration: Calibration = DEFAULT) -> Tensor:
+    r""":math:`\frac{h}{s} \tanh(\frac{s}{h} g)`: the gate, kept from growing without end."""
+    if calibration.gate_max is None:
+        return gate
+    bound = calibration.gate_max / calibration.gate_scale
+    return bound * torch.tanh(gate / bound)
+
+
 def calibrated_channel_parameters(
     slopes: Tensor, intercepts: Tensor, gate: Tensor | None, calibration: Calibration = DEFAULT
 ) -> tuple[Tensor, Tensor]:
@@ -291,6 +299,7 @@ def grelu(
     else:
         gamma = calibrated_node_parameters(logits, batch, batch_size, calibration)
     if mode == "calibrated":
+        gate = None if gate is None else bounded_gate(gate, calibration)
         slopes, intercepts = calibrated_channel_parameters(slopes, intercepts, gate, calibration)
 
     a, b = coefficients(gamma, slopes, intercepts, base_slopes(K, mode, negative_slope), batch)

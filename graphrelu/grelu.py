@@ -313,7 +313,7 @@ class GReLU(torch.nn.Module):
                 self.node_mlp.projection(dtype),
                 first.weight.to(dtype),
                 first.bias.to(dtype),
-                None if self.gate is None else self.gate.to(dtype),
+                self._bounded_gate(dtype),
                 whole.Form(graph, self.K, self.bias, self._base_slopes(), self.calibration),
             )
 
@@ -385,6 +385,11 @@ class GReLU(torch.nn.Module):
     def _base_slopes(self) -> tuple[float, ...]:
         return functional.base_slopes(self.K, self.mode, self.negative_slope)
 
+    def _bounded_gate(self, dtype: torch.dtype) -> Tensor | None:
+        if self.gate is None:
+            return None
+        return functional.bounded_gate(self.gate.to(dtype), self.calibration)
+
     def _hyperfunction(
         self,
         x: Tensor,
@@ -437,9 +442,8 @@ class GReLU(torch.nn.Module):
                     logits, batch, batch_size, self.calibration
                 )
             if self.mode == "calibrated":
-                gate = None if self.gate is None else self.gate.to(dtype)
                 slopes, intercepts = functional.calibrated_channel_parameters(
-                    slopes, intercepts, gate, self.calibration
+                    slopes, intercepts, self._bounded_gate(dtype), self.calibration
                 )
         return x, gamma, slopes, intercepts, batch
 

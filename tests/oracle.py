@@ -117,6 +117,8 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
                     if act.mode == "calibrated":
                         base = 1.0 if k == 0 else act.negative_slope
                         g = constants.gate_scale * (act.gate if constants.gated else 1.0)
+                        if constants.gated and constants.gate_max is not None:
+                            g = constants.gate_max * torch.tanh(g / constants.gate_max)
                         alpha = base + g * alpha * (1.0 if k == 0 else constants.rest_scale)
                         beta = g * beta * constants.intercept_scale
                     segments.append(alpha * x[n, c] + beta)

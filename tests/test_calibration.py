@@ -18,6 +18,7 @@ CALIBRATIONS = [
     Calibration(rest_scale=0.0, intercept_scale=0.0),
     Calibration(intercept_scale=2.0),
     Calibration(gate_scale=3.0),
+    Calibration(gate_scale=2.0, gate_max=0.7),
     Calibration(channel_scale=3.0),
     Calibration(gated=False, gate_scale=0.5),
     Calibration(node_weights="sigmoid", temperature=1.5),
@@ -95,6 +96,7 @@ def test_node_weights_by_a_sigmoid_need_no_statistics_of_their_own() -> None:
     [
         ({"temperature": 0.0}, "temperature must be positive, got 0.0"),
         ({"gamma_scale": -1.0}, "gamma_scale must be positive"),
+        ({"gate_max": 0.0}, "gate_max must be positive, got 0.0"),
         ({"gate_scale": float("nan")}, "gate_scale must be positive"),
         ({"rest_scale": -0.1}, "rest_scale must be zero or more"),
         ({"node_weights": "hard"}, "node_weights must be one of softmax, sigmoid, got 'hard'"),

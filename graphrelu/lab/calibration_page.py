@@ -11,7 +11,6 @@ from graphrelu.lab import export, output
 from graphrelu.lab.calibration import (
     CANDIDATES,
     DATASETS,
-    FINALISTS,
     FIRST_SEED,
     candidate_of,
     cells,
@@ -30,20 +29,21 @@ Seeds from {FIRST_SEED:,} on, which no other table has, half as many on Flickr a
 backbone with the settings of the main table. A candidate's figure in a cell is its validation
 accuracy minus ReLU's, the mean over seeds of both. Candidates are trained with all backbones but
 GAT first. A candidate is *admissible* unless its figure is more than two standard errors below zero
-in some cell. The {FINALISTS} admissible candidates with the highest mean over the cells are the
-finalists, and are trained with GAT, too; the finalist that is admissible and has the highest mean
-over all cells is chosen. Where none is admissible, the one whose clearest harm is the smallest goes
-first.
+in some cell. The admissible ones are trained with GAT, too, in the order of their mean over the
+cells, the highest first, until one is admissible over all cells: it is chosen. Where none is, the
+one whose clearest harm is the smallest is.
 
-This is the third round. The first two, of 22 candidates without the smoothness, compared runs whose
-initial weights differed between activations, and chance covered most of what they showed. The
-candidates, the rule and the seeds were written down before this round ran.
+There were four rounds. The first two, of 22 candidates without the smoothness, compared runs whose
+initial weights differed between activations, and chance covered most of what they showed. The third
+had the first nine candidates; the two that its rule tried with GAT did harm there, and it ended.
+The fourth has the last five, and a rule that goes on. Candidates, rule and seeds of a round were
+written down before it ran.
 """
 NAMED = """\
 *Start*: where the study began. *Smooth*: nodes are told apart by the means around them, as far as
 the graph is smooth, at a temperature of 1 instead of 10. *Upper*: only the slope above zero adapts.
 *Damped*: slopes below zero move a tenth, and intercepts a twentieth, as far. *Fast gate*: the gate
-moves three times as fast.
+moves three times as fast; *slow gate*: a third as fast. *Bounded*: the gate stays below one half.
 """
 
 

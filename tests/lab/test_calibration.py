@@ -21,12 +21,16 @@ EARLY = ("cheb", "gcn", "sage", "arma", "appnp")
 
 
 def runs(
-    lead: Callable[[str, str], float], dataset: str, backbones: tuple[str, ...] = EARLY
+    lead: Callable[[str, str], float],
+    dataset: str,
+    backbones: tuple[str, ...] = EARLY,
+    names: tuple[str, ...] = ("relu", *calibration.CANDIDATES),
 ) -> list[Result]:
     """Made-up runs: the points that a candidate is ahead of ReLU in validation accuracy."""
     made = []
-    for name, configs in calibration.cells(dataset, backbones).items():
-        for config in configs:
+    cells = calibration.cells(dataset, backbones)
+    for name in names:
+        for config in cells[name]:
             for seed in SEEDS:
                 points = 0.0 if name == "relu" else lead(name, config.backbone)
                 result = make_result(config, seed, 0.5)
@@ -38,7 +42,7 @@ def test_candidates_spell_out_every_constant() -> None:
     for options in calibration.CANDIDATES.values():
         assert {field.name for field in fields(Calibration)} == options.keys()
         assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
-    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 9
+    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 14
     assert module_arguments((("K", 3),)) == {"K": 3}
     one = module_arguments((("temperature", 2.0),))["calibration"]
     assert one == Calibration(temperature=2.0)
@@ -60,12 +64,20 @@ def test_what_harms_somewhere_is_not_chosen() -> None:
     early = [*runs(lead, "cora"), *runs(lead, "flickr")]
     scores = calibration.validation(early)
     assert calibration.figures(scores)["smooth"]["cora", "arma"].mean == pytest.approx(-0.6)
-    assert calibration.finalists(scores) == ["damped", "smooth, upper"]
-    assert calibration.chosen(scores) is None  # the slowest backbone is missing
-    late = runs(
-        lambda name, _: {"damped": -0.7, "smooth, upper": 0.0}.get(name, 0.0), "cora", ("gat",)
-    )
-    assert calibration.chosen(calibration.validation([*early, *late])) == "smooth, upper"
+    assert calibration.contenders(scores)[:2] == ["damped", "smooth, upper"]
+    assert "smooth" not in calibration.contenders(scores)
+    assert (calibration.untried(scores), calibration.chosen(scores)) == ("damped", None)
+
+    def late(name: str, _: str) -> float:
+        return {"damped": -0.7, "smooth, upper": 0.0}[name]
+
+    tried: list[Result] = []
+    for name, following in (("damped", "smooth, upper"), ("smooth, upper", None)):
+        for dataset in ("cora", "flickr"):
+            tried += runs(late, dataset, ("gat",), ("relu", name))
+        scores = calibration.validation([*early, *tried])
+        assert calibration.untried(scores) == following
+    assert calibration.chosen(scores) == "smooth, upper"
 
 
 def test_where_all_harm_the_least_harm_is_chosen() -> None:
