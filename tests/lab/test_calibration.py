@@ -42,7 +42,7 @@ def test_candidates_spell_out_every_constant() -> None:
     for options in calibration.CANDIDATES.values():
         assert {field.name for field in fields(Calibration)} == options.keys()
         assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
-    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 14
+    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 16
     assert module_arguments((("K", 3),)) == {"K": 3}
     one = module_arguments((("temperature", 2.0),))["calibration"]
     assert one == Calibration(temperature=2.0)
@@ -86,9 +86,10 @@ def test_where_all_harm_the_least_harm_is_chosen() -> None:
     found = {
         "a": {gcn: figure(3.0, 0.1), sage: figure(-2.0, 0.1)},
         "b": {gcn: figure(-1.0, 0.1)},
-        "noisy": {gcn: figure(0.2, 0.1), sage: figure(-1.9, 1.0)},
+        "noisy": {gcn: figure(0.2, 0.1), sage: figure(-0.9, 1.0)},
+        "harmless": {gcn: figure(0.0, 0.1), sage: figure(-0.4, 0.2)},
     }
-    assert calibration.ranked(found) == ["noisy", "b", "a"]
+    assert calibration.ranked(found) == ["harmless", "noisy", "b", "a"]
 
 
 def test_test_accuracy_chooses_nothing() -> None:
