@@ -14,7 +14,9 @@ from graphrelu.block_kernels import (
     sum_kernel,
 )
 from graphrelu.calibration import Calibration
+from graphrelu.functional import SAME
 from graphrelu.launch import launch, workspace
+from graphrelu.smooth import BLOCK, Smooth, partials_of
 
 if TYPE_CHECKING:
     from graphrelu.sliced import Sliced
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
 # What a program of the channel block computes, and the rows that it adds at once.
 _OUTPUTS = 16
 _ROWS = 128
-# Nodes of a program of the node block, and the most partial results of a softmax.
-_BLOCK = 1024
-_MOST_PARTIALS = 512
 
 
 class Sizes(NamedTuple):
@@ -69,11 +68,7 @@ def sizes(
         constants = (1 / c.temperature, num_nodes * c.gamma_scale, c.gamma_max)
         gate = c.gate_scale
         scales = (c.channel_scale, gate, gate * c.rest_scale, gate * c.intercept_scale)
-    node_programs = triton.cdiv(num_nodes, _BLOCK)
-    output_programs, partials = (
-        triton.cdiv(num_outputs, _OUTPUTS),
-        min(node_programs, _MOST_PARTIALS),
-    )
+    output_programs, partials = triton.cdiv(num_outputs, _OUTPUTS), partials_of(num_nodes)
     return Sizes(
         num_nodes=num_nodes,
         channels=channels,
@@ -81,7 +76,7 @@ def sizes(
         num_slopes=num_slopes,
         constants=constants,
         scales=scales,
-        node_programs=node_programs,
+        node_programs=triton.cdiv(num_nodes, BLOCK),
         partials=partials,
         channel_programs=triton.cdiv(channels, _OUTPUTS),
         output_programs=output_programs,
@@ -102,6 +97,7 @@ class Blocks(NamedTuple):
     u: Tensor  # `[N]`: gamma, before the largest are capped
     mean: Tensor  # `[C]`
     hyper: Tensor  # `[outputs]`: the hyperfunction's, before the gate
+    smooth: Smooth | None
 
     @classmethod
     def of(
@@ -116,46 +112,54 @@ class Blocks(NamedTuple):
         sliced: "Sliced | None",
         num_nodes: int,
         calibration: Calibration | None,
+        smooth: Smooth | None,
     ) -> "Blocks":
         """From the node MLP's outputs `[N]`, as `sliced` gives them, and partial sums `[P, C]` of
-        the weighted features."""
+        the weighted features. In the smooth form the outputs are those of the means, in the order
+        of the nodes."""
         num_outputs, channels = weight.shape
         size = sizes(num_nodes, channels, num_outputs, num_slopes, calibration)
         few = (channels, num_outputs, num_slopes, num_slopes, size.partials, size.partials)
         u, gamma, mean, hyper, slopes, intercepts, largest, total = workspace(
             z, num_nodes, num_nodes, *few
         )
-        rank, node_scale, scale = (z, z, z)
+        rank, node_scale, scale, moments = (z, z, z, z)
+        if smooth is not None:
+            z, moments, sliced = smooth.z, smooth.moments, None
         if sliced is not None:
             rank, node_scale, scale = sliced.rank, sliced.node_scale, sliced.scale
         launch(
             statistics_kernel,
             (size.channel_programs + size.partials, 1, 1),
-            (partial, mean, z, scale, largest, total),
+            (partial, mean, z, scale, moments, largest, total),
             (num_partials, size.channel_programs, num_nodes),
-            (size.inverse_nodes, size.constants[0]),
+            (size.inverse_nodes, size.constants[0], SAME),
             SLICED=sliced is not None,
+            SMOOTH=smooth is not None,
             C=channels,
             OUTPUTS=_OUTPUTS,
             ROWS=_ROWS,
-            BLOCK=_BLOCK,
+            PARTIALS=size.partials_tile,
+            BLOCK=BLOCK,
         )
         hyperfunction = weight, bias, bias if gate is None else gate, mean, hyper
+        nodes = z, rank, node_scale, moments
         launch(
             parameters_kernel,
             (size.output_programs + size.node_programs, 1, 1),
-            (*hyperfunction, slopes, intercepts, z, rank, node_scale, largest, total, u, gamma),
+            (*hyperfunction, slopes, intercepts, *nodes, largest, total, u, gamma),
             (num_outputs, num_slopes, size.output_programs, num_nodes, size.partials),
             (*size.scales, *size.constants),
             GATED=gate is not None,
             SLICED=sliced is not None,
+            SMOOTH=smooth is not None,
             C=channels,
             COLS=size.columns,
             OUTPUTS=_OUTPUTS,
             PARTIALS=size.partials_tile,
-            BLOCK=_BLOCK,
+            BLOCK=BLOCK,
         )
-        return cls(size, gamma, slopes, intercepts, u, mean, hyper)
+        return cls(size, gamma, slopes, intercepts, u, mean, hyper, smooth)
 
     def backward(
         self,
@@ -165,15 +169,19 @@ class Blocks(NamedTuple):
         weight: Tensor,
         gate: Tensor | None,
         sliced: "Sliced | None",
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-        """The gradients of the node MLP's outputs, as `sliced` wants them, of the features' sum,
-        and of weight, bias and gate; from that of gamma and partial sums `[P, 2 K C]` of those of
-        slopes and intercepts."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+        """The gradients of the node MLP's outputs, as `sliced` wants them; in the smooth form, what
+        that of the projections themselves follows from; the gradients of the features' sum, and of
+        weight, bias and gate. From that of gamma and partial sums `[P, 2 K C]` of those of slopes
+        and intercepts."""
         size, is_gated, is_sliced = self.size, gate is not None, sliced is not None
         num_nodes, channels, num_outputs, num_slopes = size[:4]
-        grad_z, grad_sum, partial_gate, inner = workspace(
-            grad_gamma, num_nodes, channels, size.output_programs, size.partials
+        grad_z, direct, grad_sum, partial_gate, inner = workspace(
+            grad_gamma, num_nodes, 3, channels, size.output_programs, 3 * size.partials
         )
+        z, row_mass, moments = grad_z, grad_z, grad_z
+        if self.smooth is not None:
+            row_mass, _, z, moments = self.smooth
         grad_weight = weight.new_empty(num_outputs, channels)
         grad_bias, grad_gate = weight.new_empty(num_outputs), weight.new_empty(1)
         launch(
@@ -189,6 +197,8 @@ class Blocks(NamedTuple):
                 partial_gate,
                 self.u,
                 grad_gamma,
+                z,
+                moments,
                 inner,
             ),
             (
@@ -201,11 +211,12 @@ class Blocks(NamedTuple):
             ),
             (*size.scales, size.constants[2]),
             GATED=is_gated,
+            SMOOTH=self.smooth is not None,
             C=channels,
             COLS=size.columns,
             OUTPUTS=_OUTPUTS,
             ROWS=_ROWS,
-            BLOCK=_BLOCK,
+            BLOCK=BLOCK,
         )
         rank, node_scale = (inner, inner) if sliced is None else (sliced.rank, sliced.node_scale)
         inverse_temperature, scale, cap = size.constants
@@ -223,20 +234,25 @@ class Blocks(NamedTuple):
                 inner,
                 rank,
                 node_scale,
+                z,
+                row_mass,
+                moments,
                 grad_z,
+                direct,
             ),
             (num_outputs, size.output_programs, size.channel_programs, num_nodes, size.partials),
             (size.inverse_nodes, inverse_temperature, 1 / scale, cap),
             GATED=is_gated,
             SLICED=is_sliced,
+            SMOOTH=self.smooth is not None,
             C=channels,
             OUTPUTS=_OUTPUTS,
             ROWS=_ROWS,
             GATES=size.gates_tile,
             PARTIALS=size.partials_tile,
-            BLOCK=_BLOCK,
+            BLOCK=BLOCK,
         )
-        return grad_z, grad_sum, grad_weight, grad_bias, grad_gate if is_gated else None
+        return grad_z, direct, grad_sum, grad_weight, grad_bias, grad_gate if is_gated else None
 
 
 def sum_partials(partial: Tensor, num_partials: int, out: Tensor) -> None:

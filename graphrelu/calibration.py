@@ -78,7 +78,7 @@ class Calibration:
     @property
     def has_kernels(self) -> bool:
         """Whether the kernels of :mod:`graphrelu.blocks` have this form."""
-        return self.gated and self.node_weights == "softmax" and not self.smooth
+        return self.gated and self.node_weights == "softmax"
 
 
 DEFAULT = Calibration()

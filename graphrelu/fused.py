@@ -233,18 +233,21 @@ def project(
     partial: Tensor,
     size: tuple[int, int, int],
     sliced: "Sliced | None",
+    local: Tensor | None = None,
 ) -> None:
     """Writes `x @ weight.T` `[R, N]`, as `sliced` wants it, and parts of `mass @ x`,
-    `[R, parts, C]`. All are contiguous, and `size` is `R, N, C`."""
+    `[R, parts, C]`. All are contiguous, and `size` is `R, N, C`. With one replica the former may
+    also go to `local` as it is."""
     replicas, num_nodes, channels = size
     programs, options = cut("project", x.dtype, num_nodes, channels, replicas)
     rank, scale = (mass, mass) if sliced is None else (sliced.rank, sliced.node_scale)
     launch(
         project_kernel,
         (programs, replicas, 1),
-        (x, weight, mass, rank, scale, projection, partial),
+        (x, weight, mass, rank, scale, projection, mass if local is None else local, partial),
         (num_nodes,),
         SLICED=sliced is not None,
+        SMOOTH=local is not None,
         **options,
     )
 
@@ -284,11 +287,13 @@ def project_backward(
     size: tuple[int, int, int],
     sliced: "Sliced | None",
     accumulate: bool,
+    smooth: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Writes the gradient of x, or adds to it, and parts of that of the weight, `[R, parts, C]`.
 
     All are contiguous, and `size` is `R, N, C`. The projection's own gradient comes as `sliced`
-    gives it, where there is one.
+    gives it, where there is one. In the smooth form, which has one replica, there are also the
+    projection itself and the numbers that its second gradient follows from.
     """
     replicas, num_nodes, channels = size
     programs, options = cut("project_backward", x.dtype, num_nodes, channels, replicas)
@@ -296,9 +301,21 @@ def project_backward(
     launch(
         project_backward_kernel,
         (programs, replicas, 1),
-        (x, weight, mass, rank, unscale, grad_projection, grad_sum, grad_x, partial),
+        (
+            x,
+            weight,
+            mass,
+            rank,
+            unscale,
+            grad_projection,
+            *((mass, mass) if smooth is None else smooth),
+            grad_sum,
+            grad_x,
+            partial,
+        ),
         (num_nodes,),
         SLICED=sliced is not None,
+        SMOOTH=smooth is not None,
         ACCUMULATE=accumulate,
         **options,
     )

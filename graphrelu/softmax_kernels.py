@@ -7,10 +7,15 @@ in which every program puts the few partial results together by itself.
 Where the diffusion has renumbered and scaled the nodes (:mod:`graphrelu.sliced`), `z` comes times
 `scale` in the new order, and its gradient goes out the same way: neither is rearranged in a pass of
 its own. The parts below are called by the kernels of :mod:`graphrelu.block_kernels`.
+
+In the smooth form it is `softmax_n(rho * z / temperature)`, where `z` are the means of
+:mod:`graphrelu.smooth_kernels`, in the order of the nodes, and `moments` what is known of them.
 """
 
 import triton
 import triton.language as tl
+
+from graphrelu.smooth_kernels import direct_gradient, smoothness
 
 
 @triton.jit
@@ -19,22 +24,31 @@ def statistics(
     programs,
     z_ptr,
     scale_ptr,
+    moments_ptr,
     largest_ptr,
     total_ptr,
     num_nodes,
     inverse_temperature,
+    noise,
     SLICED: tl.constexpr,
+    SMOOTH: tl.constexpr,
+    PARTIALS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """The largest of a program's nodes, and the sum of their exponentials relative to it."""
+    factor = inverse_temperature
+    if SMOOTH:
+        rho = smoothness(program, programs, moments_ptr, num_nodes, noise, PARTIALS)
+        factor = inverse_temperature * rho.to(tl.float32)
     largest = tl.full([], float("-inf"), tl.float32)
     total = tl.zeros([], dtype=tl.float32)
     for first in range(program * BLOCK, num_nodes, programs * BLOCK):
         nodes = first + tl.arange(0, BLOCK)
         mask = nodes < num_nodes
-        z = tl.load(z_ptr + nodes, mask=mask, other=float("-inf")) * inverse_temperature
+        z = tl.load(z_ptr + nodes, mask=mask, other=0.0) * factor
         if SLICED:
             z /= tl.load(scale_ptr + nodes, mask=mask, other=1.0)
+        z = tl.where(mask, z, float("-inf"))
         higher = tl.maximum(largest, tl.max(z, axis=0))
         total = total * tl.exp(largest - higher) + tl.sum(tl.exp(z - higher), axis=0)
         largest = higher
@@ -48,6 +62,7 @@ def weights(
     z_ptr,
     rank_ptr,
     node_scale_ptr,
+    moments_ptr,
     largest_ptr,
     total_ptr,
     u_ptr,
@@ -58,10 +73,14 @@ def weights(
     scale,
     cap,
     SLICED: tl.constexpr,
+    SMOOTH: tl.constexpr,
     PARTIALS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """The weights, with and without the cap."""
+    factor = inverse_temperature
+    if SMOOTH:
+        factor = inverse_temperature * tl.load(moments_ptr).to(tl.float32)
     at = tl.arange(0, PARTIALS)
     partial = tl.load(largest_ptr + at, mask=at < num_partials, other=float("-inf"))
     largest = tl.max(partial, axis=0)
@@ -72,7 +91,7 @@ def weights(
     rows = nodes
     if SLICED:
         rows = tl.load(rank_ptr + nodes, mask=mask, other=0)
-    z = tl.load(z_ptr + rows, mask=mask, other=0.0) * inverse_temperature
+    z = tl.load(z_ptr + rows, mask=mask, other=0.0) * factor
     if SLICED:
         z /= tl.load(node_scale_ptr + nodes, mask=mask, other=1.0)
     u = tl.exp(z - largest) * (scale / total)
@@ -82,16 +101,41 @@ def weights(
 
 @triton.jit
 def inner_product(
-    program, programs, u_ptr, grad_ptr, inner_ptr, num_nodes, cap, BLOCK: tl.constexpr
+    program,
+    programs,
+    u_ptr,
+    grad_ptr,
+    z_ptr,
+    moments_ptr,
+    inner_ptr,
+    num_nodes,
+    cap,
+    SMOOTH: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
-    """A program's part of `sum_n u_n dL/du_n`."""
+    """A program's part of `sum_n u_n dL/du_n`; in the smooth form also of `sum_n u_n dL/du_n d_n`
+    and `sum_n u_n d_n`, with `d` the difference of `z` to its mean."""
     inner = tl.zeros([BLOCK], dtype=tl.float32)
+    if SMOOTH:
+        mean = tl.load(moments_ptr + 1)
+        weighted = tl.zeros([BLOCK], dtype=tl.float32)
+        centred = tl.zeros([BLOCK], dtype=tl.float32)
     for first in range(program * BLOCK, num_nodes, programs * BLOCK):
         nodes = first + tl.arange(0, BLOCK)
-        u = tl.load(u_ptr + nodes, mask=nodes < num_nodes, other=0.0)
-        grad = tl.load(grad_ptr + nodes, mask=nodes < num_nodes, other=0.0)
-        inner += tl.where(u > cap, 0.0, u * grad)
+        mask = nodes < num_nodes
+        u = tl.load(u_ptr + nodes, mask=mask, other=0.0)
+        grad = tl.load(grad_ptr + nodes, mask=mask, other=0.0)
+        part = tl.where(u > cap, 0.0, u * grad)
+        inner += part
+        if SMOOTH:
+            z = tl.load(z_ptr + nodes, mask=mask, other=0.0)
+            difference = (z.to(tl.float64) - mean).to(tl.float32)
+            weighted += part * difference
+            centred += u * difference
     tl.store(inner_ptr + program, tl.sum(inner, axis=0))
+    if SMOOTH:
+        tl.store(inner_ptr + programs + program, tl.sum(weighted, axis=0))
+        tl.store(inner_ptr + 2 * programs + program, tl.sum(centred, axis=0))
 
 
 @triton.jit
@@ -102,17 +146,26 @@ def logit_gradient(
     inner_ptr,
     rank_ptr,
     node_scale_ptr,
+    z_ptr,
+    row_mass_ptr,
+    moments_ptr,
     grad_z_ptr,
+    direct_ptr,
     num_nodes,
     num_partials,
     inverse_temperature,
     inverse_scale,
     cap,
     SLICED: tl.constexpr,
+    SMOOTH: tl.constexpr,
     PARTIALS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """`dL/dz_n = u_n (dL/du_n - sum_m u_m dL/du_m / scale) / temperature`."""
+    """`dL/dz_n = u_n (dL/du_n - sum_m u_m dL/du_m / scale) / temperature`.
+
+    In the smooth form that is the gradient of `rho * z_n`, and what goes out that of the diffused
+    projection, which `z` is in units of `row_mass`.
+    """
     at = tl.arange(0, PARTIALS)
     inner = tl.sum(tl.load(inner_ptr + at, mask=at < num_partials, other=0.0), axis=0)
     nodes = program * BLOCK + tl.arange(0, BLOCK)
@@ -120,6 +173,16 @@ def logit_gradient(
     u = tl.load(u_ptr + nodes, mask=mask, other=0.0)
     grad = tl.where(u > cap, 0.0, tl.load(grad_ptr + nodes, mask=mask, other=0.0))
     grad = u * (grad - inner * inverse_scale) * inverse_temperature
+    if SMOOTH:
+        weighted = tl.load(inner_ptr + num_partials + at, mask=at < num_partials, other=0.0)
+        centred = tl.load(inner_ptr + 2 * num_partials + at, mask=at < num_partials, other=0.0)
+        # The gradients of rho * z_n add up to zero: the mean of z has no part in that of rho.
+        grad_rho = tl.sum(weighted, axis=0) - inner * inverse_scale * tl.sum(centred, axis=0)
+        pull = direct_gradient(program, grad_rho * inverse_temperature, moments_ptr, direct_ptr)
+        z = tl.load(z_ptr + nodes, mask=mask, other=0.0).to(tl.float64)
+        difference = (z - tl.load(moments_ptr + 1)).to(tl.float32)
+        grad = grad * tl.load(moments_ptr).to(tl.float32) + pull * difference
+        grad /= tl.load(row_mass_ptr + nodes, mask=mask, other=1.0)
     if SLICED:
         grad *= tl.load(node_scale_ptr + nodes, mask=mask, other=0.0)
         nodes = tl.load(rank_ptr + nodes, mask=mask, other=0)

@@ -240,9 +240,11 @@ def project_kernel(
     rank_ptr,
     node_scale_ptr,
     projection_ptr,
+    local_ptr,
     partial_ptr,
     num_nodes,
     SLICED: tl.constexpr,
+    SMOOTH: tl.constexpr,
     C: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
@@ -250,7 +252,8 @@ def project_kernel(
 ):
     """`x @ weight` and the sum of `x` weighted by `mass`, in one pass.
 
-    The projection goes out in the order and scale of :mod:`graphrelu.sliced`, where that follows.
+    The projection goes out in the order and scale of :mod:`graphrelu.sliced`, where that follows;
+    in the smooth form also as it is.
     """
     program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     x_ptr += replica * num_nodes * C
@@ -272,10 +275,14 @@ def project_kernel(
             mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
             total += x * mass[:, None]
             projected = tl.sum(x * weight[None, :], axis=1)
+            if SMOOTH:
+                if chunk > 0:
+                    projected += tl.load(local_ptr + rows, mask=in_rows, other=0.0)
+                tl.store(local_ptr + rows, projected, mask=in_rows)
             if SLICED:
                 projected *= tl.load(node_scale_ptr + rows, mask=in_rows, other=0.0)
                 rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
-            if chunk > 0:
+            if chunk > 0 and not SMOOTH:
                 projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
             tl.store(projection_ptr + rows, projected, mask=in_rows)
         tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
@@ -289,18 +296,22 @@ def project_backward_kernel(
     rank_ptr,
     node_unscale_ptr,
     grad_projection_ptr,
+    local_ptr,
+    direct_ptr,
     grad_sum_ptr,
     grad_x_ptr,
     partial_ptr,
     num_nodes,
     SLICED: tl.constexpr,
+    SMOOTH: tl.constexpr,
     C: tl.constexpr,
     ACCUMULATE: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The gradients of x (added to what is there) and of the projection, in one pass."""
+    """The gradients of x (added to what is there) and of the projection, in one pass; in the smooth
+    form the projection has a second use, :func:`graphrelu.smooth_kernels.direct_gradient`."""
     program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     x_ptr += replica * num_nodes * C
     weight_ptr += replica * C
@@ -308,6 +319,8 @@ def project_backward_kernel(
     grad_sum_ptr += replica * C
     grad_x_ptr += replica * num_nodes * C
     partial_ptr += (replica * tl.num_programs(0) + program) * C
+    if SMOOTH:
+        slope, mean, rest = tl.load(direct_ptr), tl.load(direct_ptr + 1), tl.load(direct_ptr + 2)
     for chunk in tl.static_range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
@@ -322,12 +335,16 @@ def project_backward_kernel(
             offset = rows[:, None] * C + cols[None, :]
             x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
             mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
+            if SMOOTH:
+                local = tl.load(local_ptr + rows, mask=in_rows, other=0.0)
             if SLICED:
                 unscale = tl.load(node_unscale_ptr + rows, mask=in_rows, other=0.0)
                 rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
             grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)
             if SLICED:
                 grad *= unscale
+            if SMOOTH:
+                grad += slope * ((local - mean) - rest)
             grad = grad[:, None]
             total += x * grad
             grad_x = grad * weight + mass * grad_sum

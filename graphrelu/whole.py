@@ -19,6 +19,7 @@ from graphrelu.calibration import Calibration
 from graphrelu.graph import PreparedGraph
 from graphrelu.launch import workspace
 from graphrelu.sliced import Sliced
+from graphrelu.smooth import Smooth, vectors
 
 
 class Form(NamedTuple):
@@ -34,6 +35,11 @@ class Form(NamedTuple):
         if self.graph is None:
             return torch.ones(x.size(0), dtype=torch.float, device=x.device)
         return self.graph.mass
+
+    def row_mass(self, gate: Tensor | None) -> Tensor | None:
+        """In the smooth form, what the sum around each node is divided by."""
+        is_smooth = gate is not None and self.calibration.smooth
+        return self.graph.row_mass if self.graph is not None and is_smooth else None
 
     def sliced(self, transposed: int) -> Sliced | None:
         """The operator in slices, if it is kept so."""
@@ -64,12 +70,17 @@ class _Whole(torch.autograd.Function):
         ctx.save_for_backward(x, node_weight, channel_weight, channel_bias, gate)
         x, weight = x.contiguous(), node_weight.contiguous()
         num_nodes, channels = x.shape
-        mass, sliced = form.mass(x), form.sliced(0)
+        mass, sliced, row_mass = form.mass(x), form.sliced(0), form.row_mass(gate)
         size = 1, num_nodes, channels
         programs = fused.cut("project", x.dtype, num_nodes, channels, 1).programs
-        z, partial = workspace(weight, num_nodes, programs * channels)
-        fused.project(x, weight, mass, z, partial, size, sliced)
+        more = () if row_mass is None else vectors(num_nodes)
+        z, partial, *kept = workspace(weight, num_nodes, programs * channels, *more)
+        smooth = None if row_mass is None else Smooth.of(row_mass, *kept)
+        local = None if smooth is None else smooth.local
+        fused.project(x, weight, mass, z, partial, size, sliced, local)
         z = form.diffuse(z, num_nodes, transposed=False)
+        if smooth is not None:
+            smooth.fill(z, num_nodes, sliced)
         blocks = Blocks.of(
             z,
             partial,
@@ -81,6 +92,7 @@ class _Whole(torch.autograd.Function):
             sliced,
             num_nodes,
             None if gate is None else form.calibration,
+            smooth,
         )
         y = torch.empty_like(x)
         fused.apply(
@@ -118,7 +130,7 @@ class _Whole(torch.autograd.Function):
             fused.Size(1, 1, num_nodes, channels, K, 1, False),
         )
         sliced = form.sliced(1)
-        grad_z, grad_sum, *grads = blocks.backward(
+        grad_z, direct, grad_sum, *grads = blocks.backward(
             grad_gamma, partial, programs, channel_weight.contiguous(), gate, sliced
         )
         grad_z = form.diffuse(grad_z, num_nodes, transposed=True)
@@ -133,6 +145,7 @@ class _Whole(torch.autograd.Function):
             (1, num_nodes, channels),
             sliced,
             accumulate=True,
+            smooth=None if blocks.smooth is None else (blocks.smooth.local, direct),
         )
         grad_node = weight.new_empty(1, channels)
         sum_partials(partial_node, parts, grad_node)
@@ -149,7 +162,12 @@ def _composed(
 ) -> Tensor:
     """The same function by parts that autograd can follow."""
     z, total, x = projection.project_and_sum(x, node_weight, form.mass(x))
-    z = z if form.graph is None else form.graph.diffuse(z)
+    if form.row_mass(gate) is not None:
+        assert form.graph is not None
+        local, z = z, form.graph.average(z)
+        z = z * functional.smoothness(local, z)
+    elif form.graph is not None:
+        z = form.graph.diffuse(z)
     slopes, intercepts = functional.channel_parameters(
         total / x.size(0),
         lambda mean: F.linear(mean, channel_weight, channel_bias),

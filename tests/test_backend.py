@@ -15,8 +15,9 @@ OPTIONS = [
     {},
     {"bias": False},
     {"calibration": Calibration(channel_scale=2.0, rest_scale=0.3, gate_scale=0.7)},
-    {"K": 3, "mode": "paper", "steps": 2},
-    {"topology": False, "negative_slope": 0.2},
+    {"calibration": Calibration(smooth=True, temperature=0.7)},
+    {"K": 3, "mode": "paper", "steps": 2, "calibration": Calibration(smooth=True)},
+    {"topology": False, "negative_slope": 0.2, "calibration": Calibration(smooth=True)},
     {"alpha": 0.6, "diffusion": "power", "add_self_loops": True},
 ]
 
@@ -24,7 +25,11 @@ OPTIONS = [
 def plain(x: Tensor, node: Tensor, weight: Tensor, bias: Tensor, gate: Tensor, form: whole.Form):
     """`whole.grelu` from the functions of the reference."""
     graph, mass = form.graph, form.mass(x).to(x.dtype)
-    logits = x @ node.t() if graph is None else graph.diffuse(x @ node.t())
+    local = x @ node.t()
+    logits = local if graph is None else graph.diffuse(local)
+    if graph is not None and gate is not None and form.calibration.smooth:
+        logits = logits / graph.row_mass.view(-1, 1)
+        logits = logits * functional.smoothness(local, logits)
     mean = (mass @ x / x.size(0)).view(1, -1)
     scale = 1.0 if gate is None else form.calibration.channel_scale
     slopes, intercepts = functional.channel_parameters(

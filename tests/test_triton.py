@@ -15,6 +15,7 @@ from graphrelu import (
     csr_kernels,
     kernels,
     sliced_kernels,
+    smooth_kernels,
     triton_kernels,
 )
 from graphrelu.backend import backend
@@ -24,7 +25,7 @@ from tests.helpers import assert_close, interpreted, opened, random_graph
 
 def test_kernels_against_the_reference() -> None:
     done = interpreted("-m", "tests.triton_cases")
-    assert done.stdout == "47 cases passed on cpu\n", done.stderr
+    assert done.stdout == "76 cases passed on cpu\n", done.stderr
 
 
 def test_attention_against_the_reference() -> None:
@@ -43,7 +44,8 @@ def test_module_on_the_kernels() -> None:
 POINTERS = dict.fromkeys(["ptr_ptr", "row_ptr", "seed_ptr", "step_ptr"], "*i64") | dict.fromkeys(
     ["rowptr_ptr", "col_ptr", "slice_ptr", "piece_ptr", "order_ptr", "rank_ptr"], "*i32"
 )
-FLOATS = ("alpha", "beta", "a", "b", "c", "d", "base_first", "base_rest", "cap", "scale")
+POINTERS["moments_ptr"] = "*fp64"
+FLOATS = ("alpha", "beta", "a", "b", "c", "d", "base_first", "base_rest", "cap", "scale", "noise")
 FLOATS += ("channel_scale", "first_scale", "rest_scale", "intercept_scale")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "OUTPUTS": 16, "BLOCK": 64, "PARTIALS": 64}
 CONSTANTS |= {"UNROLL": 4, "J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True}
@@ -58,6 +60,7 @@ def all_kernels() -> list[triton.JITFunction]:
         csr_kernels,
         dropout_kernels,
         sliced_kernels,
+        smooth_kernels,
         triton_kernels,
     )
     found = [value for module in modules for value in vars(module).values()]
@@ -73,9 +76,15 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     them, and a program's number never overflows: it is compared, added to a pointer, or widened
     before anything else."""
     flags = ["GATED", "SCALED", "SUMS", "STARTS", "SLICED", "GATHERS", "ORDERED", "ADDS"]
-    cases = (1, "*fp32", False, "i32"), (2, "*bf16", True, "i32"), (3, "*fp32", True, "i64")
-    for K, features, flag, integer in cases:
-        constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}
+    cases = [
+        (1, "*fp32", False, False, "i32"),
+        (2, "*bf16", True, False, "i32"),
+        (3, "*fp32", True, True, "i64"),
+    ]
+    if any(parameter.name == "SMOOTH" for parameter in kernel.params):
+        cases.append((2, "*bf16", False, True, "i32"))
+    for K, features, flag, smooth, integer in cases:
+        constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag), "SMOOTH": smooth}
         signature, chosen = {}, {}
         for parameter in kernel.params:
             name = parameter.name
