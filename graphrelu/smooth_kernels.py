@@ -9,7 +9,6 @@ where rho is at its limit; then partial sums of `p`, `p^2`, `z` and `z^2`, one o
 program.
 """
 
-
 import triton
 import triton.language as tl
 

@@ -35,7 +35,11 @@ def statistics(
     PARTIALS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The largest of a program's nodes, and the sum of their exponentials relative to it."""
+    """The largest `z` of a program's nodes, and the sum of the exponentials relative to it.
+
+    The factor comes after the difference: a product that is rounded here and not there, as part of
+    a sum, would make an infinite weight of a large `z`.
+    """
     factor = inverse_temperature
     if SMOOTH:
         rho = smoothness(program, programs, moments_ptr, num_nodes, noise, PARTIALS)
@@ -45,12 +49,13 @@ def statistics(
     for first in range(program * BLOCK, num_nodes, programs * BLOCK):
         nodes = first + tl.arange(0, BLOCK)
         mask = nodes < num_nodes
-        z = tl.load(z_ptr + nodes, mask=mask, other=0.0) * factor
+        z = tl.load(z_ptr + nodes, mask=mask, other=0.0)
         if SLICED:
             z /= tl.load(scale_ptr + nodes, mask=mask, other=1.0)
-        z = tl.where(mask, z, float("-inf"))
-        higher = tl.maximum(largest, tl.max(z, axis=0))
-        total = total * tl.exp(largest - higher) + tl.sum(tl.exp(z - higher), axis=0)
+        higher = tl.maximum(largest, tl.max(tl.where(mask, z, float("-inf")), axis=0))
+        # Nothing yet is relative to minus infinity, which a factor of zero makes a NaN of.
+        total = tl.where(total > 0, total * tl.exp((largest - higher) * factor), total)
+        total += tl.sum(tl.where(mask, tl.exp((z - higher) * factor), 0.0), axis=0)
         largest = higher
     tl.store(largest_ptr + program, largest)
     tl.store(total_ptr + program, total)
@@ -85,16 +90,17 @@ def weights(
     partial = tl.load(largest_ptr + at, mask=at < num_partials, other=float("-inf"))
     largest = tl.max(partial, axis=0)
     total = tl.load(total_ptr + at, mask=at < num_partials, other=0.0)
-    total = tl.sum(total * tl.exp(partial - largest), axis=0)
+    total *= tl.exp((partial - largest) * factor)
+    total = tl.sum(tl.where(at < num_partials, total, 0.0), axis=0)
     nodes = program * BLOCK + tl.arange(0, BLOCK)
     mask = nodes < num_nodes
     rows = nodes
     if SLICED:
         rows = tl.load(rank_ptr + nodes, mask=mask, other=0)
-    z = tl.load(z_ptr + rows, mask=mask, other=0.0) * factor
+    z = tl.load(z_ptr + rows, mask=mask, other=0.0)
     if SLICED:
         z /= tl.load(node_scale_ptr + nodes, mask=mask, other=1.0)
-    u = tl.exp(z - largest) * (scale / total)
+    u = tl.exp((z - largest) * factor) * (scale / total)
     tl.store(u_ptr + nodes, u, mask=mask)
     tl.store(gamma_ptr + nodes, tl.where(u > cap, cap, u), mask=mask)  # a NaN stays one
 
