@@ -10,12 +10,17 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU, blocked, functional, fused, products, sliced
+from graphrelu.calibration import Calibration
 from graphrelu.diffusion import Edges, normalized_adjacency, to_csr
 from graphrelu.graph_backbones import GraphGNN
 from graphrelu.products import index_dtype, sorted_entries
 from tests.helpers import assert_close, batch_of_graphs, opened, random_graph, reference
 
 MODES = ("calibrated", "paper")
+FORMS = [
+    *({"mode": mode} for mode in MODES),
+    {"calibration": Calibration(smooth=True, temperature=0.5)},
+]
 VARIANTS = tuple("ABCDEFG")
 MAX_INT32 = 2**31 - 1
 
@@ -38,12 +43,12 @@ def outputs_and_gradients(
 
 
 @pytest.mark.parametrize("diffusion", ["power", "chebyshev"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_nan_and_infinity_stay_in_their_graph(variant: str, mode: str, diffusion: str) -> None:
+def test_nan_and_infinity_stay_in_their_graph(variant: str, form: dict, diffusion: str) -> None:
     """A NaN is in all outputs of its graph, an infinity at least where it came in; the other
     graphs of a batch get the bits that they get without them, and so do their gradients."""
-    act = opened(GReLU.variant(variant, 4, mode=mode, diffusion=diffusion, validate=False))
+    act = opened(GReLU.variant(variant, 4, **form, diffusion=diffusion, validate=False))
     for value in (torch.nan, torch.inf, -torch.inf):
         torch.manual_seed(1)
         x, graph = batch_with(value)
@@ -65,11 +70,11 @@ def test_nan_reaches_all_graphs_through_a_dense_inverse() -> None:
 
 
 @pytest.mark.parametrize("value", [1e-30, 1e30, -1e30])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_very_large_and_very_small_inputs(variant: str, mode: str, value: float) -> None:
+def test_very_large_and_very_small_inputs(variant: str, form: dict, value: float) -> None:
     """They are computed with like others."""
-    act = opened(GReLU.variant(variant, 4, mode=mode))
+    act = opened(GReLU.variant(variant, 4, **form))
     for batched in (True, False):
         x, graph = batch_with(value)
         graph = graph if batched else {"edge_index": graph["edge_index"]}
@@ -82,15 +87,15 @@ def test_very_large_and_very_small_inputs(variant: str, mode: str, value: float)
 
 
 @pytest.mark.parametrize("hidden", [None, 3])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_at_its_largest(
-    dtype: torch.dtype, variant: str, mode: str, hidden: int | None
+    dtype: torch.dtype, variant: str, form: dict, hidden: int | None
 ) -> None:
     """Logits and sums of float16's largest number are beyond float16, but not beyond float32, in
     which they are: an output is infinite only where the exact one has no place in the type."""
-    act = opened(GReLU.variant(variant, 4, mode=mode, hidden=hidden)).to(dtype)
+    act = opened(GReLU.variant(variant, 4, **form, hidden=hidden)).to(dtype)
     edge_index, batch = batch_of_graphs([20, 10])
     x = torch.randn(30, 4).sign() * torch.finfo(torch.float16).max
     x = x.to(dtype).requires_grad_()

@@ -9,7 +9,7 @@ import torch
 from hypothesis import assume
 from torch import Tensor
 
-from graphrelu import GReLU
+from graphrelu import GReLU, functional
 from tests.helpers import reference
 from tests.property.strategies import TOLERANCE, Graph, Setup
 
@@ -43,8 +43,8 @@ def assert_near(out: Tensor, expected: Tensor, tolerance: float, scale: float = 
 
 def expected_of(act: GReLU, x: Tensor, graph: Graph) -> Expected:
     """Of the same features and parameters; no gradient goes to an entry where two segments are
-    nearly the same, and there is no example where a weight is nearly at its cap: the function is
-    continuous there, but its gradient is not."""
+    nearly the same, and there is no example where a weight, or the smoothness, is nearly at its
+    limit: the function is continuous there, but its gradient is not."""
     exact, z = copy.deepcopy(act).double(), x.detach().double().requires_grad_()
     out, alpha, beta = reference(exact, z, **graph.arguments())
     clear = torch.ones_like(z)
@@ -57,11 +57,24 @@ def expected_of(act: GReLU, x: Tensor, graph: Graph) -> Expected:
         uncapped.calibration = replace(exact.calibration, gamma_max=math.inf)
         gamma = uncapped.gamma(z.detach(), **graph.arguments())
         assume(bool(((gamma / exact.calibration.gamma_max - 1).abs() > _KINK).all()))
+        rho = smoothness_of(exact, z.detach(), graph)
+        assume(bool(((rho == 1) | (rho < 1 - _KINK)).all()))
     generator = torch.Generator().manual_seed(1)
     grad = torch.randn(out.shape, generator=generator, dtype=torch.double) * clear
     grad = grad.to(x.dtype).double()
     grads = torch.autograd.grad(out, [z, *exact.parameters()], grad)
     return Expected(out.detach(), alpha.detach(), beta.detach(), grad, list(grads))
+
+
+def smoothness_of(act: GReLU, x: Tensor, graph: Graph) -> Tensor:
+    """Of each graph; one where it does not count."""
+    if not (act.calibration.smooth and act.topology):
+        return torch.ones(1)
+    settings = (act.alpha, act.steps, act.diffusion, act.add_self_loops)
+    edges = (graph.edge_index, graph.edge_weight, *settings)
+    around = functional.surroundings(x, functional.diffuse(x, *edges), *edges)
+    sizes = (graph.batch, len(graph.sizes) if graph.batched else 1)
+    return functional.smoothness(act.node_mlp(x), act.node_mlp(around), *sizes)
 
 
 def assert_is_the_reference(graph: Graph, setup: Setup, dtype: torch.dtype) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import GReLU
+from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.grelu import VARIANTS
 
 # Relative to the largest entry of what is expected, computed in float64.
@@ -17,6 +18,7 @@ TOLERANCE = {
     torch.bfloat16: 1e-2,
     torch.float16: 2e-3,
 }
+CALIBRATIONS = [DEFAULT, Calibration(smooth=True, temperature=0.5)]
 LOW_PRECISION = [torch.float32, torch.bfloat16, torch.float16]
 
 
@@ -130,6 +132,7 @@ def setups(draw: st.DrawFn, graph: Graph, largest: float = 1e3) -> Setup:
     if "K" not in VARIANTS[variant]:
         options["K"] = draw(st.integers(1, 4))
     if options["mode"] == "calibrated":
+        options["calibration"] = draw(st.sampled_from(CALIBRATIONS))
         options["negative_slope"] = draw(st.sampled_from([0.0, 0.2, -0.5, 1.0]))
     if not graph.batched:
         options["track_running_stats"] = draw(st.booleans())

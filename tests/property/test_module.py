@@ -7,9 +7,18 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from graphrelu import blocked
+from graphrelu.calibration import Calibration
 from tests.helpers import reference
 from tests.property.comparison import assert_is_the_reference, assert_near, expected_of
-from tests.property.strategies import LOW_PRECISION, TOLERANCE, Graph, Setup, cases, graphs
+from tests.property.strategies import (
+    CALIBRATIONS,
+    LOW_PRECISION,
+    TOLERANCE,
+    Graph,
+    Setup,
+    cases,
+    graphs,
+)
 
 Case = tuple[Graph, Setup]
 
@@ -80,6 +89,7 @@ def test_batch_is_its_graphs(case: Case) -> None:
     variant=st.sampled_from("ABEFG"),
     K=st.integers(2, 5),
     slope=st.sampled_from([0.0, 0.2, -0.5, 1.0]),
+    calibration=st.sampled_from(CALIBRATIONS),
     scale=st.sampled_from([1e-30, 1.0, 1e4, 1e30]),
     seed=st.integers(0, 2**16),
 )
@@ -89,11 +99,12 @@ def test_fresh_module_is_its_base(
     variant: str,
     K: int,
     slope: float,
+    calibration: Calibration,
     scale: float,
     seed: int,
 ) -> None:
     """ReLU, or LeakyReLU of a slope: to the last bit, and so is the gradient."""
-    options = {"K": K, "negative_slope": slope}
+    options = {"K": K, "negative_slope": slope, "calibration": calibration}
     setup = Setup(variant, 3, options, gate=0.0, feature_scale=scale, seed=seed)
     largest = torch.finfo(dtype).max / 8 if dtype == torch.float16 else torch.inf
     x = setup.x(graph.num_nodes, dtype).detach().clamp(-largest, largest).requires_grad_()
