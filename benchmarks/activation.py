@@ -118,8 +118,9 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 
 def passes_ms(x: Tensor, edge_index: Tensor, K: int) -> float:
-    """Forward and backward without the diffusion, the part whose time depends on the type of x."""
-    act = GReLU(x.size(1), K=K, topology=False).to(x.device, x.dtype)
+    """Forward and backward without the diffusion, the part whose time depends on the type of x;
+    parameters are in float32, as they are under autocast."""
+    act = GReLU(x.size(1), K=K, topology=False).to(x.device)
     torch.nn.init.constant_(act.gate, 0.5)
     grad = torch.randn_like(x)
     x = x.clone().requires_grad_()

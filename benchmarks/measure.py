@@ -16,15 +16,16 @@ from graphrelu.lab.timing import captured, seconds
 # Calls between two looks at the clock. A GPU works behind its host, in training as here: a look
 # after every call would time the host's first step again and again.
 BACK_TO_BACK = {"cpu": 1, "cuda": 10}
+BUDGET = {"cpu": 2.0, "cuda": 0.5}  # seconds: a GPU's times hardly differ from each other
 
 
-def milliseconds(run: Callable[[], Any], device: torch.device, budget: float = 2.0) -> float:
-    """The median of as many repetitions as fit the budget of seconds, at least three."""
+def milliseconds(run: Callable[[], Any], device: torch.device) -> float:
+    """The median of as many repetitions as fit the budget, at least three."""
     run()  # first calls prepare, allocate and choose kernels
     calls = BACK_TO_BACK[device.type]
     times: list[float] = []
     started = time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - started < budget:
+    while len(times) < 3 or time.perf_counter() - started < BUDGET[device.type]:
         times.append(1e3 * seconds(run, device, calls) / calls)
     return statistics.median(times)
 

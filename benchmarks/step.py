@@ -50,7 +50,7 @@ def step_ms(model: torch.nn.Module, inputs: tuple[Any, ...], y: Tensor) -> float
         torch.nn.functional.cross_entropy(model(*inputs), y).backward()
         optimizer.step()
 
-    return milliseconds(step, y.device, budget=3.0)
+    return milliseconds(step, y.device)
 
 
 def main() -> None:
