@@ -32,6 +32,21 @@ def test_module_is_the_reference(case: Case, block: int) -> None:
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
 @given(case=cases(largest=10.0), block=st.sampled_from([8, 1 << 18]))
+@example(  # logits of more than fifty, which leave the softmax fewer digits
+    case=(
+        Graph((4,), batched=True),
+        Setup(
+            "G",
+            4,
+            {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loops": True},
+            parameter_scale=3.0,
+            features="integers",
+            feature_scale=10.0,
+            seed=268,
+        ),
+    ),
+    block=8,
+)
 def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case, block: int) -> None:
     with mock.patch.object(blocked, "_BLOCK", block):
         assert_is_the_reference(*case, dtype)
