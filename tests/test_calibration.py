@@ -47,6 +47,21 @@ def test_oracle(calibration: Calibration, K: int) -> None:
 
 
 @pytest.mark.parametrize("calibration", CALIBRATIONS, ids=str)
+def test_gradcheck(calibration: Calibration) -> None:
+    edge_index, batch = batch_of_graphs([4, 3])
+    act = opened(GReLU(3, calibration=calibration, hidden=4)).double()
+    names = [name for name, _ in act.named_parameters()]
+
+    def run(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        named = dict(zip(names, parameters, strict=True))
+        return torch.func.functional_call(act, named, (x, edge_index, None, batch))
+
+    inputs = (torch.randn(7, 3, dtype=torch.double, requires_grad=True), *act.parameters())
+    assert torch.autograd.gradcheck(run, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, inputs, fast_mode=True)
+
+
+@pytest.mark.parametrize("calibration", CALIBRATIONS, ids=str)
 def test_fresh_module_is_relu_and_learns(calibration: Calibration) -> None:
     edge_index = random_graph(20, 40, undirected=True)
     act = GReLU(4, calibration=calibration)

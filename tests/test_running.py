@@ -11,13 +11,15 @@ from torch_geometric.loader import DataLoader, RandomNodeLoader
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import k_hop_subgraph
 
-from graphrelu import GReLU
-from graphrelu.calibration import DEFAULT
+from graphrelu import GReLU, functional
+from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.running import GraphStatistics
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
 
 MODES = ("calibrated", "paper")
 VARIANTS = tuple("ABCDEFG")
+SMOOTH = {"calibration": Calibration(smooth=True, temperature=0.5)}
+FORMS = [*({"mode": mode} for mode in MODES), SMOOTH]
 
 
 def tracked(variant: str = "A", channels: int = 4, **options: object) -> GReLU:
@@ -36,12 +38,12 @@ def statistics(act: GReLU) -> GraphStatistics:
     return act.statistics
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_training_uses_the_batch(variant: str, mode: str) -> None:
+def test_training_uses_the_batch(variant: str, form: dict) -> None:
     """Output and gradients are those without statistics; after one batch evaluation repeats it."""
-    act = tracked(variant, mode=mode)
-    plain = GReLU.variant(variant, 4, mode=mode).double()
+    act = tracked(variant, **form)
+    plain = GReLU.variant(variant, 4, **form).double()
     plain.load_state_dict(act.state_dict(), strict=False)
     x, edge_index = features(9).requires_grad_(), random_graph(9, 20)
     out, expected = act(x, edge_index), plain(x, edge_index)
@@ -71,16 +73,34 @@ def test_averages(momentum: float | None, mode: str) -> None:
     assert int(statistics(act).num_batches_tracked) == 7
 
 
+@pytest.mark.parametrize("momentum", [0.25, None])
+def test_average_of_smoothness(momentum: float | None) -> None:
+    """With the same weights; a batch without nodes has none."""
+    act, rho = tracked(momentum=momentum, diffusion="exact", **SMOOTH), 0.0
+    for step, nodes in enumerate((6, 9, 12, 15, 18, 21), start=1):
+        x, edge_index = features(nodes), random_graph(nodes, 2 * nodes)
+        act(x, edge_index)
+        act(features(0), random_graph(1, 0))
+        around = functional.surroundings(
+            x, functional.diffuse(x, edge_index, diffusion="exact"), edge_index, diffusion="exact"
+        )
+        latest = max(1 / step, momentum or 0.0)
+        own = functional.smoothness(act.node_mlp(x), act.node_mlp(around)).item()
+        rho = (1 - latest) * rho + latest * own
+    assert 0 < rho < 1
+    assert statistics(act).running_smoothness.item() == pytest.approx(rho)
+
+
 def trained(act: GReLU, batches: int = 3) -> GReLU:
     for _ in range(batches):
         act(features(12), random_graph(12, 30))
     return act.eval()
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_batches_of_components(variant: str, mode: str) -> None:
-    act = trained(tracked(variant, mode=mode))
+def test_batches_of_components(variant: str, form: dict) -> None:
+    act = trained(tracked(variant, **form))
     sizes = [4, 1, 6, 3, 2, 5]
     edge_index, component = batch_of_graphs(sizes)
     x = features(sum(sizes))
@@ -197,9 +217,10 @@ def test_errors() -> None:
             GReLU(4, track_running_stats=True, momentum=momentum)
 
 
+@pytest.mark.parametrize("form", [{}, SMOOTH], ids=str)
 @pytest.mark.parametrize("training", [True, False])
-def test_reference_backend(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    act = tracked()
+def test_reference_backend(training: bool, form: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    act = tracked(**form)
     act(features(6), random_graph(6, 12))
     twin = copy.deepcopy(act.train(training))
     x, edge_index = features(7), random_graph(7, 12)
@@ -223,10 +244,10 @@ def test_outliers(mode: str) -> None:
     assert all(bool(buffer.isfinite().all()) for buffer in act.buffers())
 
 
-@pytest.mark.parametrize("variant", ["A", "G"])
-def test_compile(variant: str) -> None:
+@pytest.mark.parametrize(("variant", "form"), [("A", {}), ("G", {}), ("A", SMOOTH)], ids=str)
+def test_compile(variant: str, form: dict) -> None:
     torch.compiler.reset()
-    act = tracked(variant)
+    act = tracked(variant, **form)
     twin = copy.deepcopy(act)
     compiled = torch.compile(twin, fullgraph=True)
     x, edge_index = features(9).requires_grad_(), random_graph(9, 20)
@@ -242,8 +263,9 @@ def test_compile(variant: str) -> None:
         assert_close(a, b)
 
 
-def test_vmap_over_parameters_and_buffers() -> None:
-    acts = [tracked() for _ in range(3)]
+@pytest.mark.parametrize("form", [{}, SMOOTH], ids=str)
+def test_vmap_over_parameters_and_buffers(form: dict) -> None:
+    acts = [tracked(**form) for _ in range(3)]
     parameters, buffers = stack_module_state(acts)
     skeleton = copy.deepcopy(acts[0]).to("meta")
     edge_index = random_graph(9, 20)

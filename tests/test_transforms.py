@@ -11,9 +11,12 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
+from graphrelu.calibration import Calibration
 from graphrelu.diffusion import CSR
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
+
+SMOOTH = Calibration(smooth=True, temperature=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +33,7 @@ def _fresh_compiler() -> None:
         {"diffusion": "exact", "node_wise": False},
         {"channel_wise": False},
         {"topology": False, "cached": True},
+        {"calibration": SMOOTH},
     ],
 )
 def test_compile(options: dict) -> None:
@@ -134,6 +138,7 @@ def test_nested_vmap() -> None:
         {"mode": "paper", "K": 3},
         {"channel_wise": False},
         {"node_wise": False},
+        {"calibration": SMOOTH},
     ],
 )
 def test_vmap_over_graphs(options: dict) -> None:
