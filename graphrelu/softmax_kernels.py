@@ -53,8 +53,9 @@ def statistics(
         if SLICED:
             z /= tl.load(scale_ptr + nodes, mask=mask, other=1.0)
         higher = tl.maximum(largest, tl.max(tl.where(mask, z, float("-inf")), axis=0))
-        # Nothing yet is relative to minus infinity, which a factor of zero makes a NaN of.
-        total = tl.where(total > 0, total * tl.exp((largest - higher) * factor), total)
+        # Nothing yet is relative to minus infinity, which a factor of zero would make a NaN of.
+        largest = tl.where(total > 0, largest, higher)
+        total *= tl.exp((largest - higher) * factor)
         total += tl.sum(tl.where(mask, tl.exp((z - higher) * factor), 0.0), axis=0)
         largest = higher
     tl.store(largest_ptr + program, largest)
@@ -89,9 +90,9 @@ def weights(
     at = tl.arange(0, PARTIALS)
     partial = tl.load(largest_ptr + at, mask=at < num_partials, other=float("-inf"))
     largest = tl.max(partial, axis=0)
+    partial = tl.where(at < num_partials, partial, largest)
     total = tl.load(total_ptr + at, mask=at < num_partials, other=0.0)
-    total *= tl.exp((partial - largest) * factor)
-    total = tl.sum(tl.where(at < num_partials, total, 0.0), axis=0)
+    total = tl.sum(total * tl.exp((partial - largest) * factor), axis=0)
     nodes = program * BLOCK + tl.arange(0, BLOCK)
     mask = nodes < num_nodes
     rows = nodes
