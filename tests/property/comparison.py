@@ -25,7 +25,7 @@ class Expected(NamedTuple):
     beta: Tensor
     grad: Tensor  # of the output
     grads: list[Tensor]  # of x and each parameter
-    largest_logit: float  # of the node softmax
+    rounding: float  # of the node softmax, relative
 
     @property
     def gradient_scale(self) -> float:
@@ -48,24 +48,27 @@ def expected_of(act: GReLU, x: Tensor, graph: Graph) -> Expected:
     limit: the function is continuous there, but its gradient is not."""
     exact, z = copy.deepcopy(act).double(), x.detach().double().requires_grad_()
     out, alpha, beta = reference(exact, z, **graph.arguments())
+    numbers = torch.finfo(torch.promote_types(x.dtype, torch.float))
+    rounding = 32 * numbers.eps * largest_logit(exact, z.detach(), graph)
+    kink = max(_KINK, rounding)
     clear = torch.ones_like(z)
     if act.K > 1:
         segments = (alpha * z.unsqueeze(1) + beta).detach()
         first, second = segments.topk(2, dim=1).values.unbind(dim=1)
-        clear = (first - second > _KINK * segments.abs().amax(dim=1)).double()
+        least = (kink * segments.abs().amax(dim=1)).clamp(min=numbers.tiny)
+        clear = (first - second > least).double()
     if act.mode == "calibrated" and act.node_wise:
         uncapped = copy.deepcopy(exact)
         uncapped.calibration = replace(exact.calibration, gamma_max=math.inf)
         gamma = uncapped.gamma(z.detach(), **graph.arguments())
-        assume(bool(((gamma / exact.calibration.gamma_max - 1).abs() > _KINK).all()))
+        assume(bool(((gamma / exact.calibration.gamma_max - 1).abs() > kink).all()))
         rho = smoothness_of(exact, z.detach(), graph)
-        assume(bool(((rho == 1) | (rho < 1 - _KINK)).all()))
+        assume(bool(((rho == 1) | (rho < 1 - kink)).all()))
     generator = torch.Generator().manual_seed(1)
     grad = torch.randn(out.shape, generator=generator, dtype=torch.double) * clear
     grad = grad.to(x.dtype).double()
     grads = torch.autograd.grad(out, [z, *exact.parameters()], grad)
-    largest = largest_logit(exact, z.detach(), graph)
-    return Expected(out.detach(), alpha.detach(), beta.detach(), grad, list(grads), largest)
+    return Expected(out.detach(), alpha.detach(), beta.detach(), grad, list(grads), rounding)
 
 
 def settings_of(act: GReLU, graph: Graph) -> tuple[Any, ...]:
@@ -75,11 +78,12 @@ def settings_of(act: GReLU, graph: Graph) -> tuple[Any, ...]:
 
 
 def largest_logit(act: GReLU, x: Tensor, graph: Graph) -> float:
-    """A softmax has the digits that its logits have behind the point."""
+    """In units of the temperature: a softmax has the digits that these have behind the point."""
     if act.node_mlp is None or graph.num_nodes == 0:
         return 0.0
     e = functional.diffuse(x, *settings_of(act, graph)) if act.topology else x
-    return float(act.node_mlp(e).detach().abs().max())
+    temperature = act.calibration.temperature if act.mode == "calibrated" else 1.0
+    return float(act.node_mlp(e).detach().abs().max()) / temperature
 
 
 def smoothness_of(act: GReLU, x: Tensor, graph: Graph) -> Tensor:
@@ -98,8 +102,7 @@ def assert_is_the_reference(graph: Graph, setup: Setup, dtype: torch.dtype) -> N
     act = act.double() if dtype == torch.double else act
     x = setup.x(graph.num_nodes, dtype)
     expected = expected_of(act, x, graph)
-    rounding = torch.finfo(torch.promote_types(dtype, torch.float)).eps
-    tolerance = max(TOLERANCE[dtype], 32 * rounding * expected.largest_logit)
+    tolerance = max(TOLERANCE[dtype], expected.rounding)
     out = act(x, **graph.arguments())
     assert out.dtype == dtype
     assert_near(out, expected.out, tolerance)

@@ -47,6 +47,22 @@ def test_module_is_the_reference(case: Case, block: int) -> None:
     ),
     block=8,
 )
+@example(  # segments that differ by less than the smallest number of float32
+    case=(
+        Graph((2,)),
+        Setup(
+            "B",
+            4,
+            {"hidden": 4, "K": 4, "calibration": CALIBRATIONS[1]},
+            gate=-1.3,
+            parameter_scale=3.0,
+            features="integers",
+            feature_scale=10.0,
+            seed=3890,
+        ),
+    ),
+    block=8,
+)
 def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case, block: int) -> None:
     with mock.patch.object(blocked, "_BLOCK", block):
         assert_is_the_reference(*case, dtype)
