@@ -63,6 +63,21 @@ def test_module_is_the_reference(case: Case, block: int) -> None:
     ),
     block=8,
 )
+@example(  # a gradient of nearly zero, the sum of large terms
+    case=(
+        Graph((4,)),
+        Setup(
+            "D",
+            1,
+            {"mode": "paper", "track_running_stats": True},
+            parameter_scale=3.0,
+            features="integers",
+            feature_scale=10.0,
+            seed=95,
+        ),
+    ),
+    block=8,
+)
 def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case, block: int) -> None:
     with mock.patch.object(blocked, "_BLOCK", block):
         assert_is_the_reference(*case, dtype)
