@@ -52,21 +52,11 @@ def diffuse(
     return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
 
 
-def surroundings(
-    x: Tensor,
-    e: Tensor,
-    edge_index: Any,
-    edge_weight: Tensor | None = None,
-    alpha: float = 0.1,
-    steps: int = 10,
-    diffusion: str = "power",
-    add_self_loops: bool = False,
-) -> Tensor:
+def surroundings(e: Tensor, row_mass: Tensor) -> Tensor:
     r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (\mathbf{S}^{\mathrm{PPR}} \mathbf{1})_n`, the
-    mean of the features around each node, `[N, C]`. Calibrated form only."""
-    ones = x.new_ones(x.size(0), 1)
-    settings = (alpha, steps, diffusion, add_self_loops)
-    return e / diffuse(ones, edge_index, edge_weight, *settings)
+    mean of the features around each node, `[N, C]`; `row_mass` are the diffused ones, `[N, 1]`.
+    Calibrated form only."""
+    return e / row_mass
 
 
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
@@ -274,7 +264,8 @@ def grelu(
     mean = None if channel_mlp is None else graph_mean(e, batch, batch_size)
     logits = None if node_mlp is None else node_mlp(e)
     if node_mlp is not None and topology and mode == "calibrated" and calibration.smooth:
-        local, logits = node_mlp(x), node_mlp(surroundings(x, e, *graph))
+        row_mass = diffuse(x.new_ones(x.size(0), 1), *graph)
+        local, logits = node_mlp(x), node_mlp(surroundings(e, row_mass))
         if statistics is None:
             rho = smoothness(local, logits, batch, batch_size)
         else:

@@ -81,9 +81,10 @@ def test_average_of_smoothness(momentum: float | None) -> None:
         x, edge_index = features(nodes), random_graph(nodes, 2 * nodes)
         act(x, edge_index)
         act(features(0), random_graph(1, 0))
-        around = functional.surroundings(
-            x, functional.diffuse(x, edge_index, diffusion="exact"), edge_index, diffusion="exact"
+        e, row_mass = (
+            functional.diffuse(z, edge_index, diffusion="exact") for z in (x, torch.ones_like(x))
         )
+        around = functional.surroundings(e, row_mass)
         latest = max(1 / step, momentum or 0.0)
         own = functional.smoothness(act.node_mlp(x), act.node_mlp(around)).item()
         rho = (1 - latest) * rho + latest * own
