@@ -187,10 +187,10 @@ def untried(scores: Cells) -> str | None:
 
 def chosen(scores: Cells) -> str | None:
     """The rule's outcome; none as long as cells are missing."""
-    order = contenders(scores) if scores else []
-    if not order or untried(scores) is not None:
-        return None
     found = figures(scores)
+    if not CANDIDATES.keys() <= found.keys() or untried(scores) is not None:
+        return None
+    order = contenders(scores)
     return next(
         (name for name in order if harm(found[name]) >= 0),
         ranked({name: found[name] for name in order})[0],

@@ -35,12 +35,12 @@ two standard errors below zero, in some cell. The admissible ones are trained wi
 order of their mean over the cells, the highest first, until one is admissible over all cells: it is
 chosen. Where none is, the one whose clearest harm is the smallest is.
 
-There were five rounds. The first two, of 22 candidates without the smoothness, compared runs whose
-initial weights differed between activations, and chance covered most of what they showed. The third
-had the first nine candidates; the two that its rule tried with GAT did harm there, and it ended.
-The fourth had the next five, and a rule that went on to a candidate whose figures were noisy enough
-to pass. The fifth has the last two, and the bound in points, which the first had, too. Candidates,
-rule and seeds of a round were written down before it ran.
+The study has five rounds. The first two, of 22 candidates without the smoothness, compared runs
+whose initial weights differed between activations, and chance covered most of what they showed. The
+third had the first nine candidates; the two that its rule tried with GAT did harm there, and it
+ended. The fourth had the next five, and a rule that went on to a candidate whose figures were noisy
+enough to pass. The fifth adds two with a slow gate, and the bound in points, which the first had,
+too. Candidates, rule and seeds of a round are written down before it runs.
 """
 NAMED = """\
 *Start*: where the study began. *Smooth*: nodes are told apart by the means around them, as far as

@@ -78,6 +78,9 @@ def test_what_harms_somewhere_is_not_chosen() -> None:
         scores = calibration.validation([*early, *tried])
         assert calibration.untried(scores) == following
     assert calibration.chosen(scores) == "smooth, upper"
+    for own in scores.values():
+        own.pop("start", None)
+    assert calibration.chosen(scores) is None  # a candidate has not run
 
 
 def test_where_all_harm_the_least_harm_is_chosen() -> None:
