@@ -34,6 +34,7 @@ class Sizes(NamedTuple):
     num_outputs: int  # of the hyperfunction
     num_slopes: int
     constants: tuple[float, float, float]  # of the softmax: 1 / temperature, scale, cap
+    power: int  # of the smoothness
     # Of the hyperfunction, before the tanh; and after it, of the first segment's slopes, of all
     # others' and of intercepts.
     scales: tuple[float, float, float, float]
@@ -75,6 +76,7 @@ def sizes(
         num_outputs=num_outputs,
         num_slopes=num_slopes,
         constants=constants,
+        power=0 if calibration is None else int(calibration.smooth),
         scales=scales,
         node_programs=triton.cdiv(num_nodes, BLOCK),
         partials=partials,
@@ -135,7 +137,7 @@ class Blocks(NamedTuple):
             (num_partials, size.channel_programs, num_nodes),
             (size.inverse_nodes, size.constants[0], SAME),
             SLICED=sliced is not None,
-            SMOOTH=smooth is not None,
+            SMOOTH=0 if smooth is None else size.power,
             C=channels,
             OUTPUTS=_OUTPUTS,
             ROWS=_ROWS,
@@ -152,7 +154,7 @@ class Blocks(NamedTuple):
             (*size.scales, *size.constants),
             GATED=gate is not None,
             SLICED=sliced is not None,
-            SMOOTH=smooth is not None,
+            SMOOTH=0 if smooth is None else size.power,
             C=channels,
             COLS=size.columns,
             OUTPUTS=_OUTPUTS,
@@ -211,7 +213,7 @@ class Blocks(NamedTuple):
             ),
             (*size.scales, size.constants[2]),
             GATED=is_gated,
-            SMOOTH=self.smooth is not None,
+            SMOOTH=0 if self.smooth is None else size.power,
             C=channels,
             COLS=size.columns,
             OUTPUTS=_OUTPUTS,
@@ -244,7 +246,7 @@ class Blocks(NamedTuple):
             (size.inverse_nodes, inverse_temperature, 1 / scale, cap),
             GATED=is_gated,
             SLICED=is_sliced,
-            SMOOTH=self.smooth is not None,
+            SMOOTH=0 if self.smooth is None else size.power,
             C=channels,
             OUTPUTS=_OUTPUTS,
             ROWS=_ROWS,

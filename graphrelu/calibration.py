@@ -12,7 +12,7 @@ class Calibration:
         \beta^k_{nc} = s \, g \, \tilde\gamma_n \, b \, \beta^k_c
 
         \alpha_c, \beta_c &= \tanh (c \, \mathrm{MLP} (\bar{\mathbf{e}})), \qquad
-        \tilde\gamma_n = \min (m, \, w N \, \mathrm{softmax}_n (\rho \, z_n / \tau)), \qquad
+        \tilde\gamma_n = \min (m, \, w N \, \mathrm{softmax}_n (\rho^p z_n / \tau)), \qquad
         r_1 = 1, \quad r_2 = \ldots = r_K = r
 
     With `smooth`, :math:`z_n = \mathrm{MLP} (\bar{\mathbf{x}}_n)` of the mean
@@ -23,7 +23,7 @@ class Calibration:
     :math:`\rho` is close to zero and all nodes have the same weight. Without, :math:`z_n =
     \mathrm{MLP} (\mathbf{e}_n)`, :math:`\rho = 1`.
 
-    The defaults are where a study of them began (`graphrelu reproduce calibration`), which looks at
+    The defaults are the outcome of a study (`graphrelu reproduce calibration`) that looked at
     validation accuracy on two graphs; :obj:`docs/calibration.md` tells it.
 
     Args:
@@ -42,23 +42,23 @@ class Calibration:
             :math:`h \tanh (s \, g / h)`; none by default.
         gated (bool, optional): If :obj:`False`, there is no gate :math:`g`, and the last layer of
             the channel MLP starts at zero instead, so that a fresh module is ReLU, too.
-        smooth (bool, optional): Whether nodes are told apart by the means around them, as far as
-            the graph is smooth; see above.
+        smooth (int, optional): :math:`p`, how far the smoothness counts: 0 (not at all; nodes are
+            told apart by what is diffused to them), 1 or 2.
         node_weights (str, optional): :obj:`"softmax"`, or :obj:`"sigmoid"` for
             :math:`\tilde\gamma_n = \min(m, 2 w \, \sigma(z_n / \tau))`, which does not compare
             nodes with each other.
     """
 
-    temperature: float = 10.0
+    temperature: float = 0.5
     gamma_scale: float = 1 / 3
     gamma_max: float = 1.0
-    rest_scale: float = 1.0
-    intercept_scale: float = 0.5
+    rest_scale: float = 0.1
+    intercept_scale: float = 0.05
     channel_scale: float = 1.0
-    gate_scale: float = 1.0
+    gate_scale: float = 0.3
     gate_max: float | None = None
     gated: bool = True
-    smooth: bool = False
+    smooth: int = 2
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:
@@ -71,6 +71,8 @@ class Calibration:
             value = getattr(self, name)
             if not value >= 0:
                 raise ValueError(f"{name} must be zero or more, got {value}.")
+        if self.smooth not in (0, 1, 2):
+            raise ValueError(f"smooth must be 0, 1 or 2, got {self.smooth}.")
         if self.node_weights not in NODE_WEIGHTS:
             known = ", ".join(NODE_WEIGHTS)
             raise ValueError(f"node_weights must be one of {known}, got {self.node_weights!r}.")

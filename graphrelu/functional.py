@@ -126,6 +126,17 @@ def smoothness_ratio(averaged: Tensor, local: Tensor) -> Tensor:
     return (averaged / torch.where(local > 0, local, torch.ones_like(local))).clamp(max=1.0)
 
 
+def smoothed(
+    logits: Tensor,
+    rho: Tensor,
+    batch: Tensor | None = None,
+    calibration: Calibration = DEFAULT,
+) -> Tensor:
+    r""":math:`\rho^p \, \mathrm{MLP} (\bar{\mathbf{x}}_n)`, with the smoothness of each graph."""
+    rho = rho.pow(int(calibration.smooth))
+    return logits * (rho if batch is None else rho[batch])
+
+
 def calibrated_node_parameters(
     logits: Tensor,
     batch: Tensor | None = None,
@@ -270,7 +281,7 @@ def grelu(
             rho = smoothness(local, logits, batch, batch_size)
         else:
             rho = statistics.smoothness(local, logits, update=True)
-        logits = logits * (rho if batch is None else rho[batch])
+        logits = smoothed(logits, rho, batch, calibration)
     log_normaliser = None
     if statistics is not None:
         mean, log_normaliser = statistics(mean, logits, x.size(0), update=True)

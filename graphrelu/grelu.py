@@ -38,16 +38,21 @@ class GReLU(torch.nn.Module):
     \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2})^{-1} \mathbf{X}`:
 
     .. math::
-        \alpha^k_{nc} &= [k = 1] + g \, \tilde\gamma_n \, \alpha^k_c, \qquad
-        \beta^k_{nc} = \tfrac{1}{2} \, g \, \tilde\gamma_n \, \beta^k_c
+        \alpha^k_{nc} &= [k = 1] + g \, \tilde\gamma_n \, r_k \, \alpha^k_c, \qquad
+        \beta^k_{nc} = g \, \tilde\gamma_n \, b \, \beta^k_c
 
         \alpha_c, \beta_c &= \tanh \left( \mathrm{MLP} \left( \tfrac{1}{N} \textstyle\sum_n
         \mathbf{e}_n \right) \right), \qquad
-        \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (\mathrm{MLP}
-        (\mathbf{e}_n) / 10) \right)
+        \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (2 \rho^2 \,
+        \mathrm{MLP} (\bar{\mathbf{x}}_n)) \right)
 
     The gate :math:`g` is learned and starts at zero: a fresh module is exactly ReLU (for
     :obj:`K >= 2`) and moves away from it as training finds a use for the graph.
+    :math:`\bar{\mathbf{x}}_n` is the mean of the features around a node, and :math:`\rho` the share
+    of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` that this mean leaves: nodes are told
+    apart as far as neighbours are alike. The constants (:math:`r_1 = 1`, the other :math:`r_k =
+    0.1`, :math:`b = 0.05`, and that the gate learns 0.3 times as fast as the rest) are those of
+    :class:`~graphrelu.calibration.Calibration`.
     :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
     :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
     the number of nodes.
@@ -194,7 +199,7 @@ class GReLU(torch.nn.Module):
         self.statistics: GraphStatistics | None = None
         compares_nodes = mode == "paper" or self.calibration.node_weights == "softmax"
         compares_nodes &= node_wise
-        self._is_smooth = self.calibration.smooth and node_wise and topology
+        self._is_smooth = self.calibration.smooth > 0 and node_wise and topology
         self._is_smooth &= mode == "calibrated"
         kept = channel_wise or compares_nodes or self._is_smooth
         if (track_running_stats or sync) and kept:
@@ -417,7 +422,7 @@ class GReLU(torch.nn.Module):
                     rho = functional.smoothness(local, logits, batch, batch_size)
                 else:
                     rho = statistics.smoothness(local, logits, update)
-                logits = logits * (rho if batch is None else rho[batch])
+                logits = functional.smoothed(logits, rho, batch, self.calibration)
             log_normaliser = None
             if statistics is not None:
                 mean, log_normaliser = statistics(mean, logits, x.size(0), update)

@@ -1,12 +1,12 @@
 """The smoothness of what the node MLP sees, and its gradient, in Triton.
 
 With `p_n` the projection of node `n` and `z_n` the mean of the projections around it, `rho =
-min(1, Var(z) / P)`, `P = Var(p) + noise * mean(p^2)`. Squares are added in float64, which has the
-digits for a variance as the difference of two sums, and the range.
+share ** SMOOTH`, `share = min(1, Var(z) / P)`, `P = Var(p) + noise * mean(p^2)`. Squares are added
+in float64, which has the digits for a variance as the difference of two sums, and the range.
 
-`moments` holds rho, the mean of `z`, that of `p` (less the noise) and `2 / (N P)`, which is zero
-where rho is at its limit; then partial sums of `p`, `p^2`, `z` and `z^2`, one of each for each
-program.
+`moments` holds rho, the mean of `z`, that of `p` (less the noise) and `2 / (N P)` times the
+derivative of rho, which is zero where the share is at its limit; then partial sums of `p`, `p^2`,
+`z` and `z^2`, one of each for each program.
 """
 
 import triton
@@ -62,7 +62,15 @@ def _mean(partial_ptr, num_partials, num_nodes, PARTIALS: tl.constexpr):
 
 
 @triton.jit
-def smoothness(program, num_partials, moments_ptr, num_nodes, noise, PARTIALS: tl.constexpr):
+def smoothness(
+    program,
+    num_partials,
+    moments_ptr,
+    num_nodes,
+    noise,
+    SMOOTH: tl.constexpr,
+    PARTIALS: tl.constexpr,
+):
     """Rho; the first program also writes what follows from the partial sums."""
     partial_ptr = moments_ptr + 4
     p_mean = _mean(partial_ptr, num_partials, num_nodes, PARTIALS)
@@ -78,6 +86,9 @@ def smoothness(program, num_partials, moments_ptr, num_nodes, noise, PARTIALS: t
     ratio = z_variance / p_variance
     rho = tl.where(ratio > 1, 1.0, ratio)
     pull = tl.where(is_seen & (ratio <= 1), 2 / (p_variance * num_nodes), 0.0)
+    if SMOOTH == 2:
+        pull *= 2 * rho
+        rho *= rho
     tl.store(moments_ptr, rho, mask=program == 0)
     tl.store(moments_ptr + 1, z_mean, mask=program == 0)
     # P's gradient is pull * (p_n - mean(p) + noise * p_n), or pull * (1 + noise) * (p_n - m): the
@@ -88,14 +99,17 @@ def smoothness(program, num_partials, moments_ptr, num_nodes, noise, PARTIALS: t
 
 
 @triton.jit
-def direct_gradient(program, grad_rho, moments_ptr, direct_ptr):
+def direct_gradient(program, grad_rho, moments_ptr, direct_ptr, SMOOTH: tl.constexpr):
     """The factor of `z_n - mean(z)` in the gradient of `z_n`. What the gradient of `p_n` follows
     from is written by the first program: `slope * (p_n - mean)`, the mean as the sum of two numbers
     of half the digits."""
     pull = grad_rho * tl.load(moments_ptr + 3)
     mean = tl.load(moments_ptr + 2)
     rounded = mean.to(tl.float32)
-    slope = -(pull * tl.load(moments_ptr)).to(tl.float32)
+    share = tl.load(moments_ptr)
+    if SMOOTH == 2:
+        share = tl.sqrt(share)
+    slope = -(pull * share).to(tl.float32)
     tl.store(direct_ptr, slope, mask=program == 0)
     tl.store(direct_ptr + 1, rounded, mask=program == 0)
     tl.store(direct_ptr + 2, (mean - rounded).to(tl.float32), mask=program == 0)

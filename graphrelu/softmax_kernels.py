@@ -42,7 +42,7 @@ def statistics(
     """
     factor = inverse_temperature
     if SMOOTH:
-        rho = smoothness(program, programs, moments_ptr, num_nodes, noise, PARTIALS)
+        rho = smoothness(program, programs, moments_ptr, num_nodes, noise, SMOOTH, PARTIALS)
         factor = inverse_temperature * rho.to(tl.float32)
     largest = tl.full([], float("-inf"), tl.float32)
     total = tl.zeros([], dtype=tl.float32)
@@ -185,7 +185,8 @@ def logit_gradient(
         centred = tl.load(inner_ptr + 2 * num_partials + at, mask=at < num_partials, other=0.0)
         # The gradients of rho * z_n add up to zero: the mean of z has no part in that of rho.
         grad_rho = tl.sum(weighted, axis=0) - inner * inverse_scale * tl.sum(centred, axis=0)
-        pull = direct_gradient(program, grad_rho * inverse_temperature, moments_ptr, direct_ptr)
+        grad_rho *= inverse_temperature
+        pull = direct_gradient(program, grad_rho, moments_ptr, direct_ptr, SMOOTH)
         z = tl.load(z_ptr + nodes, mask=mask, other=0.0).to(tl.float64)
         difference = (z - tl.load(moments_ptr + 1)).to(tl.float32)
         grad = grad * tl.load(moments_ptr).to(tl.float32) + pull * difference

@@ -24,8 +24,8 @@ class Undecomposed(torch.nn.Module):
         \right\}
 
     .. math::
-        \alpha^k_{nc} &= [k = 1] + g \, p^k_{nc}, \qquad
-        \beta^k_{nc} = \tfrac{1}{2} \, g \, q^k_{nc}
+        \alpha^k_{nc} &= [k = 1] + g \, r_k \, p^k_{nc}, \qquad
+        \beta^k_{nc} = g \, b \, q^k_{nc}
 
         \mathbf{P}, \mathbf{Q} &= \tanh \left( \hat{\mathbf{D}}^{-1/2} \hat{\mathbf{A}}
         \hat{\mathbf{D}}^{-1/2} \mathbf{X} \mathbf{W} + \mathbf{b} \right), \qquad

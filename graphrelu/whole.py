@@ -165,7 +165,8 @@ def _composed(
     if form.row_mass(gate) is not None:
         assert form.graph is not None
         local, z = z, form.graph.average(z)
-        z = z * functional.smoothness(local, z)
+        rho = functional.smoothness(local, z)
+        z = functional.smoothed(z, rho, calibration=form.calibration)
     elif form.graph is not None:
         z = form.graph.diffuse(z)
     slopes, intercepts = functional.channel_parameters(

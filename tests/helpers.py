@@ -3,14 +3,20 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
+from graphrelu.calibration import Calibration
 
 ROOT = Path(__file__).parent.parent
+
+# Forms of other constants than the default's: without the smoothness, and with its first power.
+PLAIN = Calibration(temperature=10.0, rest_scale=1.0, intercept_scale=0.5, gate_scale=1.0, smooth=0)
+SMOOTH = replace(PLAIN, temperature=0.5, smooth=1)
 
 
 def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:

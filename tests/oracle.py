@@ -81,7 +81,7 @@ def smoothed(act: GReLU, x: Tensor, e: Matrix, sums: Matrix, nodes: list[int]) -
         rho = variance[1] / total if total > 0 else 0 * total
         rho = rho if rho < 1 else rho * 0 + 1
         for n in nodes:
-            logits[n].append(rho * averaged[n][j])
+            logits[n].append(rho**act.calibration.smooth * averaged[n][j])
     return logits
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from graphrelu import GReLU, functional, whole
 from graphrelu.calibration import Calibration
-from tests.helpers import assert_close, batch_of_graphs, opened, random_graph
+from tests.helpers import PLAIN, SMOOTH, assert_close, batch_of_graphs, opened, random_graph
 
 EDGES = random_graph(20, 60)
 WEIGHT = torch.rand(60, dtype=torch.double) + 0.1
@@ -15,9 +15,10 @@ OPTIONS = [
     {},
     {"bias": False},
     {"calibration": Calibration(channel_scale=2.0, rest_scale=0.3, gate_scale=0.7)},
-    {"calibration": Calibration(smooth=True, temperature=0.7)},
-    {"K": 3, "mode": "paper", "steps": 2, "calibration": Calibration(smooth=True)},
-    {"topology": False, "negative_slope": 0.2, "calibration": Calibration(smooth=True)},
+    {"calibration": PLAIN},
+    {"calibration": SMOOTH},
+    {"K": 3, "mode": "paper", "steps": 2},
+    {"topology": False, "negative_slope": 0.2},
     {"alpha": 0.6, "diffusion": "power", "add_self_loops": True},
 ]
 
@@ -29,7 +30,7 @@ def plain(x: Tensor, node: Tensor, weight: Tensor, bias: Tensor, gate: Tensor, f
     logits = local if graph is None else graph.diffuse(local)
     if graph is not None and gate is not None and form.calibration.smooth:
         logits = logits / graph.row_mass.view(-1, 1)
-        logits = logits * functional.smoothness(local, logits)
+        logits = logits * functional.smoothness(local, logits) ** form.calibration.smooth
     mean = (mass @ x / x.size(0)).view(1, -1)
     scale = 1.0 if gate is None else form.calibration.channel_scale
     slopes, intercepts = functional.channel_parameters(

@@ -9,7 +9,16 @@ from graphrelu import GReLU
 from graphrelu.calibration import Calibration
 from graphrelu.functional import MODES
 from tests import oracle
-from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph, reference
+from tests.helpers import (
+    PLAIN,
+    SMOOTH,
+    assert_close,
+    batch_of_graphs,
+    gradients,
+    opened,
+    random_graph,
+    reference,
+)
 
 CALIBRATIONS = [
     Calibration(temperature=2.0),
@@ -22,8 +31,10 @@ CALIBRATIONS = [
     Calibration(channel_scale=3.0),
     Calibration(gated=False, gate_scale=0.5),
     Calibration(node_weights="sigmoid", temperature=1.5),
-    Calibration(smooth=True, temperature=0.5),
-    Calibration(smooth=True, node_weights="sigmoid", temperature=0.5),
+    PLAIN,
+    SMOOTH,
+    Calibration(smooth=2, temperature=0.5),
+    Calibration(smooth=1, node_weights="sigmoid", temperature=0.5),
 ]
 
 
@@ -93,14 +104,14 @@ def test_running_statistics(
 
 
 def test_node_weights_by_a_sigmoid_need_no_statistics_of_their_own() -> None:
-    calibration = Calibration(node_weights="sigmoid")
+    calibration = Calibration(node_weights="sigmoid", smooth=0)
     act = GReLU(4, calibration=calibration, channel_wise=False, track_running_stats=True)
     assert act.statistics is None
     act = GReLU(4, calibration=calibration, track_running_stats=True)
     assert act.statistics is not None
     assert act.statistics.running_log_normaliser is None
     assert act.statistics.running_smoothness is None
-    smooth = replace(calibration, smooth=True)
+    smooth = replace(calibration, smooth=2)
     act = GReLU(4, calibration=smooth, channel_wise=False, track_running_stats=True)
     assert act.statistics is not None
     assert act.statistics.running_smoothness.shape == (1, 2)
@@ -114,6 +125,7 @@ def test_node_weights_by_a_sigmoid_need_no_statistics_of_their_own() -> None:
         ({"gate_max": 0.0}, "gate_max must be positive, got 0.0"),
         ({"gate_scale": float("nan")}, "gate_scale must be positive"),
         ({"rest_scale": -0.1}, "rest_scale must be zero or more"),
+        ({"smooth": 3}, "smooth must be 0, 1 or 2, got 3"),
         ({"node_weights": "hard"}, "node_weights must be one of softmax, sigmoid, got 'hard'"),
     ],
 )

@@ -10,16 +10,24 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU, blocked, functional, fused, products, sliced
-from graphrelu.calibration import Calibration
 from graphrelu.diffusion import Edges, normalized_adjacency, to_csr
 from graphrelu.graph_backbones import GraphGNN
 from graphrelu.products import index_dtype, sorted_entries
-from tests.helpers import assert_close, batch_of_graphs, opened, random_graph, reference
+from tests.helpers import (
+    PLAIN,
+    SMOOTH,
+    assert_close,
+    batch_of_graphs,
+    opened,
+    random_graph,
+    reference,
+)
 
 MODES = ("calibrated", "paper")
 FORMS = [
     *({"mode": mode} for mode in MODES),
-    {"calibration": Calibration(smooth=True, temperature=0.5)},
+    {"calibration": PLAIN},
+    {"calibration": SMOOTH},
 ]
 VARIANTS = tuple("ABCDEFG")
 MAX_INT32 = 2**31 - 1

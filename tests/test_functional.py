@@ -56,7 +56,12 @@ def test_what_is_left_out_is_the_module() -> None:
     assert_close(both[1], functional.channel_parameters(mean, act.channel_mlp, 2, bias=True)[1])
     assert bool((both[1] != 0).all())
     assert functional.base_slopes(3, "calibrated") == (1.0, 0.0, 0.0)
-    gamma = functional.calibrated_node_parameters(act.node_mlp(e), torch.zeros(12).long())
+    row_mass = functional.diffuse(torch.ones(12, 1, dtype=torch.double), edge_index)
+    logits = act.node_mlp(functional.surroundings(e, row_mass))
+    rho = functional.smoothness(act.node_mlp(x), logits)
+    logits, batch = functional.smoothed(logits, rho), torch.zeros(12).long()
+    assert_close(functional.smoothed(act.node_mlp(x), rho, batch), rho**2 * act.node_mlp(x))
+    gamma = functional.calibrated_node_parameters(logits, batch)
     assert_close(gamma, act.gamma(x, edge_index))
 
 

@@ -12,14 +12,22 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import k_hop_subgraph
 
 from graphrelu import GReLU, functional
-from graphrelu.calibration import DEFAULT, Calibration
+from graphrelu.calibration import DEFAULT
 from graphrelu.running import GraphStatistics
-from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
+from tests.helpers import (
+    PLAIN,
+    SMOOTH,
+    assert_close,
+    batch_of_graphs,
+    gradients,
+    opened,
+    random_graph,
+)
 
 MODES = ("calibrated", "paper")
 VARIANTS = tuple("ABCDEFG")
-SMOOTH = {"calibration": Calibration(smooth=True, temperature=0.5)}
-FORMS = [*({"mode": mode} for mode in MODES), SMOOTH]
+OTHER = [{"calibration": PLAIN}, {"calibration": SMOOTH}]
+FORMS = [*({"mode": mode} for mode in MODES), *OTHER]
 
 
 def tracked(variant: str = "A", channels: int = 4, **options: object) -> GReLU:
@@ -76,7 +84,7 @@ def test_averages(momentum: float | None, mode: str) -> None:
 @pytest.mark.parametrize("momentum", [0.25, None])
 def test_average_of_smoothness(momentum: float | None) -> None:
     """With the same weights; a batch without nodes has none."""
-    act, rho = tracked(momentum=momentum, diffusion="exact", **SMOOTH), 0.0
+    act, rho = tracked(momentum=momentum, diffusion="exact", **OTHER[1]), 0.0
     for step, nodes in enumerate((6, 9, 12, 15, 18, 21), start=1):
         x, edge_index = features(nodes), random_graph(nodes, 2 * nodes)
         act(x, edge_index)
@@ -166,7 +174,7 @@ def test_state_dict() -> None:
     names = set(GReLU(4).state_dict())
     assert set(GReLU(4, sync=True).state_dict()) == names
     act = trained(tracked("A", 4))
-    added = {"running_mean", "running_log_normaliser", "num_batches_tracked"}
+    added = {"running_mean", "running_log_normaliser", "running_smoothness", "num_batches_tracked"}
     assert set(act.state_dict()) == names | {f"statistics.{name}" for name in added}
     other = GReLU(4, track_running_stats=True).double().eval()
     other.load_state_dict(act.state_dict())
@@ -218,7 +226,7 @@ def test_errors() -> None:
             GReLU(4, track_running_stats=True, momentum=momentum)
 
 
-@pytest.mark.parametrize("form", [{}, SMOOTH], ids=str)
+@pytest.mark.parametrize("form", [{}, *OTHER], ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_reference_backend(training: bool, form: dict, monkeypatch: pytest.MonkeyPatch) -> None:
     act = tracked(**form)
@@ -245,7 +253,7 @@ def test_outliers(mode: str) -> None:
     assert all(bool(buffer.isfinite().all()) for buffer in act.buffers())
 
 
-@pytest.mark.parametrize(("variant", "form"), [("A", {}), ("G", {}), ("A", SMOOTH)], ids=str)
+@pytest.mark.parametrize(("variant", "form"), [("A", {}), ("G", {}), ("A", OTHER[0])], ids=str)
 def test_compile(variant: str, form: dict) -> None:
     torch.compiler.reset()
     act = tracked(variant, **form)
@@ -264,7 +272,7 @@ def test_compile(variant: str, form: dict) -> None:
         assert_close(a, b)
 
 
-@pytest.mark.parametrize("form", [{}, SMOOTH], ids=str)
+@pytest.mark.parametrize("form", [{}, *OTHER], ids=str)
 def test_vmap_over_parameters_and_buffers(form: dict) -> None:
     acts = [tracked(**form) for _ in range(3)]
     parameters, buffers = stack_module_state(acts)

@@ -10,16 +10,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
-from graphrelu.calibration import DEFAULT, Calibration
-from tests.helpers import assert_close, batch_of_graphs, opened
+from graphrelu.calibration import DEFAULT
+from tests.helpers import PLAIN, SMOOTH, assert_close, batch_of_graphs, opened
 
 PROCESSES = 2
-SMOOTH = Calibration(smooth=True, temperature=0.5)
 OPTIONS: list[dict] = [
     {},
     {"mode": "paper", "hidden": 3},
     {"node_wise": False},
     {"channel_wise": False, "K": 3},
+    {"calibration": PLAIN},
     {"calibration": SMOOTH},
     {"calibration": SMOOTH, "channel_wise": False, "hidden": 3},
 ]
@@ -66,7 +66,7 @@ def worker(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=PROCESSES)
     for options in OPTIONS:
         assert max(compare(rank, [9, 14], sync=True, **options)) < 1e-10, options
-    for calibration in (DEFAULT, SMOOTH):
+    for calibration in (DEFAULT, PLAIN, SMOOTH):
         worst = max(compare(rank, [9, 0], sync=True, calibration=calibration))
         assert worst < 1e-10, "a process without nodes"
     assert max(compare(rank, [9, 14], sync=False)) > 1e-3, "nothing to synchronise"

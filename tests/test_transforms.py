@@ -11,12 +11,17 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
-from graphrelu.calibration import Calibration
 from graphrelu.diffusion import CSR
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
-from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
-
-SMOOTH = Calibration(smooth=True, temperature=0.5)
+from tests.helpers import (
+    PLAIN,
+    SMOOTH,
+    assert_close,
+    batch_of_graphs,
+    gradients,
+    opened,
+    random_graph,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +38,7 @@ def _fresh_compiler() -> None:
         {"diffusion": "exact", "node_wise": False},
         {"channel_wise": False},
         {"topology": False, "cached": True},
+        {"calibration": PLAIN},
         {"calibration": SMOOTH},
     ],
 )
@@ -138,6 +144,7 @@ def test_nested_vmap() -> None:
         {"mode": "paper", "K": 3},
         {"channel_wise": False},
         {"node_wise": False},
+        {"calibration": PLAIN},
         {"calibration": SMOOTH},
     ],
 )

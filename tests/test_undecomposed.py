@@ -5,6 +5,7 @@ from torch_geometric.utils import remove_self_loops, to_torch_csr_tensor
 
 from graphrelu import functional
 from graphrelu.backbones import GNN
+from graphrelu.calibration import DEFAULT
 from graphrelu.undecomposed import Undecomposed
 from tests.helpers import assert_close, batch_of_graphs, random_graph
 
@@ -44,8 +45,9 @@ def test_formula(K: int) -> None:
     edge_index, _ = remove_self_loops(random_graph(8, 30))
     weight = torch.rand(edge_index.size(1), dtype=torch.double)
     slopes, intercepts = torch.tanh(act.conv(x, edge_index, weight)).view(8, 2, K, 4).unbind(1)
-    slopes = 0.7 * slopes + torch.eye(K)[0].view(1, K, 1)
-    intercepts = 0.35 * intercepts
+    c, first = DEFAULT, torch.eye(K).double()[0].view(1, K, 1)
+    slopes = first + 0.7 * c.gate_scale * (first + c.rest_scale * (1 - first)) * slopes
+    intercepts = 0.7 * c.gate_scale * c.intercept_scale * intercepts
     for expected, ours in zip(
         (slopes, intercepts), act.coefficients(x, edge_index, weight), strict=True
     ):

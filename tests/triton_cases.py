@@ -20,10 +20,9 @@ from graphrelu import GReLU, functional, fused
 from graphrelu.backend import backend
 from graphrelu.calibration import DEFAULT
 from graphrelu.lab.machine import commit, device_name, environment, now
-from tests.helpers import opened, random_graph, reference
+from tests.helpers import PLAIN, SMOOTH, opened, random_graph, reference
 from tests.whole_cases import (
     HARD,
-    SMOOTH,
     WHOLE,
     check_not_numbers,
     error,
@@ -149,9 +148,11 @@ def all_cases(device: str) -> Iterator[Case]:
         for hard, (features, _, tolerance) in HARD.items():
             if from_entries > 0 and features.numel() > 500:
                 continue  # the interpreter takes its time
-            errors = partial(hard_errors, hard, from_entries, device)
-            yield Case(f"smooth: {hard}, {from_entries=}", torch.float32, tolerance, errors)
-    for calibration in (DEFAULT, SMOOTH):
+            for power in (1, 2):
+                name = f"smooth: {hard}, {power=}, {from_entries=}"
+                errors = partial(hard_errors, hard, power, from_entries, device)
+                yield Case(name, torch.float32, tolerance, errors)
+    for calibration in (DEFAULT, PLAIN, SMOOTH):
         errors = partial(second_errors, calibration, device)
         yield Case(f"second derivatives: {calibration}", torch.float32, 1e-4, errors)
     for dtype, tolerance in TOLERANCE.items():

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphrelu import GReLU, sliced, smooth
 from graphrelu.calibration import Calibration
-from tests.helpers import opened, random_graph, reference
+from tests.helpers import PLAIN, SMOOTH, opened, random_graph, reference
 
 
 def error(out: Tensor, exact: Tensor, least: float = 1e-30) -> float:
@@ -27,9 +27,8 @@ OTHER_CONSTANTS = Calibration(
     intercept_scale=0.7,
     channel_scale=1.5,
     gate_scale=1.3,
+    smooth=0,
 )
-
-SMOOTH = Calibration(smooth=True, temperature=0.5)
 
 # The whole activation as one function: options, whether the graph is weighted, and directed.
 WHOLE = [
@@ -43,7 +42,8 @@ WHOLE = [
     ({"K": 3, "calibration": OTHER_CONSTANTS}, False, False),
     ({"calibration": SMOOTH, "steps": 3}, False, False),
     ({"calibration": SMOOTH, "steps": 3}, True, True),
-    ({"K": 3, "calibration": replace(OTHER_CONSTANTS, smooth=True), "steps": 3}, False, True),
+    ({"calibration": PLAIN}, True, False),
+    ({"K": 3, "calibration": replace(OTHER_CONSTANTS, smooth=1), "steps": 3}, False, True),
     ({"K": 1, "calibration": SMOOTH, "diffusion": "chebyshev", "steps": 5}, False, False),
     ({"calibration": SMOOTH, "topology": False}, False, False),
 ]
@@ -90,10 +90,11 @@ HARD = {
 }
 
 
-def hard_errors(name: str, from_entries: int, device: str) -> dict[str, float]:
+def hard_errors(name: str, power: int, from_entries: int, device: str) -> dict[str, float]:
     torch.manual_seed(0)
     x, least, _ = HARD[name]
-    act = opened(GReLU(x.size(1), steps=3, calibration=SMOOTH)).to(device)
+    calibration = replace(SMOOTH, smooth=power)
+    act = opened(GReLU(x.size(1), steps=3, calibration=calibration)).to(device)
     graph = graph_with_hub(x.size(0), False, True)
     with mock.patch.object(smooth, "_MOST_PARTIALS", 2):
         return errors_of(act, x, *graph, from_entries, device, least)

@@ -52,6 +52,8 @@ START: dict[str, Any] = {
 _SMOOTH: dict[str, Any] = {"smooth": True, "temperature": 1.0}
 _UPPER: dict[str, Any] = {"rest_scale": 0.0, "intercept_scale": 0.0}
 _DAMPED: dict[str, Any] = {"rest_scale": 0.1, "intercept_scale": 0.05}
+_TWICE: dict[str, Any] = {"smooth": 2, "temperature": 0.5}
+_COLD: dict[str, Any] = {"temperature": 0.25}
 _COOL: dict[str, Any] = {"temperature": 0.5}
 _FAST: dict[str, Any] = {"gate_scale": 3.0}
 _SLOW: dict[str, Any] = {"gate_scale": 0.3}
@@ -75,6 +77,9 @@ _CHANGES: dict[str, dict[str, Any]] = {
     # The fifth round, after a look at the fourth.
     "smooth, upper, slow gate": _SMOOTH | _UPPER | _SLOW,
     "smooth, damped, slow gate, temperature 0.5": _SMOOTH | _DAMPED | _SLOW | _COOL,
+    # The sixth round, after a look at the fifth.
+    "twice smooth, damped, slow gate": _TWICE | _DAMPED | _SLOW,
+    "twice smooth, damped, slow gate, temperature 0.25": _TWICE | _DAMPED | _SLOW | _COLD,
 }
 
 # Every constant is spelled out in a record: a candidate stays what it is when the default changes.
@@ -152,8 +157,14 @@ def figures(scores: Cells) -> Figures:
 def contenders(scores: Cells) -> list[str]:
     """The candidates that are worth the slowest backbone, the best first."""
     found = figures({cell: own for cell, own in scores.items() if cell[1] != LATE})
-    order = ranked(found)
+    order = [name for name in ranked(found) if has_segments(name)]
     return [name for name in order if harm(found[name]) >= 0] or order[:1]
+
+
+def has_segments(name: str) -> bool:
+    """Whether all slopes and intercepts can move. If not, it is no function of `K` segments."""
+    options = CANDIDATES[name]
+    return bool(options["rest_scale"] and options["intercept_scale"])
 
 
 def harm(cells: dict[tuple[str, str], Figure]) -> float:

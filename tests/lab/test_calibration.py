@@ -42,7 +42,7 @@ def test_candidates_spell_out_every_constant() -> None:
     for options in calibration.CANDIDATES.values():
         assert {field.name for field in fields(Calibration)} == options.keys()
         assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
-    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 16
+    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 18
     assert module_arguments((("K", 3),)) == {"K": 3}
     one = module_arguments((("temperature", 2.0),))["calibration"]
     assert one == Calibration(temperature=2.0)
@@ -59,25 +59,26 @@ def test_what_harms_somewhere_is_not_chosen() -> None:
     def lead(name: str, backbone: str) -> float:
         if name == "smooth":
             return -0.6 if backbone == "arma" else 5.0
-        return {"damped": 1.0, "smooth, upper": 0.9}.get(name, 0.1)
+        return {"damped": 1.0, "smooth, damped": 0.9, "smooth, upper": 3.0}.get(name, 0.1)
 
     early = [*runs(lead, "cora"), *runs(lead, "flickr")]
     scores = calibration.validation(early)
     assert calibration.figures(scores)["smooth"]["cora", "arma"].mean == pytest.approx(-0.6)
-    assert calibration.contenders(scores)[:2] == ["damped", "smooth, upper"]
+    assert calibration.contenders(scores)[:2] == ["damped", "smooth, damped"]
     assert "smooth" not in calibration.contenders(scores)
+    assert "smooth, upper" not in calibration.contenders(scores)  # no function of K segments
     assert (calibration.untried(scores), calibration.chosen(scores)) == ("damped", None)
 
     def late(name: str, _: str) -> float:
-        return {"damped": -0.7, "smooth, upper": 0.0}[name]
+        return {"damped": -0.7, "smooth, damped": 0.0}[name]
 
     tried: list[Result] = []
-    for name, following in (("damped", "smooth, upper"), ("smooth, upper", None)):
+    for name, following in (("damped", "smooth, damped"), ("smooth, damped", None)):
         for dataset in ("cora", "flickr"):
             tried += runs(late, dataset, ("gat",), ("relu", name))
         scores = calibration.validation([*early, *tried])
         assert calibration.untried(scores) == following
-    assert calibration.chosen(scores) == "smooth, upper"
+    assert calibration.chosen(scores) == "smooth, damped"
     for own in scores.values():
         own.pop("start", None)
     assert calibration.chosen(scores) is None  # a candidate has not run

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import GReLU
-from graphrelu.calibration import DEFAULT, Calibration
+from graphrelu.calibration import DEFAULT
 from graphrelu.grelu import VARIANTS
+from tests.helpers import PLAIN, SMOOTH
 
 # Relative to the largest entry of what is expected, computed in float64.
 TOLERANCE = {
@@ -18,7 +19,7 @@ TOLERANCE = {
     torch.bfloat16: 1e-2,
     torch.float16: 2e-3,
 }
-CALIBRATIONS = [DEFAULT, Calibration(smooth=True, temperature=0.5)]
+CALIBRATIONS = [DEFAULT, PLAIN, SMOOTH]
 LOW_PRECISION = [torch.float32, torch.bfloat16, torch.float16]
 
 
