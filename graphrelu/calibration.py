@@ -49,7 +49,7 @@ class Calibration:
             nodes with each other.
     """
 
-    temperature: float = 0.5
+    temperature: float = 1.0
     gamma_scale: float = 1 / 3
     gamma_max: float = 1.0
     rest_scale: float = 0.1
@@ -58,7 +58,7 @@ class Calibration:
     gate_scale: float = 0.3
     gate_max: float | None = None
     gated: bool = True
-    smooth: int = 2
+    smooth: int = 1
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:

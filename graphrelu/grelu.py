@@ -43,8 +43,8 @@ class GReLU(torch.nn.Module):
 
         \alpha_c, \beta_c &= \tanh \left( \mathrm{MLP} \left( \tfrac{1}{N} \textstyle\sum_n
         \mathbf{e}_n \right) \right), \qquad
-        \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (2 \rho^2 \,
-        \mathrm{MLP} (\bar{\mathbf{x}}_n)) \right)
+        \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (\rho \, \mathrm{MLP}
+        (\bar{\mathbf{x}}_n)) \right)
 
     The gate :math:`g` is learned and starts at zero: a fresh module is exactly ReLU (for
     :obj:`K >= 2`) and moves away from it as training finds a use for the graph.

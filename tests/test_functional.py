@@ -60,7 +60,7 @@ def test_what_is_left_out_is_the_module() -> None:
     logits = act.node_mlp(functional.surroundings(e, row_mass))
     rho = functional.smoothness(act.node_mlp(x), logits)
     logits, batch = functional.smoothed(logits, rho), torch.zeros(12).long()
-    assert_close(functional.smoothed(act.node_mlp(x), rho, batch), rho**2 * act.node_mlp(x))
+    assert_close(functional.smoothed(act.node_mlp(x), rho, batch), rho * act.node_mlp(x))
     gamma = functional.calibrated_node_parameters(logits, batch)
     assert_close(gamma, act.gamma(x, edge_index))
 
