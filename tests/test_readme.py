@@ -119,8 +119,8 @@ def test_prose_about_the_main_table_is_that_of_the_record() -> None:
     leads = [
         (f"{label(r.dataset)}-{label(r.backbone)}", r.over_relu) for r in social if r.over_relu
     ]
-    above = ", ".join(name for name, lead in leads if lead.low > 0)
-    below = ", ".join(name for name, lead in leads if lead.high < 0)
+    above = ", ".join(name for name, lead in leads if lead.low > 0) or "no cell"
+    below = ", ".join(name for name, lead in leads if lead.high < 0) or "no cell"
     assert f"above zero in {above}, and below zero in {below}." in pitch
 
     check = protocol_check(results)

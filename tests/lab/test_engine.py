@@ -151,8 +151,7 @@ def test_batches_fit_into_memory() -> None:
 
 def test_the_record_is_reproduced(real_root: Path) -> None:
     """A cell that a GPU trained comes out the same on a CPU, up to rounding."""
-    # GReLU's runs on record started from other weights; see docs/laboratory.md.
-    (config,) = node_table(["cora"], ["gcn"], ["maxout"])
+    (config,) = node_table(["cora"], ["gcn"], ["grelu"])
     kept = {r.seed: r for r in Record(ROOT / "results" / "node.jsonl").read() if r.config == config}
     again = run([config], range(10), None, root=real_root, device="cpu")
     differences = [100 * (result.score - kept[result.seed].score) for result in again]
