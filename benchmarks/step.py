@@ -4,12 +4,13 @@ python benchmarks/step.py --nodes 100000 --edges 1000000
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from activation import random_graph
-from measure import milliseconds, save
+from measure import milliseconds_in_turn, save
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
@@ -42,7 +43,7 @@ class GAT(torch.nn.Module):
         return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
 
 
-def step_ms(model: torch.nn.Module, inputs: tuple[Any, ...], y: Tensor) -> float:
+def training_step(model: torch.nn.Module, inputs: tuple[Any, ...], y: Tensor) -> Callable[[], None]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
     def step() -> None:
@@ -50,7 +51,7 @@ def step_ms(model: torch.nn.Module, inputs: tuple[Any, ...], y: Tensor) -> float
         torch.nn.functional.cross_entropy(model(*inputs), y).backward()
         optimizer.step()
 
-    return milliseconds(step, y.device)
+    return step
 
 
 def main() -> None:
@@ -79,14 +80,17 @@ def main() -> None:
         "Maxout": lambda: Maxout(channels),
         "GReLU": lambda: GReLU(channels, **grelu),
     }
-    rows: dict[str, dict[str, float]] = {"edge_index": {}, "csr": {}}
+    rows: dict[str, dict[str, float]] = {}
     for form, adjacency in (("edge_index", edge_index), ("csr", adj_t)):
-        for name, act in acts.items():
-            model = GCN(channels, act(), normalize=form == "edge_index").to(device)
-            rows[form][name] = step_ms(model, (x, adjacency, edge_index), y)
-    rows["edge_index"]["GAT, 8 heads"] = step_ms(
-        GAT(channels).to(device), (x, edge_index, edge_index), y
-    )
+        has_edges = form == "edge_index"
+        models: dict[str, torch.nn.Module] = {
+            name: GCN(channels, act(), normalize=has_edges) for name, act in acts.items()
+        }
+        if has_edges:
+            models["GAT, 8 heads"] = GAT(channels)
+        inputs = (x, adjacency, edge_index)
+        steps = {name: training_step(m.to(device), inputs, y) for name, m in models.items()}
+        rows[form] = milliseconds_in_turn(steps, device)
     print(f"{args.nodes:,} nodes, {args.edges:,} directed edges, {channels} channels: ms a step\n")
     print(f"{'':16}{'edge_index':>12}{'x ReLU':>8}{'CSR':>12}{'x ReLU':>8}")
     for name in rows["edge_index"]:
