@@ -4,12 +4,18 @@ python benchmarks/activation.py --nodes 100000 --edges 1000000 --channels 64
 """
 
 import argparse
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from measure import milliseconds, peak_mebibytes, replayed_milliseconds, save
+from measure import (
+    milliseconds,
+    milliseconds_in_turn,
+    peak_mebibytes,
+    replayed_milliseconds,
+    save,
+)
 from torch import Tensor
 from torch_geometric.nn import APPNP
 
@@ -35,7 +41,7 @@ class StraightforwardGReLU(GReLU):
             functional.graph_mean(e), self.channel_mlp, self.K
         )
         gamma = functional.calibrated_node_parameters(self.node_mlp(e))
-        slopes, intercepts = self.gate * slopes, self.gate * intercepts / 2
+        slopes, intercepts = functional.calibrated_channel_parameters(slopes, intercepts, self.gate)
         base = functional.base_slopes(self.K, self.mode)
         alpha, beta = functional.coefficients(gamma, slopes, intercepts, base)
         return (alpha * x.unsqueeze(1) + beta).amax(dim=1)
@@ -71,34 +77,36 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     }
     if not args.straightforward:
         del acts["GReLU, straightforward"]
-    rows: dict[str, dict[str, float]] = {}
-    copy = milliseconds(lambda: x.detach().clone(), device)  # reads one, writes one
-    for name, act in acts.items():
-        act = act.to(device, dtype)
-        if isinstance(act, GReLU):
-            torch.nn.init.constant_(act.gate, 0.5)
 
-        def forward(act: Callable[..., Tensor] = act) -> None:
-            with torch.no_grad():
-                act(x, edge_index)
+    def forward(act: torch.nn.Module) -> None:
+        with torch.no_grad():
+            act(x, edge_index)
 
-        def forward_backward(act: torch.nn.Module = act) -> None:
-            x.grad = None
-            act.zero_grad()
-            act(x, edge_index).backward(grad)
-
-        x.grad = None
-        rows[name] = {
-            "forward_ms": milliseconds(forward, device),
-            "forward_backward_ms": milliseconds(forward_backward, device),
-        }
+    def forward_backward(act: torch.nn.Module) -> None:
         x.grad = None
         act.zero_grad()
-        rows[name]["peak_mib"] = peak_mebibytes(forward_backward, device)
+        act(x, edge_index).backward(grad)
+
+    for act in acts.values():
+        act.to(device, dtype)
+        if isinstance(act, GReLU):
+            torch.nn.init.constant_(act.gate, 0.5)
+    rows: dict[str, dict[str, float]] = {name: {} for name in acts}
+    for column, run in (("forward_ms", forward), ("forward_backward_ms", forward_backward)):
+        runs = {name: partial(run, act) for name, act in acts.items()}
+        times = milliseconds_in_turn(runs, device)
+        for name, row in rows.items():
+            row[column] = times[name]
+    copy = milliseconds(lambda: x.detach().clone(), device)  # reads one, writes one
+    for name, act in acts.items():
+        x.grad = None
+        act.zero_grad()
+        rows[name]["peak_mib"] = peak_mebibytes(partial(forward_backward, act), device)
         if name in PASSES:
             rows[name]["floor_ms"] = PASSES[name] * copy / 2
         if device.type == "cuda":
-            rows[name]["replayed_ms"] = replayed_milliseconds(forward_backward, device)
+            run_act = partial(forward_backward, act)
+            rows[name]["replayed_ms"] = replayed_milliseconds(run_act, device)
             x.grad = None
     if device.type == "cuda":
         for kind in {dtype, torch.bfloat16}:
