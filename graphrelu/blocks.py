@@ -181,9 +181,9 @@ class Blocks(NamedTuple):
         grad_z, direct, grad_sum, partial_gate, inner = workspace(
             grad_gamma, num_nodes, 3, channels, size.output_programs, 3 * size.partials
         )
-        z, row_mass, moments = grad_z, grad_z, grad_z
+        z, unit, moments = grad_z, grad_z, grad_z
         if self.smooth is not None:
-            row_mass, _, z, moments = self.smooth
+            unit, _, z, moments = self.smooth
         grad_weight = weight.new_empty(num_outputs, channels)
         grad_bias, grad_gate = weight.new_empty(num_outputs), weight.new_empty(1)
         launch(
@@ -237,7 +237,7 @@ class Blocks(NamedTuple):
                 rank,
                 node_scale,
                 z,
-                row_mass,
+                unit,
                 moments,
                 grad_z,
                 direct,

@@ -16,12 +16,12 @@ class Calibration:
         r_1 = 1, \quad r_2 = \ldots = r_K = r
 
     With `smooth`, :math:`z_n = \mathrm{MLP} (\bar{\mathbf{x}}_n)` of the mean
-    :math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (\mathbf{S} \mathbf{1})_n` of the features around a
-    node, and :math:`\rho` is the smoothness of what the MLP looks at: the share of the variance of
-    :math:`\mathrm{MLP} (\mathbf{x}_n)` over the nodes that this mean leaves, at most 1. Where
-    neighbours are alike, nodes are told apart by their surroundings; where they are not,
-    :math:`\rho` is close to zero and all nodes have the same weight. Without, :math:`z_n =
-    \mathrm{MLP} (\mathbf{e}_n)`, :math:`\rho = 1`.
+    :math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (a_n + q / a_n)`, :math:`\mathbf{a} = \mathbf{S}
+    \mathbf{1}`, of the features around a node, and :math:`\rho` is the smoothness of what the MLP
+    looks at: the share of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` over the nodes that
+    this mean leaves, at most 1. Where neighbours are alike, nodes are told apart by their
+    surroundings; where they are not, :math:`\rho` is close to zero and all nodes have the same
+    weight. Without, :math:`z_n = \mathrm{MLP} (\mathbf{e}_n)`, :math:`\rho = 1`.
 
     The defaults are the outcome of a study (`graphrelu reproduce calibration`) that looked at
     validation accuracy on two graphs; :obj:`docs/calibration.md` tells it.
@@ -44,6 +44,8 @@ class Calibration:
             the channel MLP starts at zero instead, so that a fresh module is ReLU, too.
         smooth (int, optional): :math:`p`, how far the smoothness counts: 0 (not at all; nodes are
             told apart by what is diffused to them), 1 or 2.
+        shrinkage (float, optional): :math:`q`, how far the mean around a node is shrunk towards
+            zero where its surroundings are few: :math:`a_n^2` grows as their number does.
         node_weights (str, optional): :obj:`"softmax"`, or :obj:`"sigmoid"` for
             :math:`\tilde\gamma_n = \min(m, 2 w \, \sigma(z_n / \tau))`, which does not compare
             nodes with each other.
@@ -59,6 +61,7 @@ class Calibration:
     gate_max: float | None = None
     gated: bool = True
     smooth: int = 1
+    shrinkage: float = 0.0
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:
@@ -67,7 +70,7 @@ class Calibration:
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}.")
-        for name in ("rest_scale", "intercept_scale"):
+        for name in ("rest_scale", "intercept_scale", "shrinkage"):
             value = getattr(self, name)
             if not value >= 0:
                 raise ValueError(f"{name} must be zero or more, got {value}.")

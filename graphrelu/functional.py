@@ -52,11 +52,11 @@ def diffuse(
     return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
 
 
-def surroundings(e: Tensor, row_mass: Tensor) -> Tensor:
-    r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (\mathbf{S}^{\mathrm{PPR}} \mathbf{1})_n`, the
-    mean of the features around each node, `[N, C]`; `row_mass` are the diffused ones, `[N, 1]`.
-    Calibrated form only."""
-    return e / row_mass
+def surroundings(e: Tensor, row_mass: Tensor, shrinkage: float = 0.0) -> Tensor:
+    r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (a_n + q / a_n)`, the mean of the features around
+    each node, `[N, C]`, shrunk by :math:`q`; `row_mass` is :math:`\mathbf{a} =
+    \mathbf{S}^{\mathrm{PPR}} \mathbf{1}`, `[N, 1]`. Calibrated form only."""
+    return e / (row_mass + shrinkage / row_mass)
 
 
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
@@ -276,7 +276,7 @@ def grelu(
     logits = None if node_mlp is None else node_mlp(e)
     if node_mlp is not None and topology and mode == "calibrated" and calibration.smooth:
         row_mass = diffuse(x.new_ones(x.size(0), 1), *graph)
-        local, logits = node_mlp(x), node_mlp(surroundings(e, row_mass))
+        local, logits = node_mlp(x), node_mlp(surroundings(e, row_mass, calibration.shrinkage))
         if statistics is None:
             rho = smoothness(local, logits, batch, batch_size)
         else:

@@ -493,7 +493,7 @@ class GReLU(torch.nn.Module):
         if self.node_mlp is not None and logits is not None:
             if graph is not None and self._is_smooth:
                 local = self.node_mlp.after_projection(logits)
-                logits = graph.average(logits)
+                logits = graph.average(logits, self.calibration.shrinkage)
             elif graph is not None:
                 logits = graph.diffuse(logits)
             logits = self.node_mlp.after_projection(logits)

@@ -29,15 +29,15 @@ def vectors(num_nodes: int) -> tuple[int, int, int]:
 class Smooth(NamedTuple):
     """What the smooth form has besides the node MLP's outputs. The vectors may be longer."""
 
-    row_mass: Tensor  # `[N]`
+    unit: Tensor  # `[N]`: what sums around nodes are divided by
     local: Tensor  # `[N]`: what the node MLP makes of each node by itself
     z: Tensor  # `[N]`: and of the means around them
     moments: Tensor  # of both, see the kernels; in float64
 
     @classmethod
-    def of(cls, row_mass: Tensor, local: Tensor, z: Tensor, moments: Tensor) -> "Smooth":
+    def of(cls, unit: Tensor, local: Tensor, z: Tensor, moments: Tensor) -> "Smooth":
         """In vectors of the right sizes, still empty."""
-        return cls(row_mass, local, z, moments.view(torch.double))
+        return cls(unit, local, z, moments.view(torch.double))
 
     def fill(self, diffused: Tensor, num_nodes: int, sliced: "Sliced | None") -> None:
         """From the diffused projections, as `sliced` gives them, and those in `local`."""

@@ -18,7 +18,7 @@ def moments_kernel(
     z_ptr,
     rank_ptr,
     node_scale_ptr,
-    row_mass_ptr,
+    unit_ptr,
     local_ptr,
     mean_ptr,
     moments_ptr,
@@ -35,7 +35,7 @@ def moments_kernel(
     for first in range(program * BLOCK, num_nodes, programs * BLOCK):
         nodes = first + tl.arange(0, BLOCK)
         mask = nodes < num_nodes
-        unit = tl.load(row_mass_ptr + nodes, mask=mask, other=1.0)
+        unit = tl.load(unit_ptr + nodes, mask=mask, other=1.0)
         rows = nodes
         if SLICED:
             unit *= tl.load(node_scale_ptr + nodes, mask=mask, other=1.0)

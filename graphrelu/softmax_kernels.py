@@ -154,7 +154,7 @@ def logit_gradient(
     rank_ptr,
     node_scale_ptr,
     z_ptr,
-    row_mass_ptr,
+    unit_ptr,
     moments_ptr,
     grad_z_ptr,
     direct_ptr,
@@ -171,7 +171,7 @@ def logit_gradient(
     """`dL/dz_n = u_n (dL/du_n - sum_m u_m dL/du_m / scale) / temperature`.
 
     In the smooth form that is the gradient of `rho * z_n`, and what goes out that of the diffused
-    projection, which `z` is in units of `row_mass`.
+    projection, which `z` is in units of `unit`.
     """
     at = tl.arange(0, PARTIALS)
     inner = tl.sum(tl.load(inner_ptr + at, mask=at < num_partials, other=0.0), axis=0)
@@ -190,7 +190,7 @@ def logit_gradient(
         z = tl.load(z_ptr + nodes, mask=mask, other=0.0).to(tl.float64)
         difference = (z - tl.load(moments_ptr + 1)).to(tl.float32)
         grad = grad * tl.load(moments_ptr).to(tl.float32) + pull * difference
-        grad /= tl.load(row_mass_ptr + nodes, mask=mask, other=1.0)
+        grad /= tl.load(unit_ptr + nodes, mask=mask, other=1.0)
     if SLICED:
         grad *= tl.load(node_scale_ptr + nodes, mask=mask, other=0.0)
         nodes = tl.load(rank_ptr + nodes, mask=mask, other=0)

@@ -36,10 +36,11 @@ class Form(NamedTuple):
             return torch.ones(x.size(0), dtype=torch.float, device=x.device)
         return self.graph.mass
 
-    def row_mass(self, gate: Tensor | None) -> Tensor | None:
+    def unit(self, gate: Tensor | None) -> Tensor | None:
         """In the smooth form, what the sum around each node is divided by."""
-        is_smooth = gate is not None and self.calibration.smooth
-        return self.graph.row_mass if self.graph is not None and is_smooth else None
+        if self.graph is None or gate is None or not self.calibration.smooth:
+            return None
+        return self.graph.unit(self.calibration.shrinkage)
 
     def sliced(self, transposed: int) -> Sliced | None:
         """The operator in slices, if it is kept so."""
@@ -70,12 +71,12 @@ class _Whole(torch.autograd.Function):
         ctx.save_for_backward(x, node_weight, channel_weight, channel_bias, gate)
         x, weight = x.contiguous(), node_weight.contiguous()
         num_nodes, channels = x.shape
-        mass, sliced, row_mass = form.mass(x), form.sliced(0), form.row_mass(gate)
+        mass, sliced, unit = form.mass(x), form.sliced(0), form.unit(gate)
         size = 1, num_nodes, channels
         programs = fused.cut("project", x.dtype, num_nodes, channels, 1).programs
-        more = () if row_mass is None else vectors(num_nodes)
+        more = () if unit is None else vectors(num_nodes)
         z, partial, *kept = workspace(weight, num_nodes, programs * channels, *more)
-        smooth = None if row_mass is None else Smooth.of(row_mass, *kept)
+        smooth = None if unit is None else Smooth.of(unit, *kept)
         local = None if smooth is None else smooth.local
         fused.project(x, weight, mass, z, partial, size, sliced, local)
         z = form.diffuse(z, num_nodes, transposed=False)
@@ -162,9 +163,8 @@ def _composed(
 ) -> Tensor:
     """The same function by parts that autograd can follow."""
     z, total, x = projection.project_and_sum(x, node_weight, form.mass(x))
-    if form.row_mass(gate) is not None:
-        assert form.graph is not None
-        local, z = z, form.graph.average(z)
+    if form.graph is not None and form.unit(gate) is not None:
+        local, z = z, form.graph.average(z, form.calibration.shrinkage)
         rho = functional.smoothness(local, z)
         z = functional.smoothed(z, rho, calibration=form.calibration)
     elif form.graph is not None:

@@ -14,9 +14,9 @@ from graphrelu.calibration import Calibration
 
 ROOT = Path(__file__).parent.parent
 
-# Forms of other constants than the default's: without the smoothness, and with its square.
+# Other constants than the default's: without the smoothness, and with its square, of shrunk means.
 PLAIN = Calibration(temperature=10.0, rest_scale=1.0, intercept_scale=0.5, gate_scale=1.0, smooth=0)
-SMOOTH = replace(PLAIN, temperature=0.5, smooth=2)
+SMOOTH = replace(PLAIN, temperature=0.5, smooth=2, shrinkage=0.7)
 
 
 def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -70,7 +70,8 @@ def node_weight(act: GReLU, logits: dict[int, list[Tensor]], n: int, j: int) -> 
 def smoothed(act: GReLU, x: Tensor, e: Matrix, sums: Matrix, nodes: list[int]) -> dict:
     """The logits of the nodes of a graph, from the means around them and how smooth it is."""
     local = {n: mlp(act.node_mlp, list(x[n])) for n in nodes}
-    averaged = {n: mlp(act.node_mlp, [value / sums[n][0] for value in e[n]]) for n in nodes}
+    unit = {n: sums[n][0] + act.calibration.shrinkage / sums[n][0] for n in nodes}
+    averaged = {n: mlp(act.node_mlp, [value / unit[n] for value in e[n]]) for n in nodes}
     logits: dict = {n: [] for n in nodes}
     for j in range(len(local[nodes[0]])):
         variance = []

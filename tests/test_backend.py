@@ -29,7 +29,9 @@ def plain(x: Tensor, node: Tensor, weight: Tensor, bias: Tensor, gate: Tensor, f
     local = x @ node.t()
     logits = local if graph is None else graph.diffuse(local)
     if graph is not None and gate is not None and form.calibration.smooth:
-        logits = logits / graph.row_mass.view(-1, 1)
+        logits = functional.surroundings(
+            logits, graph.row_mass.view(-1, 1), form.calibration.shrinkage
+        )
         logits = logits * functional.smoothness(local, logits) ** form.calibration.smooth
     mean = (mass @ x / x.size(0)).view(1, -1)
     scale = 1.0 if gate is None else form.calibration.channel_scale

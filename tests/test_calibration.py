@@ -34,6 +34,7 @@ CALIBRATIONS = [
     PLAIN,
     SMOOTH,
     Calibration(smooth=2, temperature=0.5),
+    Calibration(shrinkage=3.0, temperature=0.25),
     Calibration(smooth=1, node_weights="sigmoid", temperature=0.5),
 ]
 
@@ -124,6 +125,7 @@ def test_node_weights_by_a_sigmoid_need_no_statistics_of_their_own() -> None:
         ({"gamma_scale": -1.0}, "gamma_scale must be positive"),
         ({"gate_max": 0.0}, "gate_max must be positive, got 0.0"),
         ({"gate_scale": float("nan")}, "gate_scale must be positive"),
+        ({"shrinkage": -1.0}, "shrinkage must be zero or more, got -1.0"),
         ({"rest_scale": -0.1}, "rest_scale must be zero or more"),
         ({"smooth": 3}, "smooth must be 0, 1 or 2, got 3"),
         ({"node_weights": "hard"}, "node_weights must be one of softmax, sigmoid, got 'hard'"),

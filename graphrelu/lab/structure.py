@@ -205,7 +205,9 @@ def draw(rows: Sequence[StructureRow]) -> Figure:
 
     panels = list(dict.fromkeys(row.panel for row in rows))
     styles = dict(zip(sorted({row.degree for row in rows}), report.line_styles(), strict=False))
-    figure, axes = plt.subplots(1, len(panels), figsize=(9, 3), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(9, 3.3), sharey=True, squeeze=False, layout="constrained"
+    )
     for panel, axis in zip(panels, axes[0], strict=True):
         behind = [row for row in rows if row.panel == panel and row.activation == "GReLU-B"]
         for degree, line in groupby(behind, key=lambda row: row.degree):
@@ -213,8 +215,9 @@ def draw(rows: Sequence[StructureRow]) -> Figure:
             report.draw_leads(axis, leads, {**styles[degree], "label": f"degree {degree:g}"})
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set(title=_title(panel), xlabel="homophily", xticks=HOMOPHILY[::2])
-        if behind:
-            axis.legend()
+    found = [axis.get_legend_handles_labels() for axis in axes[0]]
+    named = {name: line for lines, names in found for line, name in zip(lines, names, strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(styles))
     axes[0, 0].set_ylabel("lead of A over B (points)")
     return figure
 

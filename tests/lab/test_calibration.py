@@ -17,6 +17,7 @@ from graphrelu.lab.results import Record, Result
 from tests.lab.fake_engine import make_result
 
 SEEDS = range(calibration.FIRST_SEED, calibration.FIRST_SEED + 15)
+SHRUNK, MORE = "shrunk, damped", "shrunk more, damped"
 EARLY = ("cheb", "gcn", "sage", "arma", "appnp")
 
 
@@ -42,7 +43,7 @@ def test_candidates_spell_out_every_constant() -> None:
     for options in calibration.CANDIDATES.values():
         assert {field.name for field in fields(Calibration)} == options.keys()
         assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
-    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 18
+    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 22
     assert module_arguments((("K", 3),)) == {"K": 3}
     one = module_arguments((("temperature", 2.0),))["calibration"]
     assert one == Calibration(temperature=2.0)
@@ -57,30 +58,29 @@ def test_relu_is_the_main_tables() -> None:
 
 def test_what_harms_somewhere_is_not_chosen() -> None:
     def lead(name: str, backbone: str) -> float:
-        if name == "smooth":
+        if name == "start":
             return -0.6 if backbone == "arma" else 5.0
-        return {"damped": 1.0, "smooth, damped": 0.9, "smooth, upper": 3.0}.get(name, 0.1)
+        return {SHRUNK: 1.0, MORE: 0.9, "smooth, upper": 3.0}.get(name, 0.1)
 
-    early = [*runs(lead, "cora"), *runs(lead, "flickr")]
+    early = [run for dataset in calibration.DATASETS for run in runs(lead, dataset)]
     scores = calibration.validation(early)
-    assert calibration.figures(scores)["smooth"]["cora", "arma"].mean == pytest.approx(-0.6)
-    assert calibration.contenders(scores)[:2] == ["damped", "smooth, damped"]
-    assert "smooth" not in calibration.contenders(scores)
-    assert "smooth, upper" not in calibration.contenders(scores)  # no function of K segments
-    assert (calibration.untried(scores), calibration.chosen(scores)) == ("damped", None)
+    assert calibration.figures(scores)["start"]["cora", "arma"].mean == pytest.approx(-0.6)
+    assert calibration.contenders(scores)[:2] == [SHRUNK, MORE]
+    assert "start" not in calibration.contenders(scores)
+    assert "smooth, upper" not in calibration.contenders(scores)  # of an earlier round
+    assert (calibration.untried(scores), calibration.chosen(scores)) == (SHRUNK, None)
 
     def late(name: str, _: str) -> float:
-        return {"damped": -0.7, "smooth, damped": 0.0}[name]
+        return {SHRUNK: -0.7, MORE: 0.0}[name]
 
     tried: list[Result] = []
-    for name, following in (("damped", "smooth, damped"), ("smooth, damped", None)):
-        for dataset in ("cora", "flickr"):
+    for name, following in ((SHRUNK, MORE), (MORE, None)):
+        for dataset in calibration.DATASETS:
             tried += runs(late, dataset, ("gat",), ("relu", name))
         scores = calibration.validation([*early, *tried])
         assert calibration.untried(scores) == following
-    assert calibration.chosen(scores) == "smooth, damped"
-    for own in scores.values():
-        own.pop("start", None)
+    assert calibration.chosen(scores) == MORE
+    scores["citeseer", "gcn"].pop("start")
     assert calibration.chosen(scores) is None  # a candidate has not run
 
 
@@ -107,15 +107,16 @@ def test_test_accuracy_chooses_nothing() -> None:
 
 def test_page(tmp_path: Path) -> None:
     def lead(name: str, _: str) -> float:
-        return {"damped": 1.0, "smooth, upper": 0.9}.get(name, 0.1)
+        return {SHRUNK: 1.0, MORE: 0.9}.get(name, 0.1)
 
     record = Record(tmp_path / "calibration.jsonl")
     backbones = (*EARLY, "gat")
-    record.append([*runs(lead, "cora", backbones), *runs(lead, "flickr", backbones)])
+    for dataset in calibration.DATASETS:
+        record.append(runs(lead, dataset, backbones))
     page, csv = calibration.render(record.path)
     text = page.read_text()
-    assert "The rule chooses **damped**." in text
-    assert "| **damped** | yes | +1.00 | 12 |" in text
+    assert "The rule chooses **shrunk, damped**." in text
+    assert "| **shrunk, damped** | yes | +1.00 | 18 |" in text
     assert "In haste" not in text
     assert "| ReLU | 71.0 (15) |" in text
     assert csv.read_text().splitlines()[0].startswith("candidate,dataset,backbone,mean,n,over_relu")
@@ -126,8 +127,7 @@ def test_page(tmp_path: Path) -> None:
 def test_collect_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two candidates for real, on the embedded graph."""
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    few = {name: calibration.CANDIDATES[name] for name in ("start", "damped")}
-    monkeypatch.setattr(calibration, "CANDIDATES", few)
+    monkeypatch.setattr(calibration, "ROUND", ("start", SHRUNK))
     monkeypatch.setattr(calibration, "QUICK_EPOCHS", 3)
     out = tmp_path / "calibration.jsonl"
     assert calibration.collect(Request(runs=2, out=out, quick=True)).startswith("6 of these 6 runs")
