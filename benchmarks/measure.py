@@ -16,32 +16,26 @@ from graphrelu.lab.timing import captured, seconds
 # Calls between two looks at the clock. A GPU works behind its host, in training as here: a look
 # after every call would time the host's first step again and again.
 BACK_TO_BACK = {"cpu": 1, "cuda": 10}
-# Seconds, alone and where rivals take turns: a GPU's times hardly differ from each other.
+# Seconds for each, alone and where rivals take turns: a GPU's times hardly differ from each other.
 BUDGET = {"cpu": 2.0, "cuda": 0.5}
 IN_TURN = {"cpu": 12.0, "cuda": 0.5}
 
 
 def milliseconds(run: Callable[[], Any], device: torch.device) -> float:
     """The median of as many repetitions as fit the budget, at least three."""
-    run()  # first calls prepare, allocate and choose kernels
-    calls = BACK_TO_BACK[device.type]
-    times: list[float] = []
-    started = time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - started < BUDGET[device.type]:
-        times.append(1e3 * seconds(run, device, calls) / calls)
-    return statistics.median(times)
+    return milliseconds_in_turn({"alone": run}, device, BUDGET)["alone"]
 
 
 def milliseconds_in_turn(
-    runs: dict[str, Callable[[], Any]], device: torch.device
+    runs: dict[str, Callable[[], Any]], device: torch.device, budget: dict[str, float] = IN_TURN
 ) -> dict[str, float]:
     """The medians of rivals that take turns: when a machine slows down, it does so for all."""
     for run in runs.values():
-        run()
+        run()  # first calls prepare, allocate and choose kernels
     calls = BACK_TO_BACK[device.type]
     times: dict[str, list[float]] = {name: [] for name in runs}
     started, rounds = time.perf_counter(), 0
-    while rounds < 3 or time.perf_counter() - started < IN_TURN[device.type] * len(runs):
+    while rounds < 3 or time.perf_counter() - started < budget[device.type] * len(runs):
         for name, run in runs.items():
             times[name].append(1e3 * seconds(run, device, calls) / calls)
         rounds += 1
