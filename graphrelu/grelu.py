@@ -93,15 +93,15 @@ class GReLU(torch.nn.Module):
             `batch`; :obj:`None` does so on the CPU, where it costs no synchronisation. Never
             under :func:`torch.compile` or :func:`torch.func.vmap`. (default: :obj:`None`)
         track_running_stats (bool, optional): If :obj:`True`, keeps running averages of the mean
-            of :math:`\mathbf{e}_n` and of the softmax's normaliser, which in training are those of
-            the batch, and uses them in evaluation: a node's output then does not depend on which
-            other nodes share its batch. Not for batches of several graphs.
+            of :math:`\mathbf{e}_n`, of :math:`\rho` and of the softmax's normaliser, which in
+            training are those of the batch, and uses them in evaluation: a node's output then does
+            not depend on which other nodes share its batch. Not for batches of several graphs.
             (default: :obj:`False`)
         momentum (float, optional): The weight of the latest batch in the running averages, once
             there are enough of them; :obj:`None` weighs all batches the same.
             (default: :obj:`0.1`)
-        sync (bool, optional): If :obj:`True`, the mean and the normaliser are in training those
-            of the batches of all processes of :mod:`torch.distributed`, as in
+        sync (bool, optional): If :obj:`True`, these quantities are in training those of
+            the batches of all processes of :mod:`torch.distributed`, as in
             :class:`~torch.nn.SyncBatchNorm`; all processes must make the same calls.
             (default: :obj:`False`)
         calibration (Calibration, optional): Other constants of the calibrated form than the
