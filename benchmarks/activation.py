@@ -38,7 +38,7 @@ class StraightforwardGReLU(GReLU):
         assert self.node_mlp is not None
         e = self.appnp(x, edge_index)
         slopes, intercepts = functional.channel_parameters(
-            functional.graph_mean(e), self.channel_mlp, self.K
+            functional.graph_mean(e), self.channel_mlp, self.K, calibration=self.calibration
         )
         gamma = functional.calibrated_node_parameters(self.node_mlp(e))
         slopes, intercepts = functional.calibrated_channel_parameters(slopes, intercepts, self.gate)

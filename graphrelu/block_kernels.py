@@ -92,6 +92,7 @@ def parameters_kernel(
     GATED: tl.constexpr,
     SLICED: tl.constexpr,
     SMOOTH: tl.constexpr,
+    REST_SMOOTH: tl.constexpr,
     C: tl.constexpr,
     COLS: tl.constexpr,
     OUTPUTS: tl.constexpr,
@@ -110,6 +111,7 @@ def parameters_kernel(
             hyper_ptr,
             slopes_ptr,
             intercepts_ptr,
+            moments_ptr,
             num_outputs,
             num_slopes,
             channel_scale,
@@ -117,6 +119,7 @@ def parameters_kernel(
             rest_scale,
             intercept_scale,
             GATED,
+            REST_SMOOTH,
             C,
             COLS,
             OUTPUTS,
@@ -153,6 +156,7 @@ def output_gradient_kernel(
     grad_bias_ptr,
     grad_weight_ptr,
     partial_gate_ptr,
+    sums_ptr,
     u_ptr,
     grad_gamma_ptr,
     z_ptr,
@@ -171,6 +175,8 @@ def output_gradient_kernel(
     cap,
     GATED: tl.constexpr,
     SMOOTH: tl.constexpr,
+    REST_SMOOTH: tl.constexpr,
+    CENTRED: tl.constexpr,
     C: tl.constexpr,
     COLS: tl.constexpr,
     OUTPUTS: tl.constexpr,
@@ -189,6 +195,8 @@ def output_gradient_kernel(
             grad_bias_ptr,
             grad_weight_ptr,
             partial_gate_ptr,
+            moments_ptr,
+            sums_ptr,
             num_partials,
             partial_row,
             num_outputs,
@@ -198,6 +206,8 @@ def output_gradient_kernel(
             rest_scale,
             intercept_scale,
             GATED,
+            REST_SMOOTH,
+            CENTRED,
             C,
             COLS,
             OUTPUTS,
@@ -301,9 +311,15 @@ def input_gradient_kernel(
 
 @triton.jit
 def sum_kernel(
-    partial_ptr, sum_ptr, num_partials, C: tl.constexpr, OUTPUTS: tl.constexpr, ROWS: tl.constexpr
+    partial_ptr,
+    sum_ptr,
+    num_partials,
+    partial_row,
+    C: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    ROWS: tl.constexpr,
 ):
-    """The sum of partial sums `[P, C]`."""
+    """The sum of the first `C` columns of partial sums."""
     cols = tl.program_id(0).to(tl.int64) * OUTPUTS + tl.arange(0, OUTPUTS)
-    total = sum_rows(partial_ptr, num_partials, C, cols, cols < C, OUTPUTS, ROWS)
+    total = sum_rows(partial_ptr, num_partials, partial_row, cols, cols < C, OUTPUTS, ROWS)
     tl.store(sum_ptr + cols, total, mask=cols < C)

@@ -15,6 +15,7 @@ from graphrelu.block_kernels import (
 )
 from graphrelu.calibration import Calibration
 from graphrelu.functional import SAME
+from graphrelu.hyper_kernels import centre_kernel
 from graphrelu.launch import launch, workspace
 from graphrelu.smooth import BLOCK, Smooth, partials_of
 
@@ -35,6 +36,8 @@ class Sizes(NamedTuple):
     num_slopes: int
     constants: tuple[float, float, float]  # of the softmax: 1 / temperature, scale, cap
     power: int  # of the smoothness
+    centred: bool  # the first segment's slopes
+    rest_smooth: bool  # all others and intercepts scaled by the smoothness
     # Of the hyperfunction, before the tanh; and after it, of the first segment's slopes, of all
     # others' and of intercepts.
     scales: tuple[float, float, float, float]
@@ -77,6 +80,8 @@ def sizes(
         num_slopes=num_slopes,
         constants=constants,
         power=0 if calibration is None else int(calibration.smooth),
+        centred=calibration is not None and calibration.centred,
+        rest_smooth=calibration is not None and calibration.rest_smooth,
         scales=scales,
         node_programs=triton.cdiv(num_nodes, BLOCK),
         partials=partials,
@@ -155,12 +160,23 @@ class Blocks(NamedTuple):
             GATED=gate is not None,
             SLICED=sliced is not None,
             SMOOTH=0 if smooth is None else size.power,
+            REST_SMOOTH=smooth is not None and size.rest_smooth,
             C=channels,
             COLS=size.columns,
             OUTPUTS=_OUTPUTS,
             PARTIALS=size.partials_tile,
             BLOCK=BLOCK,
         )
+        if size.centred and gate is not None:
+            launch(
+                centre_kernel,
+                (triton.cdiv(channels, BLOCK), 1, 1),
+                (hyper, gate, slopes),
+                (),
+                (size.scales[1],),
+                C=channels,
+                BLOCK=BLOCK,
+            )
         return cls(size, gamma, slopes, intercepts, u, mean, hyper, smooth)
 
     def backward(
@@ -178,9 +194,11 @@ class Blocks(NamedTuple):
         and intercepts."""
         size, is_gated, is_sliced = self.size, gate is not None, sliced is not None
         num_nodes, channels, num_outputs, num_slopes = size[:4]
-        grad_z, direct, grad_sum, partial_gate, inner = workspace(
-            grad_gamma, num_nodes, 3, channels, size.output_programs, 3 * size.partials
+        grad_z, direct, grad_sum, partial_gate, inner, sums = workspace(
+            grad_gamma, num_nodes, 3, channels, size.output_programs, 3 * size.partials, channels
         )
+        if size.centred:
+            sum_partials(partial, num_partials, sums[:channels], 2 * num_slopes)
         z, unit, moments = grad_z, grad_z, grad_z
         if self.smooth is not None:
             unit, _, z, moments = self.smooth
@@ -197,6 +215,7 @@ class Blocks(NamedTuple):
                 grad_bias,
                 grad_weight,
                 partial_gate,
+                sums,
                 self.u,
                 grad_gamma,
                 z,
@@ -214,6 +233,8 @@ class Blocks(NamedTuple):
             (*size.scales, size.constants[2]),
             GATED=is_gated,
             SMOOTH=0 if self.smooth is None else size.power,
+            REST_SMOOTH=self.smooth is not None and size.rest_smooth,
+            CENTRED=size.centred,
             C=channels,
             COLS=size.columns,
             OUTPUTS=_OUTPUTS,
@@ -257,10 +278,9 @@ class Blocks(NamedTuple):
         return grad_z, direct, grad_sum, grad_weight, grad_bias, grad_gate if is_gated else None
 
 
-def sum_partials(partial: Tensor, num_partials: int, out: Tensor) -> None:
-    """`out` `[..., C]` from partial sums `[P, C]`."""
+def sum_partials(partial: Tensor, num_partials: int, out: Tensor, row: int) -> None:
+    """`out` `[..., C]` from the first columns of partial sums `[P, row]`."""
     channels = out.size(-1)
     grid = (-(-channels // _OUTPUTS), 1, 1)
-    launch(
-        sum_kernel, grid, (partial, out), (num_partials,), C=channels, OUTPUTS=_OUTPUTS, ROWS=_ROWS
-    )
+    sizes = num_partials, row
+    launch(sum_kernel, grid, (partial, out), sizes, C=channels, OUTPUTS=_OUTPUTS, ROWS=_ROWS)

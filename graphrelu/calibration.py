@@ -46,6 +46,13 @@ class Calibration:
             told apart by what is diffused to them), 1 or 2.
         shrinkage (float, optional): :math:`q`, how far the mean around a node is shrunk towards
             zero where its surroundings are few: :math:`a_n^2` grows as their number does.
+        rest_smooth (bool, optional): If :obj:`True`, :math:`r_2, \ldots, r_K` and :math:`b` are
+            multiplied by :math:`\rho^p`, through which no gradient goes: slopes below zero and
+            intercepts adapt where neighbours are alike.
+        centred (bool, optional): If :obj:`True`, :math:`\alpha^1_c` is replaced by
+            :math:`\alpha^1_c - \frac{1}{C} \sum_c \alpha^1_c`: the gate can weigh channels
+            against each other, and cannot make all of them larger, past the weight decay of the
+            layers around.
         node_weights (str, optional): :obj:`"softmax"`, or :obj:`"sigmoid"` for
             :math:`\tilde\gamma_n = \min(m, 2 w \, \sigma(z_n / \tau))`, which does not compare
             nodes with each other.
@@ -62,6 +69,8 @@ class Calibration:
     gated: bool = True
     smooth: int = 1
     shrinkage: float = 0.0
+    rest_smooth: bool = False
+    centred: bool = False
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:

@@ -67,17 +67,27 @@ def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> T
 
 
 def channel_parameters(
-    mean: Tensor, mlp: MLP, K: int, bias: bool = True, scale: float = 1.0
+    mean: Tensor, mlp: MLP, K: int, bias: bool = True, calibration: Calibration | None = None
 ) -> tuple[Tensor, Tensor]:
     r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts.
 
     Each is `[B, K, C]`; without `bias` the intercepts are zero. The calibrated form may have a
-    `scale` inside of the tanh.
+    scale inside of the tanh, and the first segment's slopes relative to their mean.
     """
     shape = (mean.size(0), 2 if bias else 1, K, mean.size(1))
+    scale = 1.0 if calibration is None else calibration.channel_scale
     parameters = torch.tanh(scale * mlp(mean)).view(shape)
     slopes = parameters[:, 0]
-    return slopes, parameters[:, 1] if bias else torch.zeros_like(slopes)
+    intercepts = parameters[:, 1] if bias else torch.zeros_like(slopes)
+    if calibration is not None and calibration.centred:
+        slopes = torch.cat([centred(slopes[:, :1]), slopes[:, 1:]], dim=1)
+    return slopes, intercepts
+
+
+def centred(slopes: Tensor) -> Tensor:
+    r""":math:`\alpha_c - \frac{1}{C} \sum_c \alpha_c`: which channels are to count for more than
+    others, and not how large all of them are. Calibrated form only."""
+    return slopes - slopes.mean(dim=-1, keepdim=True)
 
 
 def _largest(values: Tensor, batch: Tensor | None, batch_size: int) -> Tensor:
@@ -167,14 +177,23 @@ def bounded_gate(gate: Tensor, calibration: Calibration = DEFAULT) -> Tensor:
 
 
 def calibrated_channel_parameters(
-    slopes: Tensor, intercepts: Tensor, gate: Tensor | None, calibration: Calibration = DEFAULT
+    slopes: Tensor,
+    intercepts: Tensor,
+    gate: Tensor | None,
+    calibration: Calibration = DEFAULT,
+    rho: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r""":math:`s g r_k \, \alpha^k_c` and :math:`s g b \, \beta^k_c`: how far a node of weight one
-    moves away from ReLU; without a gate :math:`g` is one."""
+    moves away from ReLU; without a gate :math:`g` is one. The smoothness, if it is to scale all but
+    the first segment's slopes, does so as a number: it is not to be learned for their sake."""
     scale = calibration.gate_scale if gate is None else calibration.gate_scale * gate
-    if calibration.rest_scale != 1:
-        slopes = torch.cat([slopes[:, :1], calibration.rest_scale * slopes[:, 1:]], dim=1)
-    return scale * slopes, calibration.intercept_scale * scale * intercepts
+    rest, shift = slopes[:, 1:], calibration.intercept_scale * intercepts
+    if calibration.rest_smooth and rho is not None:
+        factor = rho.detach().pow(int(calibration.smooth)).unsqueeze(-1)
+        rest = rest * (factor if rho.size(1) == 1 else factor[:, 1:])
+        shift = shift * factor
+    slopes = torch.cat([slopes[:, :1], calibration.rest_scale * rest], dim=1)
+    return scale * slopes, scale * shift
 
 
 def log_sum_exp(logits: Tensor, mode: str, calibration: Calibration = DEFAULT) -> Tensor:
@@ -273,7 +292,7 @@ def grelu(
         e = diffuse(x, *graph)
 
     mean = None if channel_mlp is None else graph_mean(e, batch, batch_size)
-    logits = None if node_mlp is None else node_mlp(e)
+    logits, rho = None if node_mlp is None else node_mlp(e), None
     if node_mlp is not None and topology and mode == "calibrated" and calibration.smooth:
         row_mass = diffuse(x.new_ones(x.size(0), 1), *graph)
         local, logits = node_mlp(x), node_mlp(surroundings(e, row_mass, calibration.shrinkage))
@@ -290,8 +309,8 @@ def grelu(
         slopes = x.new_ones(batch_size, K, x.size(1))
         intercepts = torch.zeros_like(slopes)
     else:
-        scale = 1.0 if mode == "paper" else calibration.channel_scale
-        slopes, intercepts = channel_parameters(mean, channel_mlp, K, bias, scale)
+        constants = None if mode == "paper" else calibration
+        slopes, intercepts = channel_parameters(mean, channel_mlp, K, bias, constants)
     if logits is None:
         gamma = x.new_ones(x.size(0), 1)
     elif log_normaliser is not None:
@@ -302,7 +321,9 @@ def grelu(
         gamma = calibrated_node_parameters(logits, batch, batch_size, calibration)
     if mode == "calibrated":
         gate = None if gate is None else bounded_gate(gate, calibration)
-        slopes, intercepts = calibrated_channel_parameters(slopes, intercepts, gate, calibration)
+        slopes, intercepts = calibrated_channel_parameters(
+            slopes, intercepts, gate, calibration, rho
+        )
 
     a, b = coefficients(gamma, slopes, intercepts, base_slopes(K, mode, negative_slope), batch)
     return piecewise_max(x, a, b), a, b

@@ -417,6 +417,7 @@ class GReLU(torch.nn.Module):
             if self.topology:
                 graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
             x, mean, logits, local = self._squeeze(x, dtype, graph, batch, batch_size)
+            rho = None
             if local is not None and logits is not None:
                 if statistics is None:
                     rho = functional.smoothness(local, logits, batch, batch_size)
@@ -430,9 +431,9 @@ class GReLU(torch.nn.Module):
                 slopes = x.new_ones(batch_size, self.K, self.channels, dtype=dtype)
                 intercepts = torch.zeros_like(slopes)
             else:
-                scale = 1.0 if self.mode == "paper" else self.calibration.channel_scale
+                constants = None if self.mode == "paper" else self.calibration
                 slopes, intercepts = functional.channel_parameters(
-                    mean, self.channel_mlp, self.K, self.bias, scale
+                    mean, self.channel_mlp, self.K, self.bias, constants
                 )
             if logits is None:
                 gamma = x.new_ones(x.size(0), 1, dtype=dtype)
@@ -448,7 +449,7 @@ class GReLU(torch.nn.Module):
                 )
             if self.mode == "calibrated":
                 slopes, intercepts = functional.calibrated_channel_parameters(
-                    slopes, intercepts, self._bounded_gate(dtype), self.calibration
+                    slopes, intercepts, self._bounded_gate(dtype), self.calibration, rho
                 )
         return x, gamma, slopes, intercepts, batch
 

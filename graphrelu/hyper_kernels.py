@@ -38,6 +38,26 @@ def _scale(outputs, num_slopes, first_scale, rest_scale, intercept_scale, C: tl.
 
 
 @triton.jit
+def _mean(ptr, C: tl.constexpr, BLOCK: tl.constexpr):
+    """Of the first `C` numbers."""
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for first in range(0, C, BLOCK):
+        at = first + tl.arange(0, BLOCK)
+        total += tl.load(ptr + at, mask=at < C, other=0.0)
+    return tl.sum(total, axis=0) / C
+
+
+@triton.jit
+def centre_kernel(
+    hyper_ptr, gate_ptr, slopes_ptr, first_scale, C: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The first segment's slopes from the hyperfunction's outputs, relative to their mean."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    hyper = tl.load(hyper_ptr + at, mask=at < C, other=0.0) - _mean(hyper_ptr, C, BLOCK)
+    tl.store(slopes_ptr + at, hyper * tl.load(gate_ptr) * first_scale, mask=at < C)
+
+
+@triton.jit
 def parameters(
     program,
     weight_ptr,
@@ -47,6 +67,7 @@ def parameters(
     hyper_ptr,
     slopes_ptr,
     intercepts_ptr,
+    moments_ptr,
     num_outputs,
     num_slopes,
     channel_scale,
@@ -54,12 +75,13 @@ def parameters(
     rest_scale,
     intercept_scale,
     GATED: tl.constexpr,
+    REST_SMOOTH: tl.constexpr,
     C: tl.constexpr,
     COLS: tl.constexpr,
     OUTPUTS: tl.constexpr,
 ):
-    """`tanh(scale * (weight @ mean + bias))`, and the same times the gate; intercepts that are no
-    outputs are zero."""
+    """`tanh(scale * (weight @ mean + bias))`, and the same times the gate and, but for the first
+    segment's slopes, the smoothness; intercepts that are no outputs are zero."""
     outputs = program * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
     total = tl.load(bias_ptr + outputs, mask=is_output, other=0.0)
@@ -74,6 +96,8 @@ def parameters(
     is_slope = outputs < num_slopes
     if GATED:
         scale = _scale(outputs, num_slopes, first_scale, rest_scale, intercept_scale, C)
+        if REST_SMOOTH:
+            scale = tl.where(outputs < C, scale, scale * tl.load(moments_ptr).to(tl.float32))
         hyper *= tl.load(gate_ptr) * scale
     tl.store(slopes_ptr + outputs, hyper, mask=is_slope)
     tl.store(intercepts_ptr + outputs - num_slopes, hyper, mask=is_output & (outputs >= num_slopes))
@@ -91,6 +115,8 @@ def output_gradient(
     grad_bias_ptr,
     grad_weight_ptr,
     partial_gate_ptr,
+    moments_ptr,
+    sums_ptr,
     num_partials,
     partial_row,
     num_outputs,
@@ -100,18 +126,25 @@ def output_gradient(
     rest_scale,
     intercept_scale,
     GATED: tl.constexpr,
+    REST_SMOOTH: tl.constexpr,
+    CENTRED: tl.constexpr,
     C: tl.constexpr,
     COLS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The gradients of bias and weight, and a program's part of the gate's."""
+    """The gradients of bias and weight, and a program's part of the gate's. Where the first
+    segment's slopes are centred, so are their gradients, whose sums are given."""
     outputs = program * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
     grad = sum_rows(partial_ptr, num_partials, partial_row, outputs, is_output, OUTPUTS, BLOCK)
     hyper = tl.load(hyper_ptr + outputs, mask=is_output, other=0.0)
+    if CENTRED:
+        grad = tl.where(outputs < C, grad - _mean(sums_ptr, C, BLOCK), grad)
     if GATED:
         grad *= _scale(outputs, num_slopes, first_scale, rest_scale, intercept_scale, C)
+        if REST_SMOOTH:
+            grad = tl.where(outputs < C, grad, grad * tl.load(moments_ptr).to(tl.float32))
         tl.store(partial_gate_ptr + program, tl.sum(grad * hyper, axis=0))
         grad *= tl.load(gate_ptr)
     grad *= channel_scale * (1 - hyper * hyper)

@@ -7,6 +7,7 @@ from torch.nn import Parameter
 from torch_geometric.nn import GCNConv
 
 from graphrelu import functional
+from graphrelu.calibration import DEFAULT
 from graphrelu.checks import check_batch, check_count, check_features, may_look
 from graphrelu.graph import DiffusionSettings, prepared
 
@@ -95,7 +96,7 @@ class Undecomposed(torch.nn.Module):
             graph = prepared(edge_index, edge_weight, x.size(0), dtype, _PROPAGATION, batch, looks)
             # Before the weights: of the two orders, this one propagates C columns and not 2KC.
             slopes, intercepts = functional.channel_parameters(
-                graph.diffuse(x.to(dtype)), self._linear, self.K
+                graph.diffuse(x.to(dtype)), self._linear, self.K, calibration=DEFAULT
             )
             slopes, intercepts = functional.calibrated_channel_parameters(
                 slopes, intercepts, self.gate.to(dtype)

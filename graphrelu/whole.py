@@ -149,7 +149,7 @@ class _Whole(torch.autograd.Function):
             smooth=None if blocks.smooth is None else (blocks.smooth.local, direct),
         )
         grad_node = weight.new_empty(1, channels)
-        sum_partials(partial_node, parts, grad_node)
+        sum_partials(partial_node, parts, grad_node, channels)
         return grad_x, grad_node, *grads, None
 
 
@@ -163,6 +163,7 @@ def _composed(
 ) -> Tensor:
     """The same function by parts that autograd can follow."""
     z, total, x = projection.project_and_sum(x, node_weight, form.mass(x))
+    rho = None
     if form.graph is not None and form.unit(gate) is not None:
         local, z = z, form.graph.average(z, form.calibration.shrinkage)
         rho = functional.smoothness(local, z)
@@ -174,14 +175,14 @@ def _composed(
         lambda mean: F.linear(mean, channel_weight, channel_bias),
         form.K,
         form.bias,
-        1.0 if gate is None else form.calibration.channel_scale,
+        None if gate is None else form.calibration,
     )
     if gate is None:
         gamma = functional.node_parameters(z)
     else:
         gamma = functional.calibrated_node_parameters(z, calibration=form.calibration)
         slopes, intercepts = functional.calibrated_channel_parameters(
-            slopes, intercepts, gate, form.calibration
+            slopes, intercepts, gate, form.calibration, rho
         )
     return kernels.piecewise_max(x, gamma, slopes, intercepts, form.base)
 

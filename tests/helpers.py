@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 
 # Other constants than the default's: without the smoothness, and with its square, of shrunk means.
 PLAIN = Calibration(temperature=10.0, rest_scale=1.0, intercept_scale=0.5, gate_scale=1.0, smooth=0)
-SMOOTH = replace(PLAIN, temperature=0.5, smooth=2, shrinkage=0.7)
+SMOOTH = replace(PLAIN, temperature=0.5, smooth=2, shrinkage=0.7, rest_smooth=True, centred=True)
 
 
 def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:

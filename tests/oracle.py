@@ -67,12 +67,16 @@ def node_weight(act: GReLU, logits: dict[int, list[Tensor]], n: int, j: int) -> 
     return gamma if gamma < c.gamma_max else gamma * 0 + c.gamma_max
 
 
-def smoothed(act: GReLU, x: Tensor, e: Matrix, sums: Matrix, nodes: list[int]) -> dict:
-    """The logits of the nodes of a graph, from the means around them and how smooth it is."""
+def smoothed(
+    act: GReLU, x: Tensor, e: Matrix, sums: Matrix, nodes: list[int]
+) -> tuple[dict, list[Tensor]]:
+    """The logits of the nodes of a graph, from the means around them and how smooth it is; and
+    that, one number for each of a node's logits."""
     local = {n: mlp(act.node_mlp, list(x[n])) for n in nodes}
     unit = {n: sums[n][0] + act.calibration.shrinkage / sums[n][0] for n in nodes}
     averaged = {n: mlp(act.node_mlp, [value / unit[n] for value in e[n]]) for n in nodes}
     logits: dict = {n: [] for n in nodes}
+    smoothness = []
     for j in range(len(local[nodes[0]])):
         variance = []
         for values in (local, averaged):
@@ -80,10 +84,11 @@ def smoothed(act: GReLU, x: Tensor, e: Matrix, sums: Matrix, nodes: list[int]) -
             variance.append(sum((values[n][j] - mean) ** 2 for n in nodes) / len(nodes))
         total = variance[0] + 1e-8 * sum(local[n][j] ** 2 for n in nodes) / len(nodes)
         rho = variance[1] / total if total > 0 else 0 * total
-        rho = rho if rho < 1 else rho * 0 + 1
+        rho = (rho if rho < 1 else rho * 0 + 1) ** act.calibration.smooth
+        smoothness.append(rho.detach())
         for n in nodes:
-            logits[n].append(rho**act.calibration.smooth * averaged[n][j])
-    return logits
+            logits[n].append(rho * averaged[n][j])
+    return logits, smoothness
 
 
 def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]) -> Tensor:
@@ -99,11 +104,14 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
         if act.channel_mlp is not None:
             inside = 1.0 if act.mode == "paper" else constants.channel_scale
             P = [torch.tanh(inside * p) for p in mlp(act.channel_mlp, mean)]
+            if act.mode == "calibrated" and constants.centred:
+                middle = sum(P[:C]) / C
+                P = [p - middle for p in P[:C]] + P[C:]
         logits = None
         if act.node_mlp is not None:
             logits = {n: mlp(act.node_mlp, e[n]) for n in nodes}
             if smooth:
-                logits = smoothed(act, x, e, sums, nodes)
+                logits, smoothness = smoothed(act, x, e, sums, nodes)
         for n in nodes:
             for c in range(C):
                 segments = []
@@ -120,8 +128,12 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
                         g = constants.gate_scale * (act.gate if constants.gated else 1.0)
                         if constants.gated and constants.gate_max is not None:
                             g = constants.gate_max * torch.tanh(g / constants.gate_max)
-                        alpha = base + g * alpha * (1.0 if k == 0 else constants.rest_scale)
-                        beta = g * beta * constants.intercept_scale
+                        factor = 1.0
+                        if logits is not None and smooth and constants.rest_smooth:
+                            factor = smoothness[j]
+                        rest = factor * constants.rest_scale
+                        alpha = base + g * alpha * (1.0 if k == 0 else rest)
+                        beta = g * beta * factor * constants.intercept_scale
                     segments.append(alpha * x[n, c] + beta)
                 best = segments[0]
                 for segment in segments[1:]:

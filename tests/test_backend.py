@@ -27,23 +27,24 @@ def plain(x: Tensor, node: Tensor, weight: Tensor, bias: Tensor, gate: Tensor, f
     """`whole.grelu` from the functions of the reference."""
     graph, mass = form.graph, form.mass(x).to(x.dtype)
     local = x @ node.t()
-    logits = local if graph is None else graph.diffuse(local)
+    logits, rho = local if graph is None else graph.diffuse(local), None
     if graph is not None and gate is not None and form.calibration.smooth:
         logits = functional.surroundings(
             logits, graph.row_mass.view(-1, 1), form.calibration.shrinkage
         )
-        logits = logits * functional.smoothness(local, logits) ** form.calibration.smooth
+        rho = functional.smoothness(local, logits)
+        logits = logits * rho**form.calibration.smooth
     mean = (mass @ x / x.size(0)).view(1, -1)
-    scale = 1.0 if gate is None else form.calibration.channel_scale
+    constants = None if gate is None else form.calibration
     slopes, intercepts = functional.channel_parameters(
-        mean, lambda m: F.linear(m, weight, bias), form.K, form.bias, scale
+        mean, lambda m: F.linear(m, weight, bias), form.K, form.bias, constants
     )
     if gate is None:
         gamma = functional.node_parameters(logits)
     else:
         gamma = functional.calibrated_node_parameters(logits, calibration=form.calibration)
         slopes, intercepts = functional.calibrated_channel_parameters(
-            slopes, intercepts, gate, form.calibration
+            slopes, intercepts, gate, form.calibration, rho
         )
     return functional.piecewise_max(
         x, *functional.coefficients(gamma, slopes, intercepts, form.base)

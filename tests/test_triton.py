@@ -13,6 +13,7 @@ from graphrelu import (
     attention_kernels,
     block_kernels,
     csr_kernels,
+    hyper_kernels,
     kernels,
     sliced_kernels,
     smooth_kernels,
@@ -59,6 +60,7 @@ def all_kernels() -> list[triton.JITFunction]:
         block_kernels,
         csr_kernels,
         dropout_kernels,
+        hyper_kernels,
         sliced_kernels,
         smooth_kernels,
         triton_kernels,
@@ -76,6 +78,7 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     them, and a program's number never overflows: it is compared, added to a pointer, or widened
     before anything else."""
     flags = ["GATED", "SCALED", "SUMS", "STARTS", "SLICED", "GATHERS", "ORDERED", "ADDS"]
+    flags += ["REST_SMOOTH", "CENTRED"]
     cases = [
         (1, "*fp32", False, False, "i32"),
         (2, "*bf16", True, False, "i32"),

@@ -17,7 +17,7 @@ from graphrelu.lab.results import Record, Result
 from tests.lab.fake_engine import make_result
 
 SEEDS = range(calibration.FIRST_SEED, calibration.FIRST_SEED + 15)
-SHRUNK, MORE = "shrunk, damped", "shrunk more, damped"
+SHRUNK, MORE = "shrunk most, scaled", "shrunk more, damped, slow gate"
 EARLY = ("cheb", "gcn", "sage", "arma", "appnp")
 
 
@@ -43,7 +43,7 @@ def test_candidates_spell_out_every_constant() -> None:
     for options in calibration.CANDIDATES.values():
         assert {field.name for field in fields(Calibration)} == options.keys()
         assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
-    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 22
+    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 24
     assert module_arguments((("K", 3),)) == {"K": 3}
     one = module_arguments((("temperature", 2.0),))["calibration"]
     assert one == Calibration(temperature=2.0)
@@ -91,9 +91,10 @@ def test_where_all_harm_the_least_harm_is_chosen() -> None:
         "a": {gcn: figure(3.0, 0.1), sage: figure(-2.0, 0.1)},
         "b": {gcn: figure(-1.0, 0.1)},
         "noisy": {gcn: figure(0.2, 0.1), sage: figure(-0.9, 1.0)},
+        "beyond chance": {gcn: figure(0.2, 0.1), sage: figure(-0.9, 0.5)},
         "harmless": {gcn: figure(0.0, 0.1), sage: figure(-0.4, 0.2)},
     }
-    assert calibration.ranked(found) == ["harmless", "noisy", "b", "a"]
+    assert calibration.ranked(found) == ["harmless", "noisy", "beyond chance", "b", "a"]
 
 
 def test_test_accuracy_chooses_nothing() -> None:
@@ -115,8 +116,8 @@ def test_page(tmp_path: Path) -> None:
         record.append(runs(lead, dataset, backbones))
     page, csv = calibration.render(record.path)
     text = page.read_text()
-    assert "The rule chooses **shrunk, damped**." in text
-    assert "| **shrunk, damped** | yes | +1.00 | 18 |" in text
+    assert f"The rule chooses **{SHRUNK}**." in text
+    assert f"| **{SHRUNK}** | yes | +1.00 | 18 |" in text
     assert "In haste" not in text
     assert "| ReLU | 71.0 (15) |" in text
     assert csv.read_text().splitlines()[0].startswith("candidate,dataset,backbone,mean,n,over_relu")
