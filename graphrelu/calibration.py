@@ -24,7 +24,7 @@ class Calibration:
     weight. Without, :math:`z_n = \mathrm{MLP} (\mathbf{e}_n)`, :math:`\rho = 1`.
 
     The defaults are the outcome of a study (`graphrelu reproduce calibration`) that looked at
-    validation accuracy on two graphs; :obj:`docs/calibration.md` tells it.
+    validation accuracy on three graphs; :obj:`docs/calibration.md` tells it.
 
     Args:
         temperature (float, optional): :math:`\tau`, of the node softmax.
@@ -58,19 +58,19 @@ class Calibration:
             nodes with each other.
     """
 
-    temperature: float = 1.0
+    temperature: float = 0.03
     gamma_scale: float = 1 / 3
     gamma_max: float = 1.0
-    rest_scale: float = 0.1
-    intercept_scale: float = 0.05
+    rest_scale: float = 3.0
+    intercept_scale: float = 1.5
     channel_scale: float = 1.0
     gate_scale: float = 0.3
     gate_max: float | None = None
     gated: bool = True
     smooth: int = 1
-    shrinkage: float = 0.0
-    rest_smooth: bool = False
-    centred: bool = False
+    shrinkage: float = 30.0
+    rest_smooth: bool = True
+    centred: bool = True
     node_weights: str = "softmax"
 
     def __post_init__(self) -> None:

@@ -52,7 +52,7 @@ def diffuse(
     return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
 
 
-def surroundings(e: Tensor, row_mass: Tensor, shrinkage: float = 0.0) -> Tensor:
+def surroundings(e: Tensor, row_mass: Tensor, shrinkage: float = DEFAULT.shrinkage) -> Tensor:
     r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (a_n + q / a_n)`, the mean of the features around
     each node, `[N, C]`, shrunk by :math:`q`; `row_mass` is :math:`\mathbf{a} =
     \mathbf{S}^{\mathrm{PPR}} \mathbf{1}`, `[N, 1]`. Calibrated form only."""

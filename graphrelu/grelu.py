@@ -38,21 +38,23 @@ class GReLU(torch.nn.Module):
     \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2})^{-1} \mathbf{X}`:
 
     .. math::
-        \alpha^k_{nc} &= [k = 1] + g \, \tilde\gamma_n \, r_k \, \alpha^k_c, \qquad
-        \beta^k_{nc} = g \, \tilde\gamma_n \, b \, \beta^k_c
+        \alpha^1_{nc} &= 1 + g \, \tilde\gamma_n \, (\alpha^1_c - \bar{\alpha}^1), \qquad
+        \alpha^{k > 1}_{nc} = g \, \tilde\gamma_n \, r \rho \, \alpha^k_c, \qquad
+        \beta^k_{nc} = g \, \tilde\gamma_n \, b \rho \, \beta^k_c
 
         \alpha_c, \beta_c &= \tanh \left( \mathrm{MLP} \left( \tfrac{1}{N} \textstyle\sum_n
         \mathbf{e}_n \right) \right), \qquad
         \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (\rho \, \mathrm{MLP}
-        (\bar{\mathbf{x}}_n)) \right)
+        (\bar{\mathbf{x}}_n) / \tau) \right)
 
     The gate :math:`g` is learned and starts at zero: a fresh module is exactly ReLU (for
     :obj:`K >= 2`) and moves away from it as training finds a use for the graph.
-    :math:`\bar{\mathbf{x}}_n` is the mean of the features around a node, and :math:`\rho` the share
-    of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` that this mean leaves: nodes are told
-    apart as far as neighbours are alike. The constants (:math:`r_1 = 1`, the other :math:`r_k =
-    0.1`, :math:`b = 0.05`, and that the gate learns 0.3 times as fast as the rest) are those of
-    :class:`~graphrelu.calibration.Calibration`.
+    :math:`\bar{\mathbf{x}}_n` is the mean of the features around a node, shrunk where these are
+    few, and :math:`\rho` the share of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` that it
+    leaves: nodes are told apart, and slopes below zero and intercepts adapt, as far as neighbours
+    are alike. :math:`\bar{\alpha}^1` is the mean over the channels. The constants (:math:`r = 3`,
+    :math:`b = 1.5`, :math:`\tau = 0.03`, and that the gate learns 0.3 times as fast as the rest)
+    are those of :class:`~graphrelu.calibration.Calibration`.
     :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
     :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
     the number of nodes.

@@ -32,10 +32,11 @@ class Undecomposed(torch.nn.Module):
         \hat{\mathbf{D}}^{-1/2} \mathbf{X} \mathbf{W} + \mathbf{b} \right), \qquad
         \hat{\mathbf{A}} = \mathbf{A} + \mathbf{I}
 
-    Residual slopes, the scales of slopes and intercepts and the gate :math:`g`, which starts at
-    zero, are those of :class:`~graphrelu.GReLU`: the two differ in the hyperfunction alone, of
-    which this one has :math:`2KC(C + 1)` parameters and takes memory for :math:`2KC` numbers per
-    node.
+    Residual slopes, the scales of slopes and intercepts, that the first segment's are relative to
+    their mean over the channels, and the gate :math:`g`, which starts at zero, are those of
+    :class:`~graphrelu.GReLU` (with a smoothness of one): the two differ in the hyperfunction
+    alone, of which this one has :math:`2KC(C + 1)` parameters and takes memory for :math:`2KC`
+    numbers per node.
 
     Args:
         channels (int): Size of each input and output sample.

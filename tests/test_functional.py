@@ -53,6 +53,7 @@ def test_what_is_left_out_is_the_module() -> None:
     mean = functional.graph_mean(e)
     assert_close(functional.diffuse(x, edge_index, alpha=0.1, steps=10), e)
     both = functional.channel_parameters(mean, act.channel_mlp, 2)
+    assert_close(functional.centred(both[0]).mean(dim=-1), torch.zeros(1, 2).double())
     assert_close(both[1], functional.channel_parameters(mean, act.channel_mlp, 2, bias=True)[1])
     assert bool((both[1] != 0).all())
     assert functional.base_slopes(3, "calibrated") == (1.0, 0.0, 0.0)
