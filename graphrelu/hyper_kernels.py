@@ -85,7 +85,7 @@ def parameters(
     outputs = program * OUTPUTS + tl.arange(0, OUTPUTS)
     is_output = outputs < num_outputs
     total = tl.load(bias_ptr + outputs, mask=is_output, other=0.0)
-    for chunk in tl.static_range(0, C, COLS):
+    for chunk in range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         mean = tl.load(mean_ptr + cols, mask=cols < C, other=0.0)
         mask = is_output[:, None] & (cols < C)[None, :]
@@ -149,7 +149,7 @@ def output_gradient(
         grad *= tl.load(gate_ptr)
     grad *= channel_scale * (1 - hyper * hyper)
     tl.store(grad_bias_ptr + outputs, grad, mask=is_output)
-    for chunk in tl.static_range(0, C, COLS):
+    for chunk in range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         mean = tl.load(mean_ptr + cols, mask=cols < C, other=0.0)
         mask = is_output[:, None] & (cols < C)[None, :]

@@ -41,6 +41,7 @@ CASES = [
     (2, 53, 7, 3, 1, None, (0.0, 0.0)),
     (1, 300, 64, 2, 1, None, (1.0, 0.0)),
     (1, 45, 300, 2, 1, None, (1.0, 0.2)),
+    (1, 5, 2200, 2, 2, None, (1.0, 0.2)),  # more tiles than are written out
     (1, 60, 6, 3, 3, None, (1.0, 0.0)),
     (1, 60, 6, 2, 1, (10, 0, 33, 17), (1.0, 0.0)),
     (3, 60, 6, 7, 1, (10, 0, 33, 17), (0.0, 0.0)),
@@ -89,9 +90,9 @@ def piecewise_errors(case: tuple, dtype: torch.dtype, device: str) -> dict[str, 
     return worst
 
 
-def projection_errors(dtype: torch.dtype, device: str) -> dict[str, float]:
-    x = torch.randn(2, 53, 300, device=device).to(dtype)
-    weight, mass = torch.randn(2, 1, 300, device=device), torch.rand(53, device=device)
+def projection_errors(N: int, C: int, dtype: torch.dtype, device: str) -> dict[str, float]:
+    x = torch.randn(2, N, C, device=device).to(dtype)
+    weight, mass = torch.randn(2, 1, C, device=device), torch.rand(N, device=device)
     projection, total = fused.project_and_sum(x, weight, mass)
     exact, w, m = x.double(), weight.double(), mass.double()
     errors = {
@@ -99,7 +100,7 @@ def projection_errors(dtype: torch.dtype, device: str) -> dict[str, float]:
         "sum": error(total, (m @ exact).unsqueeze(1)),
     }
     grad, grad_sum = torch.randn_like(projection), torch.randn_like(total)
-    there = torch.randn(2, 53, 300, device=device).to(dtype)
+    there = torch.randn(2, N, C, device=device).to(dtype)
     own = grad.double() @ w + m.view(1, -1, 1) * grad_sum.double()
     for name, start in (("grad_x", None), ("grad_x added", there)):
         out, grad_weight = fused.project_and_sum_backward(
@@ -158,7 +159,9 @@ def all_cases(device: str) -> Iterator[Case]:
     for dtype, tolerance in TOLERANCE.items():
         for case in CASES:
             yield Case(str(case), dtype, tolerance, partial(piecewise_errors, case, dtype, device))
-        yield Case("projection", dtype, tolerance, partial(projection_errors, dtype, device))
+        for shape in ((53, 300), (5, 2200)):
+            errors = partial(projection_errors, *shape, dtype, device)
+            yield Case(f"projection: {shape}", dtype, tolerance, errors)
 
 
 def main() -> None:
