@@ -51,7 +51,7 @@ among those whose slopes and intercepts can all move. In the main table that is 
 CiteSeer, on test and validation nodes alike, so CiteSeer's validation nodes choose from the seventh
 round on, and its test nodes confirm nothing any more. The seventh has the start, the choice of the
 sixth and six in which a mean of few nodes is shrunk; and no longer a bound in points for figures
-that are not told apart from zero, which three rounds ended at with GAT on Flickr. Candidates, rule
+that are not told apart from zero, as the two rounds before had with GAT on Flickr. Candidates, rule
 and seeds of a round are written down before it runs.
 """
 NAMED = """\
