@@ -13,6 +13,7 @@ from graphrelu.lab.calibration import (
     DATASETS,
     FEW_ERRORS,
     FIRST_SEED,
+    MIRRORED,
     MOST_ERRORS,
     MOST_LOST,
     ROUND,
@@ -31,7 +32,8 @@ from graphrelu.lab.tables import amount, label
 
 RULE = f"""\
 Seeds from {FIRST_SEED:,} on, which no other table has, half as many on Flickr as on Cora; every
-backbone with the settings of the main table. A candidate's figure in a cell is its validation
+backbone with the settings of the main table, and on a generated graph with those of the structure
+experiment. A candidate's figure in a cell is its validation
 accuracy minus ReLU's, the mean over seeds of both. Candidates are trained with all backbones but
 GAT first. A candidate is *admissible* unless in some cell its figure is more than {MOST_ERRORS}
 standard errors below zero, or below -{MOST_LOST} points and more than {FEW_ERRORS} standard errors
@@ -39,7 +41,7 @@ below zero. The admissible ones are trained with GAT, too, in the order of their
 cells, the highest first, until one is admissible over all cells: it is chosen. Where none is, the
 one whose clearest harm is the smallest is.
 
-The study has seven rounds. The first two, of 22 candidates without the smoothness, compared runs
+The study has eight rounds. The first two, of 22 candidates without the smoothness, compared runs
 whose initial weights differed between activations, and chance covered most of what they showed. The
 third had the first nine candidates; the two that its rule tried with GAT did harm there, and it
 ended. The fourth had the next five, and a rule that went on to a candidate whose figures were noisy
@@ -51,8 +53,12 @@ among those whose slopes and intercepts can all move. In the main table that is 
 CiteSeer, on test and validation nodes alike, so CiteSeer's validation nodes choose from the seventh
 round on, and its test nodes confirm nothing any more. The seventh has the start, the choice of the
 sixth and six in which a mean of few nodes is shrunk; and no longer a bound in points for figures
-that are not told apart from zero, as the two rounds before had with GAT on Flickr. Candidates, rule
-and seeds of a round are written down before it runs.
+that are not told apart from zero, as the two rounds before had with GAT on Flickr. It chose "shrunk
+most, scaled, centred", which is significantly worse than ReLU in one cell of the main table and no
+better than ReLU on the generated graphs on which nodes must be told apart by what surrounds them:
+its smoothness, that of shrunk means, is close to zero there. The eighth has the start and eight
+whose means are not shrunk; and such a generated graph, of 1,000 nodes, which no other table has,
+among those that choose. Candidates, rule and seeds of a round are written down before it runs.
 """
 NAMED = """\
 *Start*: where the study began. *Smooth*: nodes are told apart by the means around them, as far as
@@ -62,7 +68,9 @@ few, at a temperature of 0.1; *shrunk most*: further, at 0.03. *Upper*: only the
 adapts. *Damped*: slopes below zero move a tenth, and intercepts a twentieth, as far. *Scaled*: they
 move as far as the graph is smooth, and the gate moves slowly. *Centred*: slopes above zero adapt
 relative to their mean over the channels. *Fast gate*: the gate moves three times as fast; *slow
-gate*: a third as fast. *Bounded*: the gate stays below one half.
+gate*: a third as fast. *Bounded*: the gate stays below one half. *Smooth throughout*: smooth, at a
+temperature of 10; slopes below zero and intercepts move as far as the graph is smooth; slopes above
+zero are centred. *Half*, *twice*: slopes below zero and intercepts move as many times as far.
 """
 
 
@@ -119,7 +127,8 @@ def document(results: Sequence[Result], source: str) -> str:
     parts += [RULE, NAMED, "## The outcome\n", _outcome(results)]
     rows = calibration_rows(results)
     for dataset in dict.fromkeys(row.dataset for row in rows):
-        parts += [f"## {label(dataset)}\n", _table([r for r in rows if r.dataset == dataset])]
+        title = "A generated graph" if dataset == MIRRORED else label(dataset)
+        parts += [f"## {title}\n", _table([r for r in rows if r.dataset == dataset])]
     return "\n".join(parts)
 
 
@@ -134,9 +143,7 @@ def _outcome(results: Sequence[Result]) -> str:
         lines.append((title, "no" if harm(leads) < 0 else "yes", f"{mean:+.2f}", str(len(leads))))
     head = ("candidate", "admissible", "mean over cells", "cells")
     verdict = (
-        "The seventh round is not finished.\n"
-        if best is None
-        else f"The rule chooses **{best}**.\n"
+        "The eighth round is not finished.\n" if best is None else f"The rule chooses **{best}**.\n"
     )
     return f"{verdict}\n{export.table(head, lines, numbers=2)}"
 
