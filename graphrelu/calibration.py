@@ -49,6 +49,8 @@ class Calibration:
         rest_smooth (bool, optional): If :obj:`True`, :math:`r_2, \ldots, r_K` and :math:`b` are
             multiplied by :math:`\rho^p`, through which no gradient goes: slopes below zero and
             intercepts adapt where neighbours are alike.
+        first_smooth (bool, optional): If :obj:`True`, so is :math:`r_1`, and GReLU is ReLU where
+            neighbours are not alike. Only with `rest_smooth`.
         centred (bool, optional): If :obj:`True`, :math:`\alpha^1_c` is replaced by
             :math:`\alpha^1_c - \frac{1}{C} \sum_c \alpha^1_c`: the gate can weigh channels
             against each other, and cannot make all of them larger, past the weight decay of the
@@ -70,6 +72,7 @@ class Calibration:
     smooth: int = 1
     shrinkage: float = 30.0
     rest_smooth: bool = True
+    first_smooth: bool = False
     centred: bool = True
     node_weights: str = "softmax"
 
@@ -92,7 +95,7 @@ class Calibration:
     @property
     def has_kernels(self) -> bool:
         """Whether the kernels of :mod:`graphrelu.blocks` have this form."""
-        return self.gated and self.node_weights == "softmax"
+        return self.gated and self.node_weights == "softmax" and not self.first_smooth
 
 
 DEFAULT = Calibration()

@@ -187,12 +187,15 @@ def calibrated_channel_parameters(
     moves away from ReLU; without a gate :math:`g` is one. The smoothness, if it is to scale all but
     the first segment's slopes, does so as a number: it is not to be learned for their sake."""
     scale = calibration.gate_scale if gate is None else calibration.gate_scale * gate
-    rest, shift = slopes[:, 1:], calibration.intercept_scale * intercepts
+    first, rest = slopes[:, :1], slopes[:, 1:]
+    shift = calibration.intercept_scale * intercepts
     if calibration.rest_smooth and rho is not None:
         factor = rho.detach().pow(int(calibration.smooth)).unsqueeze(-1)
         rest = rest * (factor if rho.size(1) == 1 else factor[:, 1:])
         shift = shift * factor
-    slopes = torch.cat([slopes[:, :1], calibration.rest_scale * rest], dim=1)
+        if calibration.first_smooth:
+            first = first * factor[:, :1]
+    slopes = torch.cat([first, calibration.rest_scale * rest], dim=1)
     return scale * slopes, scale * shift
 
 

@@ -132,7 +132,8 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
                         if logits is not None and smooth and constants.rest_smooth:
                             factor = smoothness[j]
                         rest = factor * constants.rest_scale
-                        alpha = base + g * alpha * (1.0 if k == 0 else rest)
+                        first = factor if constants.first_smooth else 1.0
+                        alpha = base + g * alpha * (first if k == 0 else rest)
                         beta = g * beta * factor * constants.intercept_scale
                     segments.append(alpha * x[n, c] + beta)
                 best = segments[0]

@@ -37,6 +37,8 @@ CALIBRATIONS = [
     Calibration(shrinkage=3.0, temperature=0.25),
     Calibration(rest_smooth=True, rest_scale=3.0, intercept_scale=1.5),
     Calibration(smooth=2, rest_smooth=True, rest_scale=1.0),
+    Calibration(first_smooth=True),
+    Calibration(smooth=2, first_smooth=True, centred=False),
     Calibration(centred=True),
     Calibration(centred=True, gated=False),
     Calibration(smooth=1, node_weights="sigmoid", temperature=0.5),

@@ -17,7 +17,8 @@ from graphrelu.lab.results import Record, Result
 from tests.lab.fake_engine import make_result
 
 SEEDS = range(calibration.FIRST_SEED, calibration.FIRST_SEED + 15)
-BEST, SECOND = "smooth throughout", "smooth throughout, half"
+BEST, SECOND = "smooth shift", "smooth shift, twice"
+WORSE = "smooth shift, gate 2"
 EARLY = ("cheb", "gcn", "sage", "arma", "appnp")
 
 
@@ -43,7 +44,7 @@ def test_candidates_spell_out_every_constant() -> None:
     for options in calibration.CANDIDATES.values():
         assert {field.name for field in fields(Calibration)} == options.keys()
         assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
-    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 32
+    assert len({tuple(options.items()) for options in calibration.CANDIDATES.values()}) == 38
     assert module_arguments((("K", 3),)) == {"K": 3}
     one = module_arguments((("temperature", 2.0),))["calibration"]
     assert one == Calibration(temperature=2.0)
@@ -58,15 +59,15 @@ def test_relu_is_the_main_tables() -> None:
 
 def test_what_harms_somewhere_is_not_chosen() -> None:
     def lead(name: str, backbone: str) -> float:
-        if name == "start":
+        if name == WORSE:
             return -0.6 if backbone == "arma" else 5.0
         return {BEST: 1.0, SECOND: 0.9, "smooth, upper": 3.0}.get(name, 0.1)
 
     early = [run for dataset in calibration.DATASETS for run in runs(lead, dataset)]
     scores = calibration.validation(early)
-    assert calibration.figures(scores)["start"]["cora", "arma"].mean == pytest.approx(-0.6)
+    assert calibration.figures(scores)[WORSE]["cora", "arma"].mean == pytest.approx(-0.6)
     assert calibration.contenders(scores)[:2] == [BEST, SECOND]
-    assert "start" not in calibration.contenders(scores)
+    assert WORSE not in calibration.contenders(scores)
     assert "smooth, upper" not in calibration.contenders(scores)  # of an earlier round
     assert (calibration.untried(scores), calibration.chosen(scores)) == (BEST, None)
 
@@ -80,7 +81,7 @@ def test_what_harms_somewhere_is_not_chosen() -> None:
         scores = calibration.validation([*early, *tried])
         assert calibration.untried(scores) == following
     assert calibration.chosen(scores) == SECOND
-    scores["citeseer", "gcn"].pop("start")
+    scores["citeseer", "gcn"].pop(WORSE)
     assert calibration.chosen(scores) is None  # a candidate has not run
 
 
@@ -128,7 +129,7 @@ def test_page(tmp_path: Path) -> None:
 def test_collect_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two candidates for real, on the embedded graph."""
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.setattr(calibration, "ROUND", ("start", BEST))
+    monkeypatch.setattr(calibration, "ROUND", (WORSE, BEST))
     monkeypatch.setattr(calibration, "QUICK_EPOCHS", 3)
     out = tmp_path / "calibration.jsonl"
     assert calibration.collect(Request(runs=2, out=out, quick=True)).startswith("6 of these 6 runs")
