@@ -16,15 +16,15 @@ class Calibration:
         r_1 = 1, \quad r_2 = \ldots = r_K = r
 
     With `smooth`, :math:`z_n = \mathrm{MLP} (\bar{\mathbf{x}}_n)` of the mean
-    :math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (a_n + q / a_n)`, :math:`\mathbf{a} = \mathbf{S}
-    \mathbf{1}`, of the features around a node, and :math:`\rho` is the smoothness of what the MLP
+    :math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / a_n`, :math:`\mathbf{a} = \mathbf{S} \mathbf{1}`, of
+    the features around a node, and :math:`\rho` is the smoothness of what the MLP
     looks at: the share of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` over the nodes that
     this mean leaves, at most 1. Where neighbours are alike, nodes are told apart by their
     surroundings; where they are not, :math:`\rho` is close to zero and all nodes have the same
     weight. Without, :math:`z_n = \mathrm{MLP} (\mathbf{e}_n)`, :math:`\rho = 1`.
 
     The defaults are the outcome of a study (`graphrelu reproduce calibration`) that looked at
-    validation accuracy on three graphs; :obj:`docs/calibration.md` tells it.
+    validation accuracy on four graphs; :obj:`docs/calibration.md` tells it.
 
     Args:
         temperature (float, optional): :math:`\tau`, of the node softmax.
@@ -44,13 +44,11 @@ class Calibration:
             the channel MLP starts at zero instead, so that a fresh module is ReLU, too.
         smooth (int, optional): :math:`p`, how far the smoothness counts: 0 (not at all; nodes are
             told apart by what is diffused to them), 1 or 2.
-        shrinkage (float, optional): :math:`q`, how far the mean around a node is shrunk towards
-            zero where its surroundings are few: :math:`a_n^2` grows as their number does.
         rest_smooth (bool, optional): If :obj:`True`, :math:`r_2, \ldots, r_K` and :math:`b` are
             multiplied by :math:`\rho^p`, through which no gradient goes: slopes below zero and
             intercepts adapt where neighbours are alike.
         first_smooth (bool, optional): If :obj:`True`, so is :math:`r_1`, and GReLU is ReLU where
-            neighbours are not alike. Only with `rest_smooth`.
+            neighbours are not alike. Only with `rest_smooth`, and without kernels of its own.
         centred (bool, optional): If :obj:`True`, :math:`\alpha^1_c` is replaced by
             :math:`\alpha^1_c - \frac{1}{C} \sum_c \alpha^1_c`: the gate can weigh channels
             against each other, and cannot make all of them larger, past the weight decay of the
@@ -60,17 +58,16 @@ class Calibration:
             nodes with each other.
     """
 
-    temperature: float = 0.03
+    temperature: float = 10.0
     gamma_scale: float = 1 / 3
     gamma_max: float = 1.0
-    rest_scale: float = 3.0
-    intercept_scale: float = 1.5
+    rest_scale: float = 1.0
+    intercept_scale: float = 0.25
     channel_scale: float = 1.0
-    gate_scale: float = 0.3
+    gate_scale: float = 1.0
     gate_max: float | None = None
     gated: bool = True
     smooth: int = 1
-    shrinkage: float = 30.0
     rest_smooth: bool = True
     first_smooth: bool = False
     centred: bool = True
@@ -82,7 +79,7 @@ class Calibration:
             value = getattr(self, name)
             if not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}.")
-        for name in ("rest_scale", "intercept_scale", "shrinkage"):
+        for name in ("rest_scale", "intercept_scale"):
             value = getattr(self, name)
             if not value >= 0:
                 raise ValueError(f"{name} must be zero or more, got {value}.")

@@ -52,11 +52,11 @@ def diffuse(
     return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
 
 
-def surroundings(e: Tensor, row_mass: Tensor, shrinkage: float = DEFAULT.shrinkage) -> Tensor:
-    r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / (a_n + q / a_n)`, the mean of the features around
-    each node, `[N, C]`, shrunk by :math:`q`; `row_mass` is :math:`\mathbf{a} =
-    \mathbf{S}^{\mathrm{PPR}} \mathbf{1}`, `[N, 1]`. Calibrated form only."""
-    return e / (row_mass + shrinkage / row_mass)
+def surroundings(e: Tensor, row_mass: Tensor) -> Tensor:
+    r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / a_n`, the mean of the features around each node,
+    `[N, C]`; `row_mass` is :math:`\mathbf{a} = \mathbf{S}^{\mathrm{PPR}} \mathbf{1}`, `[N, 1]`.
+    Calibrated form only."""
+    return e / row_mass
 
 
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
@@ -184,8 +184,9 @@ def calibrated_channel_parameters(
     rho: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r""":math:`s g r_k \, \alpha^k_c` and :math:`s g b \, \beta^k_c`: how far a node of weight one
-    moves away from ReLU; without a gate :math:`g` is one. The smoothness, if it is to scale all but
-    the first segment's slopes, does so as a number: it is not to be learned for their sake."""
+    moves away from ReLU; without a gate :math:`g` is one. The smoothness, if it is to scale them,
+    or all but the first segment's slopes, does so as a number: it is not to be learned for their
+    sake."""
     scale = calibration.gate_scale if gate is None else calibration.gate_scale * gate
     first, rest = slopes[:, :1], slopes[:, 1:]
     shift = calibration.intercept_scale * intercepts
@@ -298,7 +299,7 @@ def grelu(
     logits, rho = None if node_mlp is None else node_mlp(e), None
     if node_mlp is not None and topology and mode == "calibrated" and calibration.smooth:
         row_mass = diffuse(x.new_ones(x.size(0), 1), *graph)
-        local, logits = node_mlp(x), node_mlp(surroundings(e, row_mass, calibration.shrinkage))
+        local, logits = node_mlp(x), node_mlp(surroundings(e, row_mass))
         if statistics is None:
             rho = smoothness(local, logits, batch, batch_size)
         else:

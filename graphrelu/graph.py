@@ -66,13 +66,9 @@ class PreparedGraph(NamedTuple):
         assert self.edges is not None
         return pagerank(z, self.edges, alpha, steps, diffusion)
 
-    def unit(self, shrinkage: float) -> Tensor:
-        """What the sums around nodes are divided by, `[N]`, to be means, or shrunk ones."""
-        return self.row_mass + shrinkage / self.row_mass if shrinkage > 0 else self.row_mass
-
-    def average(self, z: Tensor, shrinkage: float) -> Tensor:
+    def average(self, z: Tensor) -> Tensor:
         """Of every column of `z` the mean over a node's surroundings, weighted by S."""
-        return self.diffuse(z) / self.unit(shrinkage).view(-1, 1)
+        return self.diffuse(z) / self.row_mass.view(-1, 1)
 
     def apply(self, z: Tensor, transposed: bool = False) -> Tensor:
         """S, or its transpose, times the column `z`, `[N]`, without autograd; in the order and

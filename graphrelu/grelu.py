@@ -39,22 +39,21 @@ class GReLU(torch.nn.Module):
 
     .. math::
         \alpha^1_{nc} &= 1 + g \, \tilde\gamma_n \, (\alpha^1_c - \bar{\alpha}^1), \qquad
-        \alpha^{k > 1}_{nc} = g \, \tilde\gamma_n \, r \rho \, \alpha^k_c, \qquad
-        \beta^k_{nc} = g \, \tilde\gamma_n \, b \rho \, \beta^k_c
+        \alpha^{k > 1}_{nc} = g \, \tilde\gamma_n \, \rho \, \alpha^k_c, \qquad
+        \beta^k_{nc} = \tfrac{1}{4} \, g \, \tilde\gamma_n \, \rho \, \beta^k_c
 
         \alpha_c, \beta_c &= \tanh \left( \mathrm{MLP} \left( \tfrac{1}{N} \textstyle\sum_n
         \mathbf{e}_n \right) \right), \qquad
         \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (\rho \, \mathrm{MLP}
-        (\bar{\mathbf{x}}_n) / \tau) \right)
+        (\bar{\mathbf{x}}_n) / 10) \right)
 
     The gate :math:`g` is learned and starts at zero: a fresh module is exactly ReLU (for
     :obj:`K >= 2`) and moves away from it as training finds a use for the graph.
-    :math:`\bar{\mathbf{x}}_n` is the mean of the features around a node, shrunk where these are
-    few, and :math:`\rho` the share of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` that it
-    leaves: nodes are told apart, and slopes below zero and intercepts adapt, as far as neighbours
-    are alike. :math:`\bar{\alpha}^1` is the mean over the channels. The constants (:math:`r = 3`,
-    :math:`b = 1.5`, :math:`\tau = 0.03`, and that the gate learns 0.3 times as fast as the rest)
-    are those of :class:`~graphrelu.calibration.Calibration`.
+    :math:`\bar{\mathbf{x}}_n` is the mean of the features around a node, and :math:`\rho` the share
+    of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` that it leaves: nodes are told apart, and
+    slopes below zero and intercepts adapt, as far as neighbours are alike. :math:`\bar{\alpha}^1`
+    is the mean over the channels. The constants are those of
+    :class:`~graphrelu.calibration.Calibration`.
     :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
     :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
     the number of nodes.
@@ -496,7 +495,7 @@ class GReLU(torch.nn.Module):
         if self.node_mlp is not None and logits is not None:
             if graph is not None and self._is_smooth:
                 local = self.node_mlp.after_projection(logits)
-                logits = graph.average(logits, self.calibration.shrinkage)
+                logits = graph.average(logits)
             elif graph is not None:
                 logits = graph.diffuse(logits)
             logits = self.node_mlp.after_projection(logits)

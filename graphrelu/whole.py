@@ -40,7 +40,7 @@ class Form(NamedTuple):
         """In the smooth form, what the sum around each node is divided by."""
         if self.graph is None or gate is None or not self.calibration.smooth:
             return None
-        return self.graph.unit(self.calibration.shrinkage)
+        return self.graph.row_mass
 
     def sliced(self, transposed: int) -> Sliced | None:
         """The operator in slices, if it is kept so."""
@@ -165,7 +165,7 @@ def _composed(
     z, total, x = projection.project_and_sum(x, node_weight, form.mass(x))
     rho = None
     if form.graph is not None and form.unit(gate) is not None:
-        local, z = z, form.graph.average(z, form.calibration.shrinkage)
+        local, z = z, form.graph.average(z)
         rho = functional.smoothness(local, z)
         z = functional.smoothed(z, rho, calibration=form.calibration)
     elif form.graph is not None:

@@ -14,18 +14,17 @@ from graphrelu.calibration import Calibration
 
 ROOT = Path(__file__).parent.parent
 
-# Other constants than the default's: without the smoothness, and with its square, of shrunk means.
+# Other constants than the default's: without the smoothness, and with its square.
 PLAIN = Calibration(
     temperature=10.0,
     rest_scale=1.0,
     intercept_scale=0.5,
     gate_scale=1.0,
     smooth=0,
-    shrinkage=0.0,
     rest_smooth=False,
     centred=False,
 )
-SMOOTH = replace(PLAIN, temperature=0.5, smooth=2, shrinkage=0.7, rest_smooth=True, centred=True)
+SMOOTH = replace(PLAIN, temperature=0.5, smooth=2, rest_smooth=True, centred=True)
 
 
 def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -73,8 +73,7 @@ def smoothed(
     """The logits of the nodes of a graph, from the means around them and how smooth it is; and
     that, one number for each of a node's logits."""
     local = {n: mlp(act.node_mlp, list(x[n])) for n in nodes}
-    unit = {n: sums[n][0] + act.calibration.shrinkage / sums[n][0] for n in nodes}
-    averaged = {n: mlp(act.node_mlp, [value / unit[n] for value in e[n]]) for n in nodes}
+    averaged = {n: mlp(act.node_mlp, [value / sums[n][0] for value in e[n]]) for n in nodes}
     logits: dict = {n: [] for n in nodes}
     smoothness = []
     for j in range(len(local[nodes[0]])):

@@ -29,9 +29,7 @@ def plain(x: Tensor, node: Tensor, weight: Tensor, bias: Tensor, gate: Tensor, f
     local = x @ node.t()
     logits, rho = local if graph is None else graph.diffuse(local), None
     if graph is not None and gate is not None and form.calibration.smooth:
-        logits = functional.surroundings(
-            logits, graph.row_mass.view(-1, 1), form.calibration.shrinkage
-        )
+        logits = functional.surroundings(logits, graph.row_mass.view(-1, 1))
         rho = functional.smoothness(local, logits)
         logits = logits * rho**form.calibration.smooth
     mean = (mass @ x / x.size(0)).view(1, -1)

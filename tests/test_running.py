@@ -92,7 +92,7 @@ def test_average_of_smoothness(momentum: float | None) -> None:
         e, row_mass = (
             functional.diffuse(z, edge_index, diffusion="exact") for z in (x, torch.ones_like(x))
         )
-        around = functional.surroundings(e, row_mass, SMOOTH.shrinkage)
+        around = functional.surroundings(e, row_mass)
         latest = max(1 / step, momentum or 0.0)
         own = functional.smoothness(act.node_mlp(x), act.node_mlp(around)).item()
         rho = (1 - latest) * rho + latest * own

@@ -51,7 +51,6 @@ START: dict[str, Any] = {
     "gate_max": None,
     "gated": True,
     "smooth": False,
-    "shrinkage": 0.0,
     "rest_smooth": False,
     "first_smooth": False,
     "centred": False,
@@ -72,6 +71,8 @@ _SCALED: dict[str, Any] = {"rest_smooth": True, "rest_scale": 3.0, "intercept_sc
 _CENTRED: dict[str, Any] = {"centred": True}
 _BOUNDED: dict[str, Any] = {"gate_max": 0.5}
 _THROUGHOUT: dict[str, Any] = {"smooth": True, "rest_smooth": True, "centred": True}
+# What GReLU had for a while: candidates with it have their place in the record, and cannot run.
+GONE = frozenset({"shrinkage"})
 _SHIFT: dict[str, Any] = _THROUGHOUT | {"first_smooth": True}
 _DOUBLE: dict[str, Any] = {"rest_scale": 2.0, "intercept_scale": 1.0}
 _CHANGES: dict[str, dict[str, Any]] = {

@@ -61,8 +61,9 @@ whose means are not shrunk; and such a generated graph, of 1,000 nodes, which no
 among those that choose. With APPNP on Flickr most of its candidates are behind ReLU, all by about
 as much: what they share is that slopes above zero adapt there. The ninth, made before the eighth's
 candidates were tried with GAT, has the two that are ahead among the eighth's admissible ones, and
-six whose shift away from ReLU is scaled as a whole. Candidates, rule and seeds of a round are
-written down before it runs.
+six whose shift away from ReLU is scaled as a whole. The ninth's rule chose one of the eighth's.
+What shrank means is gone from GReLU since: candidates that have it cannot run again. Candidates,
+rule and seeds of a round are written down before it runs.
 """
 NAMED = """\
 *Start*: where the study began. *Smooth*: nodes are told apart by the means around them, as far as
