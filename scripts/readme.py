@@ -12,12 +12,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab import export, leads, runtime
+from graphrelu.lab import export, leads, runtime, structure
 from graphrelu.lab.comparison import fewest_seeds
+from graphrelu.lab.findings import several
+from graphrelu.lab.graph_table import graph_rows
 from graphrelu.lab.output import write_text
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.runtime_page import rows_of
-from graphrelu.lab.tables import NodeRow, label, node_rows, tallies
+from graphrelu.lab.tables import NodeRow, label, loss_tallies, node_rows, tallies
 
 ROOT = Path(__file__).parents[1]
 NODE_RECORD = ROOT / "results" / "node.jsonl"
@@ -99,6 +101,26 @@ def social_graphs() -> str:
     )
 
 
+def elsewhere() -> str:
+    """What other records say of GReLU against ReLU."""
+    (losses,) = [count for count in loss_tallies(node_results()) if count.rival == "relu"]
+    generated = [
+        row.behind_a
+        for row in structure.structure_rows(Record(ROOT / "results" / "structure.jsonl").read())
+        if row.kind == "mirrored" and row.activation == "ReLU" and row.behind_a is not None
+    ]
+    runs = Record(ROOT / "results" / "graph.jsonl").read()
+    rows = graph_rows(run for run in runs if run.config.split == "folds")
+    graphs = [row.over_relu for row in rows if row.over_relu is not None]
+    return paragraph(
+        "Against ReLU elsewhere: by the cross-entropy of the test nodes GReLU is significantly "
+        f"better in {losses.won} of {losses.won + losses.tied + losses.lost} cells and worse in "
+        f"{losses.lost}. On [generated graphs](docs/structure.md) whose nodes must be told apart "
+        f"by what surrounds them it is {several(generated)}. In [graph classification]"
+        f"(results/graph.md) it is {several(graphs)}."
+    )
+
+
 def speed() -> str:
     """One activation on a CPU, and inside a training step on a GPU."""
     rows = benchmark("activation_cpu.json")["rows"]
@@ -159,6 +181,7 @@ BLOCKS = {
     "node": main_table,
     "tallies": tally_table,
     "social": social_graphs,
+    "elsewhere": elsewhere,
     "speed": speed,
     "seeds": seeds,
     "claims": claims,

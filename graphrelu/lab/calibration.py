@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, NamedTuple, TypeAlias
@@ -193,8 +194,8 @@ def _train(
 
 def validation(results: Iterable[Result]) -> Cells:
     """Cell -> candidate -> validation scores."""
-    known = [replace(r, score=r.val_score) for r in results if candidate_of(r.config)]
-    return scores_by_cell(known, lambda config: candidate_of(config) or "")
+    known = [result for result in results if candidate_of(result.config)]
+    return scores_by_cell(known, lambda config: candidate_of(config) or "", attrgetter("val_score"))
 
 
 def figures(scores: Cells) -> Figures:

@@ -72,11 +72,13 @@ def compared(pairs: Mapping[Key, tuple[Scores, Scores]]) -> dict[Key, Comparison
 
 
 def scores_by_cell(
-    results: Iterable[Result], name_of: Callable[[Config], str] = attrgetter("activation")
+    results: Iterable[Result],
+    name_of: Callable[[Config], str] = attrgetter("activation"),
+    score_of: Callable[[Result], float] = attrgetter("score"),
 ) -> Cells:
     """The scores of every cell; its activations must have been given the same settings.
 
-    ``name_of`` tells apart what is compared within a cell.
+    ``name_of`` tells apart what is compared within a cell, ``score_of`` by what: higher is better.
     """
     cells: Cells = {}
     configs: dict[tuple[str, ...], Config] = {}
@@ -87,7 +89,7 @@ def scores_by_cell(
         first_of_its_kind = configs.setdefault((*cell, name), config)
         if config != first_of_its_kind or shared_settings(config) != shared_settings(first):
             raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
-        cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = result.score
+        cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = score_of(result)
     return cells
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from graphrelu.lab import stats
 from graphrelu.lab.checksums import GRAPH_SOURCES, SOURCES
@@ -192,8 +193,18 @@ def too_few(leads: Sequence[Comparison]) -> str:
 
 def tallies(results: Iterable[Result]) -> list[Tally]:
     """GReLU against each rival, with Holm's correction over the cells of that rival."""
-    found = grelu_leads(scores_by_cell(results))
-    return tallies_of({rival: leads.values() for rival, leads in found.items()})
+    return _tallies(scores_by_cell(results))
+
+
+def loss_tallies(results: Iterable[Result]) -> list[Tally]:
+    """The same by the cross-entropy of the test nodes, the lower the better, of the runs in which
+    it is a number."""
+    known = [result for result in results if isfinite(result.test_loss)]
+    return _tallies(scores_by_cell(known, score_of=lambda result: -result.test_loss))
+
+
+def _tallies(cells: Cells) -> list[Tally]:
+    return tallies_of({rival: leads.values() for rival, leads in grelu_leads(cells).items()})
 
 
 def tallies_of(leads_by_rival: Mapping[str, Collection[Comparison]]) -> list[Tally]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from dataclasses import replace
+from math import nan
 
 import pytest
 
@@ -115,6 +116,19 @@ def test_node_rows_beside_the_paper() -> None:
     assert list(counts) == ["relu", "lrelu", "elu", "prelu", "maxout"]
     assert counts["relu"] == tables.Tally("relu", won=30, tied=0, lost=0, higher=30)
     assert counts["elu"] == tables.Tally("elu", won=0, tied=0, lost=30, higher=0)
+
+
+def test_tallies_by_loss() -> None:
+    """A lower loss wins, whatever the accuracy; a run without one does not count."""
+    losses = {"relu": 0.7, "grelu": 0.6, "elu": 0.5}
+    results = [
+        replace(result, test_loss=losses.get(result.config.activation, nan) + result.seed / 1e3)
+        for result in main_table(12, {"grelu": -1.0, "elu": -1.0})
+    ]
+    assert tables.loss_tallies(results) == [
+        tables.Tally("relu", won=30, tied=0, lost=0, higher=30),
+        tables.Tally("elu", won=0, tied=0, lost=30, higher=0),
+    ]
 
 
 def test_ten_seeds_cannot_decide_thirty_cells() -> None:
