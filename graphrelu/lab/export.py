@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import chain, groupby
@@ -17,6 +18,7 @@ from graphrelu.lab.tables import (
     NodeRow,
     ProtocolCheck,
     Tally,
+    against_best,
     caution,
     label,
     loss_tallies,
@@ -91,6 +93,7 @@ def document(results: Sequence[Result], source: str) -> str:
         tallies_to_markdown(tallies(results)),
         LOSSES,
         tallies_to_markdown(loss_tallies(results), "lower mean"),
+        textwrap.fill(against_best(results), 100, break_on_hyphens=False) + "\n",
         "## Do the baselines repeat the paper's numbers?\n",
         protocol_to_markdown(protocol_check(results)),
         to_markdown(rows),

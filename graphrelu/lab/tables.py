@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from statistics import fmean
 
 from graphrelu.lab import stats
 from graphrelu.lab.checksums import GRAPH_SOURCES, SOURCES
@@ -205,6 +206,26 @@ def loss_tallies(results: Iterable[Result]) -> list[Tally]:
 
 def _tallies(cells: Cells) -> list[Tally]:
     return tallies_of({rival: leads.values() for rival, leads in grelu_leads(cells).items()})
+
+
+def against_best(results: Iterable[Result]) -> str:
+    """A sentence: GReLU against whichever activation has the highest mean in a cell."""
+    cells = scores_by_cell(results)
+    pairs = {}
+    for cell, scores in cells.items():
+        best = max(scores, key=lambda name: fmean(scores[name].values()))
+        if "grelu" in scores and best != "grelu":
+            pairs[cell] = (scores["grelu"], scores[best])
+    total = sum("grelu" in scores for scores in cells.values())
+    worse = [cell for cell, lead in compared(pairs).items() if lead.outcome == "worse"]
+    names = ", ".join("-".join(map(label, cell)) for cell in worse)
+    return (
+        "Against whichever activation has the highest mean accuracy of a cell, as seen on the "
+        "same test nodes, which favours it: GReLU has it itself in "
+        f"{total - len(pairs)} of {total} cells, "
+        f"is not told apart from it in {len(pairs) - len(worse)}, and is significantly worse in "
+        f"{len(worse)}{f' ({names})' if worse else ''}."
+    )
 
 
 def tallies_of(leads_by_rival: Mapping[str, Collection[Comparison]]) -> list[Tally]:

@@ -131,6 +131,23 @@ def test_tallies_by_loss() -> None:
     ]
 
 
+def test_against_the_best() -> None:
+    results = main_table(12, {"grelu": 1.0, "elu": 2.0})
+    ahead_on_cora = [
+        replace(result, score=result.score - 0.03 * (result.config.activation == "elu"))
+        if result.config.dataset == "cora"
+        else result
+        for result in results
+        if result.config.dataset in ("cora", "flickr") and result.config.backbone == "gcn"
+    ]
+    assert tables.against_best(ahead_on_cora).endswith(
+        "has it itself in 1 of 2 cells, is not told apart from it in 0, and is significantly worse "
+        "in 1 (Flickr-GCN)."
+    )
+    alike = [r for r in results if r.config.activation in ("relu", "grelu")]
+    assert tables.against_best(alike).endswith("in 0, and is significantly worse in 0.")
+
+
 def test_ten_seeds_cannot_decide_thirty_cells() -> None:
     results = main_table(10, {"grelu": 1.0})
     assert tables.tallies(results)[0] == tables.Tally("relu", won=0, tied=30, lost=0, higher=30)
