@@ -149,20 +149,14 @@ def test_batches_fit_into_memory() -> None:
     assert fitting_seeds(wide, large, torch.device("cpu")) < 10
 
 
-@pytest.mark.parametrize(("activation", "most"), [("relu", 0.3), ("grelu", 3.0)])
-def test_the_record_is_reproduced(real_root: Path, activation: str, most: float) -> None:
-    """A cell that a GPU trained comes out the same on a CPU, up to rounding.
-
-    Weight decay takes the node MLP's weights close to zero, where rounding decides on their
-    direction: with GReLU single runs differ, as those in float32 and float64 do, and their mean
-    does not.
-    """
+@pytest.mark.parametrize("activation", ["relu", "grelu"])
+def test_the_record_is_reproduced(real_root: Path, activation: str) -> None:
+    """A cell that a GPU trained comes out the same on a CPU, up to rounding."""
     (config,) = node_table(["cora"], ["gcn"], [activation])
     kept = {r.seed: r for r in Record(ROOT / "results" / "node.jsonl").read() if r.config == config}
     again = run([config], range(10), None, root=real_root, device="cpu")
     differences = [100 * (result.score - kept[result.seed].score) for result in again]
-    assert max(map(abs, differences)) <= most
-    assert abs(sum(differences)) / 10 <= 0.3
+    assert max(map(abs, differences)) <= 0.3  # three of the 1,000 test nodes
     for result in again:
         expected = kept[result.seed]
         assert result.note == expected.note
