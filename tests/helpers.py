@@ -16,10 +16,10 @@ ROOT = Path(__file__).parent.parent
 
 # Other constants than the default's: without the smoothness, and with its square.
 PLAIN = Calibration(
-    temperature=10.0,
-    rest_scale=1.0,
+    temperature=3.0,
+    rest_scale=0.6,
     intercept_scale=0.5,
-    gate_scale=1.0,
+    gate_scale=0.7,
     smooth=0,
     rest_smooth=False,
     centred=False,
