@@ -83,6 +83,8 @@ class Calibration:
             value = getattr(self, name)
             if not value >= 0:
                 raise ValueError(f"{name} must be zero or more, got {value}.")
+        if self.first_smooth and not self.rest_smooth:
+            raise ValueError("first_smooth must be False where rest_smooth is, got True.")
         if self.smooth not in (0, 1, 2):
             raise ValueError(f"smooth must be 0, 1 or 2, got {self.smooth}.")
         if self.node_weights not in NODE_WEIGHTS:

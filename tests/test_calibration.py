@@ -67,7 +67,7 @@ def test_oracle(calibration: Calibration, K: int) -> None:
 def test_gradcheck(calibration: Calibration) -> None:
     edge_index, batch = batch_of_graphs([4, 3])
     # What no gradient is to go through, differences would see: the oracle's is the measure there.
-    calibration = replace(calibration, rest_smooth=False)
+    calibration = replace(calibration, rest_smooth=False, first_smooth=False)
     act = opened(GReLU(3, calibration=calibration, hidden=4)).double()
     names = [name for name, _ in act.named_parameters()]
 
@@ -133,6 +133,10 @@ def test_node_weights_by_a_sigmoid_need_no_statistics_of_their_own() -> None:
         ({"gate_max": 0.0}, "gate_max must be positive, got 0.0"),
         ({"gate_scale": float("nan")}, "gate_scale must be positive"),
         ({"rest_scale": -0.1}, "rest_scale must be zero or more, got -0.1"),
+        (
+            {"first_smooth": True, "rest_smooth": False},
+            "first_smooth must be False where rest_smooth is, got True",
+        ),
         ({"smooth": 3}, "smooth must be 0, 1 or 2, got 3"),
         ({"node_weights": "hard"}, "node_weights must be one of softmax, sigmoid, got 'hard'"),
     ],
