@@ -63,17 +63,16 @@ _DAMPED: dict[str, Any] = {"rest_scale": 0.1, "intercept_scale": 0.05}
 _TWICE: dict[str, Any] = {"smooth": 2, "temperature": 0.5}
 _COLD: dict[str, Any] = {"temperature": 0.25}
 _COOL: dict[str, Any] = {"temperature": 0.5}
+# GReLU had a shrinkage for a while: these have their place in the record, and cannot run.
 _MORE: dict[str, Any] = {"shrinkage": 10.0, "temperature": 0.1}
+_MOST: dict[str, Any] = {"shrinkage": 30.0, "temperature": 0.03}
 _FAST: dict[str, Any] = {"gate_scale": 3.0}
 _SLOW: dict[str, Any] = {"gate_scale": 0.3}
-_MOST: dict[str, Any] = {"shrinkage": 30.0, "temperature": 0.03}
 # Of slopes below zero and intercepts, as many times more as a slow gate takes less.
 _SCALED: dict[str, Any] = {"rest_smooth": True, "rest_scale": 3.0, "intercept_scale": 1.5} | _SLOW
 _CENTRED: dict[str, Any] = {"centred": True}
 _BOUNDED: dict[str, Any] = {"gate_max": 0.5}
 _THROUGHOUT: dict[str, Any] = {"smooth": True, "rest_smooth": True, "centred": True}
-# What GReLU had for a while: candidates with it have their place in the record, and cannot run.
-GONE = frozenset({"shrinkage"})
 _SHIFT: dict[str, Any] = _THROUGHOUT | {"first_smooth": True}
 _DOUBLE: dict[str, Any] = {"rest_scale": 2.0, "intercept_scale": 1.0}
 _CHANGES: dict[str, dict[str, Any]] = {

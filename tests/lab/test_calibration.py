@@ -14,6 +14,7 @@ from graphrelu.lab.experiment import Request
 from graphrelu.lab.options import module_arguments
 from graphrelu.lab.recipes import node_table
 from graphrelu.lab.results import Record, Result
+from tests.helpers import ROOT
 from tests.lab.fake_engine import make_result
 
 SEEDS = range(calibration.FIRST_SEED, calibration.FIRST_SEED + 15)
@@ -42,7 +43,7 @@ def runs(
 
 def test_candidates_spell_out_every_constant() -> None:
     for options in calibration.CANDIDATES.values():
-        assert {field.name for field in fields(Calibration)} == options.keys() - calibration.GONE
+        assert {field.name for field in fields(Calibration)} == options.keys() - {"shrinkage"}
     for name in calibration.ROUND:
         options = calibration.CANDIDATES[name]
         assert isinstance(module_arguments(tuple(options.items()))["calibration"], Calibration)
@@ -50,6 +51,13 @@ def test_candidates_spell_out_every_constant() -> None:
     assert module_arguments((("K", 3),)) == {"K": 3}
     one = module_arguments((("temperature", 2.0),))["calibration"]
     assert one == Calibration(temperature=2.0)
+
+
+def test_the_default_is_what_the_record_chooses() -> None:
+    results = Record(ROOT / "results" / "calibration.jsonl").read()
+    name = calibration.chosen(calibration.validation(results))
+    assert name is not None
+    assert Calibration(**calibration.CANDIDATES[name]) == Calibration()
 
 
 def test_relu_is_the_main_tables() -> None:
