@@ -8,7 +8,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import APPNP, ARMAConv, ChebConv, GATConv, GCNConv, SAGEConv, SGConv
+from torch_geometric.nn import (
+    APPNP,
+    ARMAConv,
+    ChebConv,
+    GATConv,
+    GCNConv,
+    GINConv,
+    SAGEConv,
+    SGConv,
+)
 from torch_geometric.nn.inits import reset
 
 from graphrelu.graph import as_edges, check_values
@@ -28,10 +37,109 @@ BACKBONES: dict[str, dict[str, Any]] = {
 }
 
 _WITH_INPUT_DROPOUT = ("gat", "appnp")
-_WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv)
+_WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv, GINConv)
 
 
-class GNN(torch.nn.Module):
+class NodeNetwork(torch.nn.Module):
+    """What networks for nodes share: the forward pass in PyG's form and in the prepared one."""
+
+    backbone: str
+    in_channels: int
+    hidden_channels: int
+    out_channels: int
+    activation: str | Callable[..., torch.nn.Module]
+    dropout: float
+    backbone_options: dict[str, Any]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = torch.nn.ModuleList()
+        self.acts = torch.nn.ModuleList()
+        self.propagation: torch.nn.Module | None = None
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module, those of the activations included."""
+        for module in self.children():
+            reset(module)
+
+    def forward(
+        self,
+        x: Tensor | PreparedInputs,
+        edge_index: Any = None,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""Forward pass.
+
+        Args:
+            x (torch.Tensor or PreparedInputs): The node features; or features and graph from
+                :meth:`prepare`, and nothing else.
+            edge_index (torch.Tensor): The edge indices, or a sparse transposed adjacency.
+            edge_weight (torch.Tensor, optional): The edge weights. :obj:`"sage"`,
+                :obj:`"gat"` and :obj:`"gin"` leave them to the activation.
+                (default: :obj:`None`)
+            batch (torch.Tensor, optional): The graph of each node, for the activation.
+                (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+        """
+        if isinstance(x, PreparedInputs):
+            inputs = x
+            fast = partial(convolve, graph=inputs.graph)
+            return self._layers(inputs.x, inputs[2:], fast)
+
+        def pyg(conv: torch.nn.Module, x: Tensor) -> Tensor:
+            if isinstance(conv, torch.nn.Linear):
+                return conv(x)
+            if isinstance(conv, _WITHOUT_EDGE_WEIGHTS):
+                return conv(x, edge_index)
+            return conv(x, edge_index, edge_weight)
+
+        return self._layers(x, (edge_index, edge_weight, batch, batch_size), pyg)
+
+    def _layers(
+        self,
+        x: Features,
+        graph: tuple[Any, ...],
+        apply: Callable[[torch.nn.Module, Any], Tensor],
+    ) -> Tensor:
+        """All layers; `graph` is what the activations are called with, besides the features."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def prepare(
+        self,
+        x: Features,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> PreparedInputs:
+        r"""Features and graph, as constants, in the form that is fastest for this backbone.
+
+        The arguments are those of :meth:`forward`; `x` may also be a sparse CSR tensor, and is
+        kept sparse where fewer than a tenth of its entries are not zero. The result serves every
+        model of the same backbone and options.
+        """
+        features = as_features(x)
+        edges = as_edges(edge_index, edge_weight, features.size(0), features.dtype)
+        check_values(edges, "power", batch)
+        conv = self.convs[0] if self.propagation is None else self.propagation
+        graph = prepare_graph(conv, edges)
+        return PreparedInputs(features, graph, edge_index, edge_weight, batch, batch_size)
+
+    def __repr__(self) -> str:
+        name = self.activation
+        name = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
+        options = "".join(f", {key}={value}" for key, value in self.backbone_options.items())
+        return (
+            f"{self.__class__.__name__}({self.backbone}, {self.in_channels}, "
+            f"{self.hidden_channels}, {self.out_channels}, activation={name}, "
+            f"dropout={self.dropout}{options})"
+        )
+
+
+class GNN(NodeNetwork):
     r"""Two layers of a graph convolution, with an activation and dropout between them.
 
     .. code-block:: python
@@ -93,9 +201,6 @@ class GNN(torch.nn.Module):
         self.dropout = dropout
         self.backbone_options = {**BACKBONES[backbone], **backbone_options}
 
-        self.convs = torch.nn.ModuleList()
-        self.acts = torch.nn.ModuleList()
-        self.propagation: torch.nn.Module | None = None
         if factory is None:
             self.convs.append(SGConv(in_channels, out_channels, **self.backbone_options))
             return
@@ -108,65 +213,10 @@ class GNN(torch.nn.Module):
 
     def _convolution(self, in_channels: int, out_channels: int, last: bool) -> torch.nn.Module:
         options = self.backbone_options
-        if self.backbone == "cheb":
-            return ChebConv(in_channels, out_channels, **options)
-        if self.backbone == "gcn":
-            return GCNConv(in_channels, out_channels)
-        if self.backbone == "sage":
-            return SAGEConv(in_channels, out_channels)
         if self.backbone == "gat":
             heads = options["output_heads" if last else "heads"]
             return GATConv(in_channels, out_channels, heads, not last, dropout=self.dropout)
-        if self.backbone == "arma":
-            return ARMAConv(
-                in_channels,
-                out_channels,
-                options["num_stacks"],
-                options["num_layers"],
-                options["shared_weights"],
-                act=None,  # else PyG's layer applies a ReLU of its own, also to the logits
-                dropout=options["skip_dropout"],
-            )
-        return torch.nn.Linear(in_channels, out_channels)
-
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module, those of the activations included."""
-        reset(self.convs)
-        reset(self.acts)
-
-    def forward(
-        self,
-        x: Tensor | PreparedInputs,
-        edge_index: Any = None,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
-    ) -> Tensor:
-        r"""Forward pass.
-
-        Args:
-            x (torch.Tensor or PreparedInputs): The node features; or features and graph from
-                :meth:`prepare`, and nothing else.
-            edge_index (torch.Tensor): The edge indices, or a sparse transposed adjacency.
-            edge_weight (torch.Tensor, optional): The edge weights. :obj:`"sage"` and
-                :obj:`"gat"` leave them to the activation. (default: :obj:`None`)
-            batch (torch.Tensor, optional): The graph of each node, for the activation.
-                (default: :obj:`None`)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-        """
-        if isinstance(x, PreparedInputs):
-            inputs = x
-            fast = partial(convolve, graph=inputs.graph)
-            return self._layers(inputs.x, inputs[2:], fast)
-
-        def pyg(conv: torch.nn.Module, x: Tensor) -> Tensor:
-            if isinstance(conv, torch.nn.Linear):
-                return conv(x)
-            if isinstance(conv, _WITHOUT_EDGE_WEIGHTS):
-                return conv(x, edge_index)
-            return conv(x, edge_index, edge_weight)
-
-        return self._layers(x, (edge_index, edge_weight, batch, batch_size), pyg)
+        return convolution(self.backbone, in_channels, out_channels, options)
 
     def _layers(
         self,
@@ -182,37 +232,28 @@ class GNN(torch.nn.Module):
             out = apply(conv, out)
         return out if self.propagation is None else apply(self.propagation, out)
 
-    @torch.no_grad()
-    def prepare(
-        self,
-        x: Features,
-        edge_index: Any,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
-    ) -> PreparedInputs:
-        r"""Features and graph, as constants, in the form that is fastest for this backbone.
 
-        The arguments are those of :meth:`forward`; `x` may also be a sparse CSR tensor, and is
-        kept sparse where fewer than a tenth of its entries are not zero. The result serves every
-        model of the same backbone and options.
-        """
-        features = as_features(x)
-        edges = as_edges(edge_index, edge_weight, features.size(0), features.dtype)
-        check_values(edges, "power", batch)
-        conv = self.convs[0] if self.propagation is None else self.propagation
-        graph = prepare_graph(conv, edges)
-        return PreparedInputs(features, graph, edge_index, edge_weight, batch, batch_size)
-
-    def __repr__(self) -> str:
-        name = self.activation
-        name = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
-        options = "".join(f", {key}={value}" for key, value in self.backbone_options.items())
-        return (
-            f"{self.__class__.__name__}({self.backbone}, {self.in_channels}, "
-            f"{self.hidden_channels}, {self.out_channels}, activation={name}, "
-            f"dropout={self.dropout}{options})"
+def convolution(
+    backbone: str, in_channels: int, out_channels: int, options: dict[str, Any]
+) -> torch.nn.Module:
+    """A layer of the backbones that have but one kind of them."""
+    if backbone == "cheb":
+        return ChebConv(in_channels, out_channels, **options)
+    if backbone == "gcn":
+        return GCNConv(in_channels, out_channels)
+    if backbone == "sage":
+        return SAGEConv(in_channels, out_channels)
+    if backbone == "arma":
+        return ARMAConv(
+            in_channels,
+            out_channels,
+            options["num_stacks"],
+            options["num_layers"],
+            options["shared_weights"],
+            act=None,  # else PyG's layer applies a ReLU of its own, also to the logits
+            dropout=options["skip_dropout"],
         )
+    return torch.nn.Linear(in_channels, out_channels)  # appnp propagates at the end
 
 
 def activation_factory(

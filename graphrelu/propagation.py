@@ -39,7 +39,8 @@ class AttentionGraph(NamedTuple):
 
 
 class PreparedInputs(NamedTuple):
-    """Constant features and a constant graph, ready for :class:`graphrelu.backbones.GNN`."""
+    """Constant features and a constant graph, ready for :class:`graphrelu.backbones.GNN` or
+    :class:`graphrelu.deep_backbones.DeepGNN`."""
 
     x: Features
     graph: SparseMatrix | AttentionGraph  # by which the convolution propagates
@@ -65,8 +66,8 @@ def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | Attenti
         weight = torch.ones_like(weight)
         degree = scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")
         return SparseMatrix.from_edges(source, target, weight / degree[target], num_nodes)
-    if isinstance(conv, GINConv):
-        return SparseMatrix.from_edges(source, target, weight, num_nodes)
+    if isinstance(conv, GINConv):  # the sum, in PyG's without edge weights as well
+        return SparseMatrix.from_edges(source, target, torch.ones_like(weight), num_nodes)
     if isinstance(conv, ChebConv):
         edge_index, weight = conv.__norm__(
             edge_index, num_nodes, weight, conv.normalization, dtype=weight.dtype
@@ -150,6 +151,16 @@ def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:
     return (out.flatten(1) if conv.concat else out.mean(dim=1)) + conv.bias
 
 
+def _gin(conv: GINConv, x: Features, graph: SparseMatrix) -> Tensor:
+    """The MLP's first weights come before the sum over neighbours."""
+    first, *others = conv.nn
+    h = linear(x, first.weight)
+    out = (1 + conv.eps) * h + matmul(graph, h) + first.bias
+    for module in others:
+        out = module(out)
+    return out
+
+
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
     matrix = CSR(graph.pattern.rowptr, graph.pattern.col, graph.value)
     transposed = CSR(graph.pattern_t.rowptr, graph.pattern_t.col, graph.value_t)
@@ -169,6 +180,7 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
     GCNConv: _gcn,
     SAGEConv: _sage,
     GATConv: _gat,
+    GINConv: _gin,
     ARMAConv: _arma,
     APPNP: _appnp,
     SGConv: _sgc,
@@ -178,5 +190,6 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
 def convolve(
     conv: torch.nn.Module, x: Features, graph: SparseMatrix | GatheredMatrix | AttentionGraph
 ) -> Tensor:
-    """The forward of `conv`, as :class:`~graphrelu.backbones.GNN` builds it, on its graph."""
+    """The forward of `conv`, as :class:`~graphrelu.backbones.GNN` or
+    :class:`~graphrelu.deep_backbones.DeepGNN` builds it, on its graph."""
     return _CONVOLUTIONS[type(conv)](conv, x, graph)
