@@ -104,5 +104,6 @@ def _lead(first: list[float], second: list[float]) -> Comparison:
 
 def shared_settings(config: Config) -> dict[str, Any]:
     """What must be the same for every activation."""
-    settings = config.to_dict() | {"feature_scale": config.feature_scale}
+    later = {"feature_scale": config.feature_scale, "select": config.select}
+    settings = config.to_dict() | later
     return {name: settings[name] for name in settings if not name.startswith("activation")}

@@ -17,6 +17,7 @@ SplitName = Literal["random", "masks", "folds", "gin_folds"]
 FOLD_SPLITS = ("folds", "gin_folds")  # those of graph classification
 Metric = Literal["accuracy", "f1", "rocauc"]
 Dtype = Literal["float32", "float64"]
+Select = Literal["loss", "score"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,11 @@ class Config:
     """One cell of a table. Options are pairs of a name and a plain value, sorted by name.
 
     ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT it
-    is the width of one head. ``patience`` is 0 where training never stops early. The features are
-    multiplied by ``feature_scale``, after any normalisation.
+    is the width of one head. The network is the paper's, or deep where ``backbone_options`` name
+    its ``layers`` (:class:`~graphrelu.deep_backbones.DeepGNN`). The best epoch is that of the
+    lowest validation loss or, by ``select``, of the highest validation score. ``patience`` is 0
+    where training never stops early. The features are multiplied by ``feature_scale``, after any
+    normalisation.
     """
 
     dataset: str
@@ -44,6 +48,7 @@ class Config:
     metric: Metric = "accuracy"
     dtype: Dtype = "float32"
     feature_scale: float = 1.0
+    select: Select = "loss"
 
     def __post_init__(self) -> None:
         for name in ("dataset", "backbone", "activation"):
@@ -63,10 +68,18 @@ class Config:
         _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
         for name in ("activation_options", "backbone_options"):
             object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
-        for name, choices in (("split", SplitName), ("metric", Metric), ("dtype", Dtype)):
+        named = {"split": SplitName, "metric": Metric, "dtype": Dtype, "select": Select}
+        for name, choices in named.items():
             known = get_args(choices)
             value = getattr(self, name)
             _require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        by_protocol = self.split not in FOLD_SPLITS or self.select == "loss"
+        _require(by_protocol, "select must be loss for sets of graphs", self.select)
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether nodes are classified by a network other than the paper's."""
+        return self.split not in FOLD_SPLITS and "layers" in dict(self.backbone_options)
 
     @property
     def title(self) -> str:
@@ -75,20 +88,25 @@ class Config:
         words = f"{self.dataset} {self.backbone} {self.activation}"
         if self.feature_scale != 1:
             words += f", features x {self.feature_scale:g}"
+        if layers := dict(self.backbone_options).get("layers"):
+            words += f" {self.hidden} x {layers}"
         if self.split in FOLD_SPLITS:
-            words += f" {self.hidden} x {dict(self.backbone_options)['layers']} {self.split}"
+            words += f" {self.split}"
         return f"{words} ({options})" if options else words
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; the options become dictionaries.
 
-        ``feature_scale`` is left out where it is 1: keys and records are older than it.
+        ``feature_scale`` is left out where it is 1, and ``select`` where it is the loss: keys and
+        records are older than they.
         """
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("activation_options", "backbone_options"):
             plain[name] = dict(plain[name])
         if self.feature_scale == 1:
             del plain["feature_scale"]
+        if self.select == "loss":
+            del plain["select"]
         return plain
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphrelu.backbones import GNN
+from graphrelu.backbones import NodeNetwork
 from graphrelu.diffusion import Edges, power_iteration
 from graphrelu.graph import as_edges
 from graphrelu.lab import kinds, output
@@ -153,7 +153,7 @@ def inspect_saved(
 
 
 @torch.no_grad()
-def look(model: GNN, graph: Graph, inputs: Any, seed: int, pairs: int) -> Entry:
+def look(model: NodeNetwork, graph: Graph, inputs: Any, seed: int, pairs: int) -> Entry:
     """Slopes, intercepts and range of random pairs of a node and a channel, no pair twice; and
     gamma, degree and PageRank of all nodes."""
     _, calls = grelu_calls(model, inputs)

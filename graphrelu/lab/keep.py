@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU
-from graphrelu.backbones import GNN
+from graphrelu.backbones import NodeNetwork
 from graphrelu.lab import kinds
 from graphrelu.lab.archives import read_arrays
 from graphrelu.lab.checkpoints import load_checkpoint
@@ -72,7 +72,7 @@ def _parameter(value: Any) -> Tensor:
 
 def saved_model(
     config: Config, graph: Graph, seed: int, state: Mapping[str, Tensor], path: Path
-) -> GNN:
+) -> NodeNetwork:
     """The model of a file, if its configuration asks for the parameters that are there."""
     options = (*config.activation_options, *config.backbone_options)
     try:
@@ -100,7 +100,7 @@ def inspection_path(record: Path, key: str) -> Path:
     return record.with_suffix("").with_name(record.stem + "_inspection") / f"{key}.npz"
 
 
-def trained_model(batch: SeedBatch, seed: int) -> GNN:
+def trained_model(batch: SeedBatch, seed: int) -> NodeNetwork:
     """One run's model, with the parameters of its best epoch."""
     row = batch.seeds.index(seed)
     model = build(batch.config, batch.graph, seed).to(batch.device)
@@ -109,7 +109,7 @@ def trained_model(batch: SeedBatch, seed: int) -> GNN:
 
 
 @torch.no_grad()
-def grelu_calls(model: GNN, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
+def grelu_calls(model: NodeNetwork, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
     """The model's output in evaluation, and with what each GReLU in it was called."""
     calls: dict[str, Call] = {}
     for name, module in model.named_modules():

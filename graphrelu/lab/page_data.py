@@ -188,6 +188,8 @@ def _paper(config: Config) -> list[float] | None:
     table = "graph_classification" if config.split in FOLD_SPLITS else "node_classification"
     if config.activation_options or config.metric != "accuracy" or config.feature_scale != 1:
         return None
+    if config.is_deep:  # no network of the paper's
+        return None
     found = published(table, config.dataset, config.backbone, config.activation)
     return None if found is None else [found.mean, found.std]
 

@@ -46,7 +46,7 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
         if config.split in FOLD_SPLITS and first.dataset in GRAPH_DATASETS:
             again = graph_cell(first.dataset, *names, **settings)
         elif first.dataset in SOURCES or first.dataset == "digits":
-            if config.activation not in ACTIVATIONS:
+            if config.is_deep or config.activation not in ACTIVATIONS:
                 return None
             again = recipe(first.dataset, family_of(first.dataset), *names, **settings)
         else:

@@ -35,7 +35,7 @@ KINDS: dict[str, kinds.Kind] = {
 class Result:
     """One finished run. Scores are shares in [0, 1]; scores and losses are the best epoch's.
 
-    The best epoch is that of the lowest validation loss, and ``score`` the metric on the test
+    The best epoch is the one that ``config.select`` names, and ``score`` the metric on the test
     nodes then. ``curves`` are thinned (see :func:`thin`); ``note`` says how the nodes were split.
     """
 

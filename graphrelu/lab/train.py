@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from graphrelu.backbones import GNN
+from graphrelu.backbones import GNN, NodeNetwork
+from graphrelu.deep_backbones import DeepGNN
 from graphrelu.lab import stats
 from graphrelu.lab.config import Config
 from graphrelu.lab.dropout import SeededDropout
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.results import Result, thin
+from graphrelu.lab.scores import SCORES
 from graphrelu.lab.signals import held
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.stacked import StackedRuns, cross_entropy, seeded
@@ -29,11 +31,13 @@ METRICS = {"accuracy": stats.accuracy, "f1": stats.f1, "rocauc": stats.rocauc}
 CURVE_POINTS = 20
 
 
-def build(config: Config, graph: Graph, seed: int) -> GNN:
-    """The model of a node cell."""
+def build(config: Config, graph: Graph, seed: int) -> NodeNetwork:
+    """The model of a node cell: the paper's, or a deep one where the layers are named."""
+    of_backbone: dict[str, Any] = dict(config.backbone_options)
 
-    def make(activation: str, options: dict[str, Any]) -> GNN:
-        return GNN(
+    def make(activation: str, options: dict[str, Any]) -> NodeNetwork:
+        network = DeepGNN if config.is_deep else GNN
+        return network(
             config.backbone,
             graph.num_features,
             config.hidden,
@@ -41,7 +45,7 @@ def build(config: Config, graph: Graph, seed: int) -> GNN:
             activation=activation,
             dropout=config.dropout,
             activation_options=options,
-            **dict(config.backbone_options),
+            **of_backbone,
         )
 
     return seeded(make, config, seed)
@@ -67,12 +71,17 @@ class Nodes:
 
     def loss(self, logits: Tensor) -> Tensor:
         """The mean cross-entropy of each run, from the logits `[R, N, classes]` of all nodes."""
-        chosen = logits.take_along_dim(self.index.unsqueeze(2), dim=1)
-        return cross_entropy(chosen, self.label, self.weight)
+        return cross_entropy(self._chosen(logits), self.label, self.weight)
 
     def accuracy(self, logits: Tensor) -> Tensor:
-        chosen = logits.take_along_dim(self.index.unsqueeze(2), dim=1)
-        return (self.weight * (chosen.argmax(dim=2) == self.label)).sum(dim=1)
+        right = self._chosen(logits).argmax(dim=2) == self.label
+        return (self.weight * right).sum(dim=1)
+
+    def score(self, logits: Tensor, metric: str) -> Tensor:
+        return SCORES[metric](self._chosen(logits), self.label, self.weight > 0)
+
+    def _chosen(self, logits: Tensor) -> Tensor:
+        return logits.take_along_dim(self.index.unsqueeze(2), dim=1)
 
 
 class SeedBatch(StackedRuns):
@@ -114,15 +123,26 @@ class SeedBatch(StackedRuns):
         with torch.no_grad():
             logits = self.logits(self.state, training=False)
             val_loss = self.val.loss(logits)
-            self.keep_the_best(val_loss)
+            self.keep_the_best(self._value(logits, val_loss))
             self.note(train_loss=loss, val_loss=val_loss, val_accuracy=self.val.accuracy(logits))
             self._stop(val_loss)
             self.step += 1
 
+    def _value(self, logits: Tensor, val_loss: Tensor) -> Tensor:
+        """What the best epoch has the lowest of; a run that has diverged gets no better."""
+        if self.config.select == "loss":
+            return val_loss
+        score = self.val.score(logits, self.config.metric)
+        return torch.where(val_loss.isfinite(), -score, torch.nan)
+
     def _stop(self, val_loss: Tensor) -> None:
-        """After half of the epochs: where the loss exceeds its mean over the last `patience`."""
+        """By loss: after half of the epochs, where it exceeds its mean over the last `patience`.
+        By score: after `patience` epochs without a better one."""
         patience = self.config.patience
         if patience == 0:
+            return
+        if self.config.select == "score":
+            self.active &= self.step + 1 - self.best_epoch < patience
             return
         past = self.step - patience + torch.arange(patience, device=self.device)
         mean = self.curves["val_loss"].index_select(0, past.clamp(min=0)).mean(dim=0)
@@ -133,7 +153,9 @@ class SeedBatch(StackedRuns):
         """One result per run, from the parameters of its best epoch."""
         with torch.no_grad():
             logits = self.logits(self.best, training=False)
-            losses = {name: getattr(self, name).loss(logits).cpu() for name in ("train", "test")}
+            losses = {p: getattr(self, p).loss(logits).cpu() for p in ("train", "val", "test")}
+        if self.config.select == "loss":
+            losses["val"] = self.best_value.cpu()
         logits, metric = logits.cpu(), METRICS[self.config.metric]
         common = self.provenance(seconds)
         results = []
@@ -149,7 +171,7 @@ class SeedBatch(StackedRuns):
                     best_epoch=int(self.best_epoch[row]),
                     epochs_run=ran,
                     train_loss=float(losses["train"][row]),
-                    val_loss=float(self.best_value[row]),
+                    val_loss=float(losses["val"][row]),
                     test_loss=float(losses["test"][row]),
                     curves={
                         name: thin(curve[:ran, row].tolist(), CURVE_POINTS)

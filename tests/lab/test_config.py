@@ -29,7 +29,7 @@ CONFIG = Config(
 def test_round_trip() -> None:
     plain = json.loads(json.dumps(CONFIG.to_dict()))
     assert plain["backbone_options"] == {"heads": 8, "output_heads": 1}
-    assert set(plain) == {field.name for field in fields(Config)} - {"feature_scale"}
+    assert set(plain) == {field.name for field in fields(Config)} - {"feature_scale", "select"}
     assert Config.from_dict(plain) == CONFIG
     assert Config.from_dict(plain).key() == CONFIG.key()
 
@@ -44,6 +44,26 @@ def test_records_without_a_scale_stay_what_they_are() -> None:
     assert Config.from_dict(plain) == scaled
     assert scaled.title == "cora gat grelu, features x 100 (form=residual, steps=10)"
     assert CONFIG.title == "cora gat grelu (form=residual, steps=10)"
+
+
+def test_records_without_a_selection_stay_what_they_are() -> None:
+    """The epoch was chosen by the loss before there was a choice."""
+    assert replace(CONFIG, select="loss").key() == CONFIG.key()
+    by_score = replace(CONFIG, select="score")
+    plain = json.loads(json.dumps(by_score.to_dict()))
+    assert plain == CONFIG.to_dict() | {"select": "score"}
+    assert Config.from_dict(plain) == by_score
+
+
+def test_deep_networks_name_their_layers() -> None:
+    deep = replace(CONFIG, backbone_options=(("layers", 4), ("norm", "layer")))
+    assert deep.is_deep
+    assert not CONFIG.is_deep
+    assert not replace(deep, split="folds").is_deep
+    assert deep.title == "cora gat grelu 8 x 4 (form=residual, steps=10)"
+    assert replace(deep, split="folds").title == (
+        "cora gat grelu 8 x 4 folds (form=residual, steps=10)"
+    )
 
 
 def test_the_key_is_stable() -> None:
@@ -69,6 +89,7 @@ def test_the_key_knows_every_field_and_no_order() -> None:
         "metric": "f1",
         "dtype": "float64",
         "feature_scale": 0.01,
+        "select": "score",
     }
     assert set(changes) == {field.name for field in fields(Config)}
     keys = {replace(CONFIG, **{name: value}).key() for name, value in changes.items()}
@@ -106,6 +127,11 @@ def test_it_is_frozen_and_hashable() -> None:
         ({"split": "test"}, "split must be one of random, masks, folds, gin_folds, not 'test'."),
         ({"metric": "loss"}, "metric must be one of accuracy, f1, rocauc, not 'loss'."),
         ({"dtype": "int8"}, "dtype must be one of float32, float64, not 'int8'."),
+        ({"select": "f1"}, "select must be one of loss, score, not 'f1'."),
+        (
+            {"select": "score", "split": "folds"},
+            "select must be loss for sets of graphs, not 'score'.",
+        ),
         (
             {"backbone_options": (("K", 2), ("K", 3))},
             "backbone_options must not repeat a name, not ['K', 'K'].",

@@ -8,8 +8,10 @@ import signal
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch_geometric.nn import GCNConv
 
+from graphrelu.deep_backbones import DEEP_BACKBONES
 from graphrelu.lab.config import Config
 from graphrelu.lab.dropout import SeededDropout
 from graphrelu.lab.engine import PreparedCells
@@ -90,6 +92,78 @@ def test_alone_as_in_a_batch(backbone: str, activation: str) -> None:
         for name, value in alone.parameters.items():
             beside = together.parameters[name][seeds.index(42)]
             torch.testing.assert_close(beside, value[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
+def test_deep_networks_alone_as_in_a_batch(backbone: str, norm: str) -> None:
+    graph, seeds = blocks(), [4, 8, 42]
+    config = deep_cell(backbone, "grelu", norm=norm)
+    together, alone = batch_of(config, graph, seeds), batch_of(config, graph, [42])
+    for batch in (together, alone):
+        for _ in range(30):
+            batch.descend()
+            batch.step += 1
+    for name, value in alone.parameters.items():
+        beside = together.parameters[name][seeds.index(42)]
+        torch.testing.assert_close(beside, value[0], rtol=1e-8, atol=1e-8)
+
+
+def deep_cell(backbone: str, activation: str, norm: str = "layer", **overrides: object) -> Config:
+    options = {"layers": 3, "norm": norm, "residual": True, "linear_first": False}
+    settings = {"hidden": 8, "epochs": 30, "patience": 0, "lr": 0.01, "weight_decay": 0.0}
+    return Config(
+        *("blocks", backbone, activation),
+        **{**settings, "dropout": 0.2, "normalize_features": False, **overrides},  # type: ignore[arg-type]
+        backbone_options=tuple(options.items()),
+        dtype="float64",
+    )
+
+
+@pytest.mark.parametrize(("patience", "ran"), [(0, 6), (2, 5), (3, 6)])
+def test_the_best_epoch_by_score(patience: int, ran: int) -> None:
+    """The first of the highest validation scores; of two runs, each has its own."""
+    config = deep_cell("gcn", "relu", select="score", epochs=6, patience=patience)
+    batch = batch_of(config, blocks(), [0, 1])
+    right = [[1, 3, 5, 5, 2, 5], [9, 1, 1, 1, 1, 1]]  # of the validation nodes, by epoch
+
+    def logits(state: dict[str, Tensor], training: bool) -> Tensor:
+        out = torch.zeros(2, 48, 3, dtype=torch.double, requires_grad=training)
+        if training:
+            return out * 1
+        epoch = int(batch.step)
+        for run in range(2):
+            count = right[run][epoch]
+            nodes, y = batch.val.index[run], batch.val.label[run]
+            out[run, nodes[:count], y[:count]] = 1.0 + epoch
+            out[run, nodes[count:], (y[count:] + 1) % 3] = 1.0 + epoch  # the loss grows
+        return out
+
+    batch.logits, batch.update = logits, lambda loss: None  # type: ignore[assignment,method-assign]
+    batch.run()
+    assert batch.best_epoch.tolist() == [3, 1]
+    assert batch.epochs_run.tolist() == [ran, 6 if patience == 0 else 1 + patience]
+    width = len(batch.splits[0].val)
+    assert (-batch.best_value * width).tolist() == pytest.approx([5, 9])
+
+
+def test_results_by_score() -> None:
+    config = deep_cell("gcn", "prelu", select="score", metric="rocauc", epochs=20)
+    graph = blocks()
+    batch, results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)
+    for row, result in enumerate(results):
+        assert result.val_score == pytest.approx(-float(batch.best_value[row]))
+        with torch.no_grad():
+            out = batch.logits(batch.best, training=False)
+        assert result.val_loss == pytest.approx(float(batch.val.loss(out)[row]))
+
+
+def test_a_diverged_run_gets_no_better_by_score() -> None:
+    batch = batch_of(deep_cell("gcn", "relu", select="score"), blocks(), [0])
+    logits = torch.zeros(1, 48, 3).scatter_(2, batch.graph.y.view(1, -1, 1), 1.0)
+    assert batch._value(logits, batch.val.loss(logits)).tolist() == [-1.0]
+    broken = logits * torch.nan
+    assert batch._value(broken, batch.val.loss(broken)).isnan().all()
 
 
 def test_against_a_plain_loop() -> None:

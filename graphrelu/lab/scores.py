@@ -1,0 +1,56 @@
+"""The metrics of :mod:`graphrelu.lab.stats` for all runs at once, without a look at the values.
+
+They choose the epoch during training, inside of a CUDA graph: every shape is fixed. Each takes
+logits `[R, n, classes]`, labels `[R, n]` and which entries are nodes, not padding, `[R, n]`.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def accuracy(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
+    """The share of nodes whose class is right, `[R]`."""
+    right = (logits.argmax(dim=2) == label) & is_node
+    return right.sum(dim=1).double() / is_node.sum(dim=1)
+
+
+def f1(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
+    """Macro F1 over the classes that occur in the labels or the predictions, `[R]`."""
+    classes = logits.size(2)
+    predicted = F.one_hot(logits.argmax(dim=2), classes) * is_node.unsqueeze(2)
+    true = F.one_hot(label, classes) * is_node.unsqueeze(2)
+    hits, total = (predicted * true).sum(dim=1), (predicted + true).sum(dim=1)
+    return (2 * hits.double() / total.clamp(min=1)).sum(dim=1) / (total > 0).sum(dim=1)
+
+
+def rocauc(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
+    """Area under the ROC curve, of more than two classes the mean of each against the rest, `[R]`.
+
+    Ties count half. Where the nodes are of one class it is NaN.
+    """
+    logits, classes = logits.double(), logits.size(2)
+    if classes == 2:
+        score = logits[..., 1:] - logits[..., :1]
+        positive = (label == 1).unsqueeze(2)
+    else:
+        score = logits.softmax(dim=2)
+        positive = F.one_hot(label, classes).bool()
+    positive = (positive & is_node.unsqueeze(2)).transpose(1, 2)
+    # Padding is behind all nodes, so that it outranks none of them.
+    score = score.masked_fill(~is_node.unsqueeze(2), torch.inf).transpose(1, 2).contiguous()
+    ordered = score.sort(dim=2).values
+    below = torch.searchsorted(ordered, score)
+    ties = torch.searchsorted(ordered, score, right=True) - below
+    num_positive = positive.sum(dim=2).double()
+    num_negative = is_node.sum(dim=1, keepdim=True) - num_positive
+    # Of the nodes that a positive outranks, the positives themselves are half of all pairs.
+    outranked = ((below + ties / 2) * positive).sum(dim=2) - num_positive.square() / 2
+    area = outranked / (num_positive * num_negative)
+    present = (num_positive > 0).double()
+    return (area.masked_fill(num_positive == 0, 0.0)).sum(dim=1) / present.sum(dim=1)
+
+
+SCORES = {"accuracy": accuracy, "f1": f1, "rocauc": rocauc}
