@@ -94,8 +94,8 @@ def compare(
     split: Annotated[
         str,
         typer.Option(
-            help="random, or masks: the graph's own; of many graphs folds, or gin_folds: the GIN "
-            "paper's protocol."
+            help="random: few labels; full: 60 % of them; or masks: the graph's own. Of many "
+            "graphs folds, or gin_folds: the GIN paper's protocol."
         ),
     ] = "random",
     metric: Annotated[str, typer.Option(help="accuracy, f1 or rocauc.")] = "accuracy",

@@ -64,7 +64,9 @@ def _prepare_graphs(
         settings["split"] = "folds"
     if settings["split"] not in FOLD_SPLITS:
         known = " and ".join(FOLD_SPLITS)
-        raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not masks.")
+        raise ValueError(
+            f"{dataset} is a set of graphs, whose splits are {known}, not {settings['split']}."
+        )
     configs = [graph_cell(dataset, backbone, name, **settings) for name in activations]
     seeds = list(seeds)
     if settings["split"] == "gin_folds" and len(seeds) % NUM_FOLDS:

@@ -19,7 +19,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from graphrelu.lab.archives import check_size, read_arrays
 from graphrelu.lab.checkpoints import DTYPES, load_checkpoint
-from graphrelu.lab.graph import DataError, first_line, quiet_csr
+from graphrelu.lab.graph import DataError, checked_edges, first_line, quiet_csr
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 FIELDS = ("x", "edge_index", "edge_weight", "y", *MASKS)  # of a Data object
@@ -27,12 +27,16 @@ DATA_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage)
 CSR_ENDINGS = ("data", "indices", "indptr", "shape")
 NPZ_KEYS = {"attr_matrix", "labels", *MASKS}
 NPZ_KEYS |= {prefix + ending for prefix in ("adj_", "attr_") for ending in CSR_ENDINGS}
+LIST_KEYS = ("node_features", "node_labels", "edges")  # of the form with a list of edges
+NPZ_KEYS |= {*LIST_KEYS, *(f"{key}s" for key in MASKS)}
 
 
 def read_npz(path: Path) -> Data:
-    """A graph in the usual GNN-benchmark form, made undirected and without self-loops as in PyG.
+    """A graph in a usual form, made undirected and without self-loops as in PyG.
 
-    Keys: ``adj_data, adj_indices, adj_indptr, adj_shape``; ``attr_`` with the same endings, or a
+    Of the heterophilous graphs: ``node_features, node_labels, edges [E, 2]``, each edge once or
+    twice; if present, ``train_masks, val_masks, test_masks [splits, N]``. Of the GNN benchmarks:
+    ``adj_data, adj_indices, adj_indptr, adj_shape``; ``attr_`` with the same endings, or a
     dense ``attr_matrix``; ``labels``; if present, ``train_mask, val_mask, test_mask``. Edge
     weights are left out, as PyG does; features keep their values, where PyG sets them to one.
     """
@@ -40,7 +44,9 @@ def read_npz(path: Path) -> Data:
         with path.open("rb") as stream:
             if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
                 raise DataError(f"{path} holds one array, not a graph.")
-            return _checked_size(_parse_npz(read_arrays(stream, path, NPZ_KEYS), path), path)
+            arrays = read_arrays(stream, path, NPZ_KEYS)
+            parse = _parse_edge_list if "edges" in arrays else _parse_npz
+            return _checked_size(parse(arrays, path), path)
     except DataError:
         raise
     except Exception as error:  # a damaged file raises many kinds, in numpy and in zipfile
@@ -65,6 +71,22 @@ def _parse_npz(file: Mapping[str, Any], path: Path) -> Data:
         y=torch.from_numpy(file["labels"]) if "labels" in file else None,
         **{key: torch.from_numpy(file[key]) for key in MASKS if key in file},
     )
+
+
+def _parse_edge_list(file: Mapping[str, Any], path: Path) -> Data:
+    if missing := [key for key in LIST_KEYS if key not in file]:
+        raise DataError(f"{path} lacks {', '.join(missing)}.")
+    x, y, edges = (torch.from_numpy(file[key]) for key in LIST_KEYS)
+    if edges.dim() != 2 or edges.size(1) != 2:
+        raise DataError(f"{path}: edges must have the shape [edges, 2].")
+    num_nodes = len(y)
+    edge_index, _ = remove_self_loops(checked_edges(edges.t(), num_nodes, path.name))
+    masks = {key: torch.from_numpy(file[f"{key}s"]) for key in MASKS if f"{key}s" in file}
+    for key, mask in masks.items():
+        # A split is a row in these files, and a column in PyG.
+        if mask.dim() == 2 and mask.size(1) == num_nodes:
+            masks[key] = mask.t()
+    return Data(x=x, y=y, edge_index=to_undirected(edge_index, num_nodes=num_nodes), **masks)
 
 
 def _entries(

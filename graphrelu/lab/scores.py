@@ -7,7 +7,6 @@ logits `[R, n, classes]`, labels `[R, n]` and which entries are nodes, not paddi
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -20,9 +19,9 @@ def accuracy(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
 def f1(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
     """Macro F1 over the classes that occur in the labels or the predictions, `[R]`."""
     classes = logits.size(2)
-    predicted = F.one_hot(logits.argmax(dim=2), classes) * is_node.unsqueeze(2)
-    true = F.one_hot(label, classes) * is_node.unsqueeze(2)
-    hits, total = (predicted * true).sum(dim=1), (predicted + true).sum(dim=1)
+    predicted = _one_hot(logits.argmax(dim=2), classes) & is_node.unsqueeze(2)
+    true = _one_hot(label, classes) & is_node.unsqueeze(2)
+    hits, total = (predicted & true).sum(dim=1), predicted.sum(dim=1) + true.sum(dim=1)
     return (2 * hits.double() / total.clamp(min=1)).sum(dim=1) / (total > 0).sum(dim=1)
 
 
@@ -37,7 +36,7 @@ def rocauc(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
         positive = (label == 1).unsqueeze(2)
     else:
         score = logits.softmax(dim=2)
-        positive = F.one_hot(label, classes).bool()
+        positive = _one_hot(label, classes)
     positive = (positive & is_node.unsqueeze(2)).transpose(1, 2)
     # Padding is behind all nodes, so that it outranks none of them.
     score = score.masked_fill(~is_node.unsqueeze(2), torch.inf).transpose(1, 2).contiguous()
@@ -51,6 +50,10 @@ def rocauc(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
     area = outranked / (num_positive * num_negative)
     present = (num_positive > 0).double()
     return (area.masked_fill(num_positive == 0, 0.0)).sum(dim=1) / present.sum(dim=1)
+
+
+def _one_hot(label: Tensor, classes: int) -> Tensor:
+    return label.unsqueeze(2) == torch.arange(classes, device=label.device)
 
 
 SCORES = {"accuracy": accuracy, "f1": f1, "rocauc": rocauc}

@@ -15,7 +15,8 @@ TRAIN_PER_CLASS = 20
 NUM_VAL = 500
 NUM_TEST = 1_000
 MIN_CLASS_SIZE = 30
-TRAIN_SHARE, VAL_SHARE = 0.48, 0.32
+SMALL_SHARES = (0.48, 0.32)  # for training and for validation; the rest is for testing
+FULL_SHARES = (0.6, 0.2)
 
 Kind = Literal["planetoid", "stratified", "masks", "folds"]
 
@@ -33,12 +34,15 @@ class Split:
 
 
 def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
-    """A split of a graph's nodes: ``"random"`` or the graph's own ``"masks"``."""
+    """A split of a graph's nodes: ``"random"`` with few labels (:func:`planetoid_like`), ``"full"``
+    with 60 % of them, or the graph's own ``"masks"``."""
     if how == "random":
         return planetoid_like(graph.y, seed)
+    if how == "full":
+        return full(graph.y, seed)
     if how == "masks":
         return from_masks(graph, seed)
-    raise DataError(f"There is no split {how!r}; known are random and masks.")
+    raise DataError(f"There is no split {how!r}; known are random, full and masks.")
 
 
 def planetoid_like(y: Tensor, seed: int) -> Split:
@@ -52,7 +56,8 @@ def planetoid_like(y: Tensor, seed: int) -> Split:
     sizes = np.bincount(labels[order])
     left = len(order) - TRAIN_PER_CLASS * len(sizes)
     if sizes.min() < MIN_CLASS_SIZE or left < NUM_VAL + NUM_TEST:
-        return _stratified(labels, order)
+        note = "48 / 32 / 20 % of every class, as the graph is too small for 20 per class"
+        return _stratified(labels, order, SMALL_SHARES, note)
     # The first nodes of every class in one random order, then the next of any class.
     train = np.concatenate([part[:TRAIN_PER_CLASS] for part in _by_class(labels, order)])
     rest = order[~np.isin(order, train)]
@@ -68,6 +73,13 @@ def planetoid_like(y: Tensor, seed: int) -> Split:
     assert len(split.val) == NUM_VAL
     assert len(split.test) == NUM_TEST
     return split
+
+
+def full(y: Tensor, seed: int) -> Split:
+    """60 / 20 / 20 % of every class, at random. Nodes with ``y < 0`` are never chosen."""
+    labels = y.cpu().numpy()
+    note = "60 / 20 / 20 % of every class, at random"
+    return _stratified(labels, _random_order(labels, seed), FULL_SHARES, note)
 
 
 def from_masks(graph: Graph, seed: int) -> Split:
@@ -95,16 +107,17 @@ def from_masks(graph: Graph, seed: int) -> Split:
     return _split(chosen["train"], chosen["val"], chosen["test"], "masks", note)
 
 
-def _stratified(labels: np.ndarray, order: np.ndarray) -> Split:
+def _stratified(
+    labels: np.ndarray, order: np.ndarray, shares: tuple[float, float], note: str
+) -> Split:
     parts: tuple[list[np.ndarray], ...] = ([], [], [])
     for label, nodes in enumerate(_by_class(labels, order)):
-        cuts = np.cumsum([round(share * len(nodes)) for share in (TRAIN_SHARE, VAL_SHARE)])
+        cuts = np.cumsum([round(share * len(nodes)) for share in shares])
         for part, chosen in zip(parts, np.split(nodes, cuts), strict=True):
             if len(chosen) == 0:
                 raise DataError(f"Class {label} has too few nodes to be split ({len(nodes)}).")
             part.append(chosen)
     train, val, test = (np.concatenate(part) for part in parts)
-    note = "48 / 32 / 20 % of every class, as the graph is too small for 20 per class"
     return _split(train, val, test, "stratified", note)
 
 

@@ -124,7 +124,10 @@ def test_it_is_frozen_and_hashable() -> None:
         ({"feature_scale": "1"}, "feature_scale must be a finite number, not '1'."),
         ({"dropout": 1.0}, "dropout must lie in [0, 1), not 1.0."),
         ({"normalize_features": 1}, "normalize_features must be true or false, not 1."),
-        ({"split": "test"}, "split must be one of random, masks, folds, gin_folds, not 'test'."),
+        (
+            {"split": "test"},
+            "split must be one of random, full, masks, folds, gin_folds, not 'test'.",
+        ),
         ({"metric": "loss"}, "metric must be one of accuracy, f1, rocauc, not 'loss'."),
         ({"dtype": "int8"}, "dtype must be one of float32, float64, not 'int8'."),
         ({"select": "f1"}, "select must be one of loss, score, not 'f1'."),

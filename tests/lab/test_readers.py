@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import torch
 from torch.serialization import get_safe_globals
 from torch_geometric.data import Data
 from torch_geometric.io import read_npz as pyg_read_npz
+from torch_geometric.utils import is_undirected
 
 from graphrelu.lab.data import DataError, load
+from graphrelu.lab.splits import make_split
 
 MakeNpz = Callable[..., Path]
 
@@ -111,6 +114,65 @@ def test_faulty_npz(make_npz: MakeNpz, change: dict[str, object], sentence: str)
         load(str(path))
     assert "ring.npz" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def edge_list(path: Path, **changes: Any) -> str:
+    """A path of twelve nodes as the heterophilous graphs are stored; each edge is there once."""
+    node = np.arange(12)
+    masks = np.stack([(node + split) % 3 == 0 for split in range(5)])
+    arrays: dict[str, Any] = {
+        "node_features": np.eye(12, 4, dtype=np.float32),
+        "node_labels": node % 2,
+        "edges": np.stack([node[:-1], node[1:]], axis=1),
+        "train_masks": masks,
+        "val_masks": np.roll(masks, 1, axis=1),
+        "test_masks": np.roll(masks, 2, axis=1),
+    }
+    arrays |= changes
+    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+    return str(path)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_npz_with_a_list_of_edges(tmp_path: Path, turned: bool) -> None:
+    node = np.arange(12)
+    masks = np.stack([(node + split) % 3 == 0 for split in range(5)])
+    changes = {"train_masks": masks.T} if turned else {}
+    graph = load(edge_list(tmp_path / "path.npz", **changes))
+    assert (graph.num_nodes, graph.num_edges, graph.num_features) == (12, 22, 4)
+    assert is_undirected(graph.edge_index, num_nodes=12)
+    assert torch.equal(graph.y, torch.arange(12) % 2)
+    for seed in range(7):
+        split = make_split(graph, seed, "masks")
+        assert split.train.tolist() == [n for n in range(12) if (n + seed % 5) % 3 == 0]
+        assert split.note == f"the graph's own masks, split {seed % 5 + 1} of 5"
+
+
+def test_npz_with_a_list_of_edges_of_both_directions(tmp_path: Path) -> None:
+    once = load(edge_list(tmp_path / "once.npz"))
+    edges = np.stack([np.arange(11), np.arange(1, 12)], axis=1)
+    both = np.concatenate([edges, edges[:, ::-1], [[3, 3]]])
+    assert torch.equal(
+        load(edge_list(tmp_path / "both.npz", edges=both)).edge_index, once.edge_index
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"node_labels": None, "node_features": None}, "lacks node_features, node_labels."),
+        ({"edges": np.zeros((2, 11), dtype=np.int64)}, "edges must have the shape [edges, 2]."),
+        ({"edges": np.full((3, 2), 12)}, "an edge names node 12, but the 12 nodes are numbered"),
+        ({"edges": np.zeros((3, 2))}, "edge_index must hold integers"),
+        ({"node_features": np.ones((11, 4))}, "has 12 labels for 11 nodes"),
+        ({"train_masks": np.ones((5, 11), dtype=bool)}, "train_mask must have the shape [12]"),
+    ],
+)
+def test_faulty_lists_of_edges(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(edge_list(tmp_path / "path.npz", **changes))
+    assert sentence in str(caught.value)
+    assert "path.npz" in str(caught.value)
 
 
 def test_damaged_files_are_named(make_npz: MakeNpz, tmp_path: Path) -> None:

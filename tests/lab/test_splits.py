@@ -13,6 +13,7 @@ from torch_geometric.data import Data
 
 from graphrelu.lab.graph import DataError, Graph, from_data
 from graphrelu.lab.splits import Split, _split, from_masks, make_split, planetoid_like
+from graphrelu.lab.splits import full as full_split
 
 SEEDS = [0, 1, 7, 12_345, 2**40]
 
@@ -60,6 +61,32 @@ def test_small_graphs_are_split_by_class(seed: int, sizes: tuple[int, ...]) -> N
         for size, found in zip(sizes, y[part].bincount(minlength=len(sizes)), strict=True):
             assert abs(int(found) - share * size) <= 1
             assert int(found) >= 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("sizes", [(5, 6, 7), (100, 50, 25), (3_000, 2_000)])
+def test_full(seed: int, sizes: tuple[int, ...]) -> None:
+    y = labels(*sizes)
+    split = full_split(y, seed)
+    assert split.note == "60 / 20 / 20 % of every class, at random"
+    assert_disjoint(split)
+    assert len(split.train) + len(split.val) + len(split.test) == len(y)
+    for share, part in ((0.6, split.train), (0.2, split.val), (0.2, split.test)):
+        for size, found in zip(sizes, y[part].bincount(minlength=len(sizes)), strict=True):
+            assert abs(int(found) - share * size) <= 1
+            assert int(found) >= 1
+    assert torch.equal(split.train, full_split(y, seed).train)
+    assert not torch.equal(split.train, full_split(y, seed + 1).train)
+    y[::7] = -1
+    split = full_split(y, seed)
+    assert int(y[torch.cat([split.train, split.val, split.test])].min()) == 0
+
+
+def test_full_on_every_machine() -> None:
+    split = full_split(torch.arange(2_000) % 2, seed=0)
+    assert split.train[:5].tolist() == [1, 2, 3, 8, 11]
+    assert split.val[:5].tolist() == [0, 4, 6, 7, 14]
+    assert split.test[:5].tolist() == [5, 9, 10, 12, 16]
 
 
 def test_the_limits_of_the_rule() -> None:
@@ -163,7 +190,8 @@ def test_faulty_masks(graph: Graph) -> None:
 
 def test_make_split(graph: Graph) -> None:
     assert torch.equal(make_split(graph, 1).train, planetoid_like(graph.y, 1).train)
-    with pytest.raises(DataError, match="no split 'public'; known are random and masks"):
+    assert torch.equal(make_split(graph, 1, "full").train, full_split(graph.y, 1).train)
+    with pytest.raises(DataError, match="no split 'public'; known are random, full and masks"):
         make_split(graph, 0, "public")
 
 
