@@ -1,4 +1,4 @@
-r"""The rectifiers that the paper compares GReLU with, under GReLU's call signature.
+r"""What GReLU is compared with, under GReLU's call signature: the paper's rectifiers, and others.
 
 Each is called as `act(x, edge_index, ...)` and ignores the graph; each layer of a model takes a
 fresh object, so that learned parameters are never shared.
@@ -99,12 +99,36 @@ class Maxout(Rectifier):
         return torch.maximum(*self.lin(x).chunk(2, dim=-1))
 
 
+class GELU(Rectifier):
+    r""":math:`x \, \Phi(x)` with the normal distribution function :math:`\Phi`."""
+
+    def activate(self, x: Tensor) -> Tensor:
+        return F.gelu(x)
+
+
+class SiLU(Rectifier):
+    r""":math:`x \, \sigma(x)`, also known as Swish."""
+
+    def activate(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+class Mish(Rectifier):
+    r""":math:`x \tanh(\log(1 + e^x))`."""
+
+    def activate(self, x: Tensor) -> Tensor:
+        return F.mish(x)
+
+
 ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
     "relu": ReLU,
     "lrelu": LeakyReLU,
     "elu": ELU,
     "prelu": PReLU,
     "maxout": Maxout,
+    "gelu": GELU,
+    "silu": SiLU,
+    "mish": Mish,
     "grelu": GReLU,
     "undecomposed": Undecomposed,
 }

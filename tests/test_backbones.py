@@ -377,7 +377,7 @@ def test_repr() -> None:
         (("gcnn",), {}, "backbone must be one of cheb, .*, sgc, got 'gcnn'; did you mean 'gcn'?"),
         (("SAGE",), {}, "got 'SAGE'; did you mean 'sage'?"),
         (("xyz",), {}, "backbone must be one of cheb, .*, sgc, got 'xyz'."),
-        (("gcn",), {"activation": "gelu"}, "activation must be .* did you mean 'grelu'?"),
+        (("gcn",), {"activation": "grelo"}, "activation must be .* did you mean 'grelu'?"),
         (("gcn",), {"activation": "none"}, "activation must be one of relu, .*, got 'none'"),
         (("sgc",), {}, "activation must be 'none' for backbone 'sgc'"),
         (("gcn",), {"K": 2}, "options of backbone 'gcn' must be left out, got 'K'."),

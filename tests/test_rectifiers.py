@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from graphrelu import GReLU
-from graphrelu.rectifiers import ACTIVATIONS, ELU, LeakyReLU, Maxout, PReLU, ReLU
+from graphrelu.rectifiers import ACTIVATIONS, ELU, GELU, LeakyReLU, Maxout, Mish, PReLU, ReLU, SiLU
 from tests.helpers import random_graph
 
 
@@ -19,6 +19,9 @@ def test_values() -> None:
         LeakyReLU: [-0.02, -0.01, 0.0, 3.0],
         ELU: [-0.86466472, -0.63212056, 0.0, 3.0],
         PReLU: [-0.5, -0.25, 0.0, 3.0],
+        GELU: [-0.04550026, -0.15865525, 0.0, 2.99595031],
+        SiLU: [-0.23840584, -0.26894142, 0.0, 2.85772238],
+        Mish: [-0.25250148, -0.30340146, 0.0, 2.98653500],
     }
     for activation, values in expected.items():
         out = activation(4)(x, edge_index)

@@ -23,18 +23,45 @@ def fitting_seeds(config: Config, graph: Graph | GraphSet, device: torch.device)
     """How many runs of a cell fit into memory at once, by a generous estimate."""
     if isinstance(graph, GraphSet):
         return _fitting_folds(config, graph, device)
+    numbers = _of_deep_layers(config, graph) if config.is_deep else _of_two_layers(config, graph)
+    numbers += 8 * sum(p.numel() for p in build(config, graph, 0).parameters())
+    return max(1, min(MOST_SEEDS[device.type], _budget(config, device) // numbers))
+
+
+def _of_two_layers(config: Config, graph: Graph) -> int:
+    """How many numbers the paper's network keeps of a graph."""
     options = dict(config.backbone_options)
     heads = int(options.get("heads") or 1) if config.backbone == "gat" else 1
-    stacks = int(options.get("num_stacks") or 1) if config.backbone == "arma" else 1
-    width = max(config.hidden, graph.num_classes) * heads * stacks
+    width = max(config.hidden, graph.num_classes) * heads * _stacks(config)
     numbers = 30 * graph.num_nodes * width
     if config.backbone == "gat":  # attention lives on the edges
         numbers += 12 * (graph.num_edges + graph.num_nodes) * width
-    if config.activation == "undecomposed":  # 2K coefficients for each node and channel
-        segments = int(dict(config.activation_options).get("K") or 2)
-        numbers += 12 * graph.num_nodes * 2 * segments * width
-    numbers += 8 * sum(p.numel() for p in build(config, graph, 0).parameters())
-    return max(1, min(MOST_SEEDS[device.type], _budget(config, device) // numbers))
+    return numbers + _of_coefficients(config, graph, width)
+
+
+def _of_deep_layers(config: Config, graph: Graph) -> int:
+    """How many numbers a deep network keeps of a graph."""
+    options = dict(config.backbone_options)
+    layers = int(options["layers"] or 1)
+    width = max(config.hidden, graph.num_classes) * _stacks(config)
+    numbers = 12 * layers * graph.num_nodes * width
+    if config.backbone == "gat":  # the attention of each layer, and once the messages
+        edges = graph.num_edges + graph.num_nodes
+        numbers += 12 * layers * edges * int(options["heads"] or 1) + 2 * edges * width
+    return numbers + layers * _of_coefficients(config, graph, width)
+
+
+def _stacks(config: Config) -> int:
+    options = dict(config.backbone_options)
+    return int(options.get("num_stacks") or 1) if config.backbone == "arma" else 1
+
+
+def _of_coefficients(config: Config, graph: Graph, width: int) -> int:
+    """2K for each node and channel where GReLU's hyperfunction is not decomposed."""
+    if config.activation != "undecomposed":
+        return 0
+    segments = int(dict(config.activation_options).get("K") or 2)
+    return 12 * graph.num_nodes * 2 * segments * width
 
 
 def runs_at_once(

@@ -1,6 +1,6 @@
-"""The paper's experiments as configurations, and the one table of hyperparameters behind them.
+"""Experiments as configurations: the paper's, from one table of hyperparameters, and deep networks.
 
-The paper gives the widths, the dropout and the splits. The rest comes from PyG's
+Of its own the paper gives the widths, the dropout and the splits. The rest comes from PyG's
 ``benchmark/citation`` scripts and from the public pre-publication code that grew out of them. The
 numbers depend on the backbone and the graph, never on the activation.
 """
@@ -8,17 +8,19 @@ numbers depend on the backbone and the graph, never on the activation.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
+from graphrelu.deep_backbones import DEEP_BACKBONES
 from graphrelu.lab.checksums import SOURCES
-from graphrelu.lab.config import Config, Option
+from graphrelu.lab.config import Config, Metric, Option, Select, SplitName
 from graphrelu.lab.graph import Family
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
+MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
 ABLATED = ("undecomposed",)  # known besides, but not among those compared
 
 GRAPH_DATASETS = ("mutag", "proteins")
@@ -91,8 +93,8 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
         dataset: The graph's name; only ``cora`` and ``citeseer`` have columns to themselves.
         family: The graph's family: features are row-normalised on citation graphs only.
         backbone: One of :data:`BACKBONES`, or ``sgc``.
-        activation: One of :data:`ACTIVATIONS` or :data:`ABLATED`; ``none`` for ``sgc``, which has
-            no activation.
+        activation: One of :data:`ACTIVATIONS`, :data:`MODERN` or :data:`ABLATED`; ``none`` for
+            ``sgc``, which has no activation.
         **overrides: Other fields of :class:`Config`. Options, given as a dictionary or as pairs,
             are added to the table's.
     """
@@ -101,19 +103,78 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     if backbone == "sgc" and activation != "none":
         raise ValueError(f"sgc has no activation, so it takes none, not {activation!r}.")
     if backbone != "sgc":
-        activation = check_name("activation", activation, (*ACTIVATIONS, *ABLATED))
+        activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN, *ABLATED))
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
     row = _row(backbone, dataset, family)
     values = row._asdict() | {"normalize_features": family == "citation", "activation_options": {}}
     values["backbone_options"] = values.pop("options")
+    return _config((dataset, backbone, activation), values, overrides)
+
+
+def modern(
+    dataset: str,
+    backbone: str,
+    activation: str,
+    *,
+    layers: int = 4,
+    norm: str | None = "layer",
+    residual: bool = True,
+    linear_first: bool = False,
+    hidden: int = 64,
+    dropout: float = 0.2,
+    lr: float = 0.003,
+    weight_decay: float = 0.0,
+    epochs: int = 400,
+    patience: int = 0,
+    split: SplitName = "random",
+    metric: Metric = "accuracy",
+    select: Select = "score",
+    **overrides: Any,
+) -> Config:
+    """A configuration of a deep network, as they are trained today, on any graph.
+
+    Args:
+        dataset: The graph's name.
+        backbone: One of :data:`~graphrelu.deep_backbones.DEEP_BACKBONES`.
+        activation: One of :data:`ACTIVATIONS`, :data:`MODERN` or :data:`ABLATED`.
+        layers, norm, residual, linear_first: See :class:`~graphrelu.deep_backbones.DeepGNN`.
+        hidden: The width of a layer, for GAT of all heads together.
+        dropout, lr, weight_decay, epochs, patience, split, metric, select: Fields of
+            :class:`Config`.
+        **overrides: Its other fields, as in :func:`recipe`; features are not normalised.
+    """
+    backbone = check_name("backbone of deep networks", backbone, tuple(DEEP_BACKBONES))
+    activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN, *ABLATED))
+    network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
+    values: dict[str, Any] = {
+        "hidden": hidden,
+        "epochs": epochs,
+        "patience": patience,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "dropout": dropout,
+        "normalize_features": False,
+        "activation_options": {},
+        "backbone_options": network | DEEP_BACKBONES[backbone],
+        "split": split,
+        "metric": metric,
+        "select": select,
+    }
+    return _config((dataset, backbone, activation), values, overrides)
+
+
+def _config(
+    names: tuple[str, str, str], values: dict[str, Any], overrides: Mapping[str, Any]
+) -> Config:
+    """The configuration of a dataset, backbone and activation; options are added to others."""
     settings = [field.name for field in fields(Config)]
     for name, value in overrides.items():
         setting = check_name("setting", name, settings)
         values[setting] = values[setting] | dict(value) if setting.endswith("options") else value
     for name in ("activation_options", "backbone_options"):
         values[name] = tuple(values[name].items())
-    return Config(dataset=dataset, backbone=backbone, activation=activation, **values)
+    return Config(*names, **values)
 
 
 def family_of(dataset: str) -> Family:
@@ -160,7 +221,7 @@ def graph_cell(
     return Config(
         dataset=dataset.lower() if dataset.lower() in GRAPH_DATASETS else dataset,
         backbone=check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES),
-        activation=check_name("activation", activation, ACTIVATIONS),
+        activation=check_name("activation", activation, (*ACTIVATIONS, *MODERN)),
         hidden=hidden,
         **{**values, **overrides},
     )

@@ -25,7 +25,7 @@ from graphrelu.lab.results import Result
 LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {"relu": "ReLU", "lrelu": "LReLU", "elu": "ELU", "prelu": "PReLU"}
-LABELS |= {"maxout": "Maxout", "grelu": "GReLU"}
+LABELS |= {"maxout": "Maxout", "grelu": "GReLU", "gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
 
 CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")

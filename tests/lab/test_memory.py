@@ -13,8 +13,8 @@ import torch
 from graphrelu.lab import engine
 from graphrelu.lab.engine import Progress, run
 from graphrelu.lab.machine import MachineError
-from graphrelu.lab.memory import halves, is_out_of_memory
-from graphrelu.lab.recipes import graph_cell, recipe
+from graphrelu.lab.memory import fitting_seeds, halves, is_out_of_memory
+from graphrelu.lab.recipes import graph_cell, modern, recipe
 from graphrelu.lab.results import Batch, Record
 from graphrelu.lab.train import train
 from tests.lab.test_train import blocks
@@ -87,6 +87,19 @@ def test_one_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(MachineError, match=r"^There is too little memory for one run of block"):
             run([CELL], range(3), record, graphs=GRAPHS, device="cpu")
     assert len(run([CELL], range(3), record, graphs=GRAPHS, device="cpu")) == 3
+
+
+def test_deeper_networks_need_more() -> None:
+    graph = blocks(nodes_per_class=2_000)
+    cpu = torch.device("cpu")
+
+    def fit(backbone: str, **settings: Any) -> int:
+        return fitting_seeds(modern("blocks", backbone, "grelu", **settings), graph, cpu)
+
+    assert fit("gcn", layers=4) == 10
+    assert 1 <= fit("gcn", layers=40, hidden=128) <= fit("gcn", layers=20, hidden=128) // 2 + 1 < 10
+    assert fit("gat", layers=20, hidden=128) < fit("gcn", layers=20, hidden=128)
+    assert fit("gcn", layers=1_000, hidden=512) == 1
 
 
 def test_halves() -> None:

@@ -14,8 +14,10 @@ from graphrelu.lab.recipes import (
     ABLATED,
     ACTIVATIONS,
     BACKBONES,
+    MODERN,
     NODE_DATASETS,
     TABLE,
+    modern,
     node_table,
     recipe,
 )
@@ -84,7 +86,7 @@ def test_the_main_table() -> None:
     table = node_table()
     assert len(table) == len({cell.key() for cell in table}) == 5 * 6 * 6
     assert [dataset for dataset, _ in groupby(cell.dataset for cell in table)] == [*NODE_DATASETS]
-    assert {*ACTIVATIONS, *ABLATED} == set(CLASSES)
+    assert {*ACTIVATIONS, *MODERN, *ABLATED} == set(CLASSES)
     part = node_table(["Flickr"], ["GCN", "sgc"], ["ReLU", "grelu"])
     cells = [(cell.dataset, cell.backbone, cell.activation) for cell in part]
     assert cells == [
@@ -119,6 +121,38 @@ def test_overrides() -> None:
     differing = {name for name, value in asdict(changed).items() if value != asdict(plain)[name]}
     assert differing == {"hidden", "metric", "backbone_options", "activation_options"}
     assert dict(TABLE["gat"]["cora", "citeseer"].options) == {"heads": 8, "output_heads": 1}
+
+
+def test_deep_networks() -> None:
+    config = modern("mine.npz", "GCN", "gelu")
+    assert (config.backbone, config.activation, config.select) == ("gcn", "gelu", "score")
+    network = {"layers": 4, "norm": "layer", "residual": True, "linear_first": False}
+    assert numbers(config) == (64, 400, 0, 0.003, 0.0, 0.2, network)
+    assert (config.split, config.metric, config.is_deep) == ("random", "accuracy", True)
+    changed = modern(
+        *("mine.npz", "gat", "grelu"),
+        layers=2,
+        norm=None,
+        split="full",
+        normalize_features=True,
+        backbone_options={"heads": 4},
+        activation_options={"steps": 5},
+    )
+    assert dict(changed.backbone_options) == network | {"layers": 2, "norm": None, "heads": 4}
+    assert dict(changed.activation_options) == {"steps": 5}
+    assert (changed.split, changed.normalize_features) == ("full", True)
+    assert dict(modern("mine.npz", "gat", "relu").backbone_options) == network | {"heads": 8}
+    cells = [modern("mine.npz", "sage", name) for name in (*ACTIVATIONS, *MODERN, *ABLATED)]
+    assert len({replace(cell, activation="any") for cell in cells}) == 1
+    with pytest.raises(ValueError, match="no backbone of deep networks 'sgc'"):
+        modern("mine.npz", "sgc", "none")
+    with pytest.raises(ValueError, match=r"no setting 'epoch' \(did you mean epochs\?\)"):
+        modern("mine.npz", "gcn", "relu", epoch=3)
+
+
+def test_rivals_of_today_are_known_by_name() -> None:
+    for name in MODERN:
+        assert recipe("cora", "citation", "gcn", name.upper()).activation == name
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
