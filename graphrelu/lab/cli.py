@@ -16,7 +16,7 @@ from graphrelu.lab import data as on_disk
 from graphrelu.lab.cli_common import Device, Root, check_files, one_sentence, show_page
 from graphrelu.lab.cli_reproduce import reproduce_app
 from graphrelu.lab.experiment import check_runs, standing
-from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES
+from graphrelu.lab.recipes import ACTIVATIONS, BACKBONES, COMPARED, GRAPH_BACKBONES
 from graphrelu.lab.reproduce import INTERRUPTED
 from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 from graphrelu.lab.typed import names
@@ -87,9 +87,18 @@ def compare(
     ] = "digits",
     backbone: Annotated[
         str,
-        typer.Option(help=f"{', '.join(BACKBONES)}; of many graphs {', '.join(GRAPH_BACKBONES)}."),
+        typer.Option(
+            help=f"{', '.join(BACKBONES)}; of deep networks also gin; of many graphs "
+            f"{', '.join(GRAPH_BACKBONES)}."
+        ),
     ] = "gcn",
-    activations: Annotated[str, typer.Option(help="Names, by commas.")] = ",".join(ACTIVATIONS),
+    activations: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Names, by commas; unless told {', '.join(COMPARED)}, on the paper's graphs "
+            f"{', '.join(ACTIVATIONS)}."
+        ),
+    ] = None,
     runs: Annotated[int, typer.Option(help="Seeds per activation.")] = 10,
     split: Annotated[
         str,
@@ -109,11 +118,27 @@ def compare(
         Path | None, typer.Option(help="Write a page (.html) to look at to this file.")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Keep trained models in this folder.")] = None,
+    layers: Annotated[
+        int | None,
+        typer.Option(help="Convolutions, else 4; on the paper's graphs the paper's network."),
+    ] = None,
+    norm: Annotated[str | None, typer.Option(help="layer, batch or none, else layer.")] = None,
+    residual: Annotated[
+        bool | None,
+        typer.Option("--residual/--no-residual", help="Linear skips around the convolutions."),
+    ] = None,
     hidden: Annotated[int | None, typer.Option(help="Hidden units.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout rate.")] = None,
+    patience: Annotated[
+        int | None, typer.Option(help="Epochs until training stops early; 0 for never.")
+    ] = None,
+    normalize_features: Annotated[
+        bool | None,
+        typer.Option("--normalize-features/--no-normalize-features", help="Rows that sum to 1."),
+    ] = None,
 ) -> None:
     """Compare activations on a graph: the same seeds, splits and settings for each."""
     from graphrelu.lab import engine
@@ -131,9 +156,16 @@ def compare(
             "lr": lr,
             "weight_decay": weight_decay,
             "dropout": dropout,
+            "layers": layers,
+            "norm": norm,
+            "residual": residual,
+            "patience": patience,
+            "normalize_features": normalize_features,
         }
+        deep = comparison.wants_deep(dataset, settings)
+        activations = activations or ",".join(COMPARED if deep else ACTIVATIONS)
         graph, configs = comparison.prepare(
-            dataset, backbone, names(activations), range(runs), root=data, **settings
+            dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
         )
         screen = show.console()
         screen.print(show.headline(graph, configs[0], runs))

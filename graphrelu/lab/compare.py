@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
+from graphrelu.deep_backbones import NORMS
 from graphrelu.lab import data, machine
 from graphrelu.lab.checksums import sha256
 from graphrelu.lab.config import FOLD_SPLITS, Config, Metric, SplitName
 from graphrelu.lab.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.graph import Graph
 from graphrelu.lab.graph_set import GraphSet
-from graphrelu.lab.recipes import check_name, graph_cell, recipe
+from graphrelu.lab.recipes import NODE_DATASETS, check_name, graph_cell, modern, recipe
 from graphrelu.lab.results import Result
 from graphrelu.lab.splits import make_split
 from graphrelu.lab.tables import CompareRow
+from graphrelu.lab.train import build
+
+# Of a comparison on a deep network: it is to end in about a minute on a small graph and two cores.
+DEFAULTS = {"epochs": 200, "patience": 20}
+DEEP_SETTINGS = ("layers", "norm", "residual")
+
+
+def wants_deep(dataset: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a comparison is on a deep network: on every graph but the paper's, and where it is
+    asked for."""
+    if data.holds_graphs(dataset):
+        return False
+    asked = any(settings.get(name) is not None for name in DEEP_SETTINGS)
+    return asked or dataset.lower() not in NODE_DATASETS
 
 
 def prepare(
@@ -28,12 +43,14 @@ def prepare(
     seeds: Iterable[int],
     *,
     root: str | Path | None = None,
+    deep: bool = False,
     **settings: Any,
 ) -> tuple[Graph | GraphSet, list[Config]]:
     """Load and check a graph, or a set of graphs, and spell out each activation's configuration.
 
-    ``settings`` are fields of :class:`Config`, the same for every activation; what is ``None`` is
-    left to the recipe.
+    ``settings`` are fields of :class:`Config`, and where the network is ``deep`` those of
+    :func:`~graphrelu.lab.recipes.modern`, the same for every activation; what is ``None`` is left
+    to the recipe, and the norm ``"none"`` is none.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, choices in (("split", SplitName), ("metric", Metric)):
@@ -41,15 +58,24 @@ def prepare(
             settings[name] = check_name(name, settings[name], get_args(choices))
     if data.holds_graphs(dataset):
         return _prepare_graphs(dataset, backbone, activations, seeds, root, settings)
+    if settings.get("norm") is not None:
+        norm = check_name("norm", settings["norm"], (*NORMS, "none"))
+        settings["norm"] = None if norm == "none" else norm
+
+    def cell(name: str, family: str, activation: str) -> Config:
+        if not deep:
+            return recipe(name, family, backbone, activation, **settings)
+        return modern(name, backbone, activation, **{**DEFAULTS, **settings})
+
     # Once without the graph: a misspelt name is to be found before anything is downloaded.
-    configs = [recipe("any", "other", backbone, name, **settings) for name in activations]
+    configs = [cell("any", "other", name) for name in activations]
     graph = data.load(dataset, root)
     for seed in seeds:
         make_split(graph, seed, configs[0].split)
     name = _identity(dataset, graph)
-    return graph, [
-        recipe(name, graph.family, backbone, config.activation, **settings) for config in configs
-    ]
+    configs = [cell(name, graph.family, config.activation) for config in configs]
+    build(configs[0], graph, 0)  # a width that no heads can share is found before the training
+    return graph, configs
 
 
 def _prepare_graphs(
@@ -60,6 +86,9 @@ def _prepare_graphs(
     root: str | Path | None,
     settings: dict[str, Any],
 ) -> tuple[GraphSet, list[Config]]:
+    for name in DEEP_SETTINGS[1:]:
+        if name in settings:
+            raise ValueError(f"{dataset} is a set of graphs, whose networks take no {name}.")
     if settings.get("split", "random") == "random":
         settings["split"] = "folds"
     if settings["split"] not in FOLD_SPLITS:

@@ -138,7 +138,7 @@ def inspect_saved(
     """A look inside of a model that ``graphrelu compare --save`` kept."""
     where = choose_device(device)
     config, seed, state = read_model(path)
-    graph, expected = _cell(dataset, config.backbone, [seed], root)
+    graph, expected = _cell(dataset, "gcn", [seed], root)  # for the name alone
     if config.dataset != expected.dataset:
         raise ValueError(f"{path} is a model of {config.dataset}, not of {expected.dataset}.")
     identity = _identity(config, seed, pairs, sha256(path)[:12])
@@ -155,9 +155,9 @@ def inspect_saved(
 @torch.no_grad()
 def look(model: NodeNetwork, graph: Graph, inputs: Any, seed: int, pairs: int) -> Entry:
     """Slopes, intercepts and range of random pairs of a node and a channel, no pair twice; and
-    gamma, degree and PageRank of all nodes."""
+    gamma, degree and PageRank of all nodes. Of several GReLUs it is a look at the first."""
     _, calls = grelu_calls(model, inputs)
-    ((act, args),) = calls.values()
+    act, args = next(iter(calls.values()))
     x = args[0]
     slopes, intercepts = (part.transpose(1, 2).flatten(0, 1) for part in act.coefficients(*args))
     if not 1 <= pairs <= x.numel():

@@ -9,7 +9,14 @@ from typing import Any
 from graphrelu.lab import divergence
 from graphrelu.lab.checksums import SOURCES
 from graphrelu.lab.config import FOLD_SPLITS, Config
-from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_DATASETS, family_of, graph_cell, recipe
+from graphrelu.lab.recipes import (
+    ACTIVATIONS,
+    GRAPH_DATASETS,
+    family_of,
+    graph_cell,
+    modern,
+    recipe,
+)
 from graphrelu.lab.results import Result
 
 
@@ -45,8 +52,10 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
         names = (config.backbone, config.activation)
         if config.split in FOLD_SPLITS and first.dataset in GRAPH_DATASETS:
             again = graph_cell(first.dataset, *names, **settings)
-        elif first.dataset in SOURCES or first.dataset == "digits":
-            if config.is_deep or config.activation not in ACTIVATIONS:
+        elif first.is_deep and (first.dataset in SOURCES or first.dataset == "digits"):
+            again = modern(first.dataset, *names, **(settings | _network(first)))
+        elif first.dataset in SOURCES:
+            if config.activation not in ACTIVATIONS:
                 return None
             again = recipe(first.dataset, family_of(first.dataset), *names, **settings)
         else:
@@ -54,13 +63,27 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
         if again != config:
             return None
     options = {"backbone": first.backbone, "activations": ",".join(c.activation for c in configs)}
-    return spelled(first.dataset, options | {"runs": runs} | settings)
+    options |= {"runs": runs} | settings
+    if first.is_deep:
+        network = _network(first)
+        options |= network | {"norm": network["norm"] or "none"}
+    return spelled(first.dataset, options)
+
+
+def _network(config: Config) -> dict[str, Any]:
+    """What the command line can say of a deep network, besides what it can of any."""
+    options: dict[str, Any] = dict(config.backbone_options)
+    network = {name: options[name] for name in ("layers", "norm", "residual")}
+    other = ("patience", "normalize_features")
+    return network | {name: getattr(config, name) for name in other}
 
 
 def spelled(dataset: str, options: Mapping[str, Any]) -> str:
     """``graphrelu compare`` with all options that are not ``None``."""
     words = ["graphrelu", "compare", dataset]
     for name, value in options.items():
-        if value is not None:
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        elif value is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return shlex.join(words)

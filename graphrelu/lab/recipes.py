@@ -21,6 +21,7 @@ NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
 MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
+COMPARED = ("relu", "prelu", "gelu", "silu", "maxout", "grelu")  # on deep networks
 ABLATED = ("undecomposed",)  # known besides, but not among those compared
 
 GRAPH_DATASETS = ("mutag", "proteins")
@@ -144,7 +145,7 @@ def modern(
             :class:`Config`.
         **overrides: Its other fields, as in :func:`recipe`; features are not normalised.
     """
-    backbone = check_name("backbone of deep networks", backbone, tuple(DEEP_BACKBONES))
+    backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
     activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN, *ABLATED))
     network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
     values: dict[str, Any] = {

@@ -87,15 +87,17 @@ def markdown(text: str) -> Markdown:
 def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
     """What is compared, before it is trained."""
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
-    layers = dict(config.backbone_options).get("layers")
-    depth = f"{layers} layers of " if layers else ""
+    options = dict(config.backbone_options)
+    depth = f"{options['layers']} layers of " if options.get("layers") else ""
+    norm = f"{options['norm']} norm, " if options.get("norm") else ""
+    skips = "linear skips, " if options.get("residual") else ""
     return (
         f"{graph.name}: {graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
         f"{graph.num_features:,} features, {graph.num_classes} classes\n"
-        f"{label(config.backbone)}: {depth}{config.hidden} hidden units, "
+        f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
         f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"
-        f"{runs} {'run' if runs == 1 else 'runs'} of each activation, "
+        f"{runs} {'run' if runs == 1 else 'runs'} of each activation, {config.split} split, "
         f"test {METRICS[config.metric]} in percent"
     )
 

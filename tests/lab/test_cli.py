@@ -13,6 +13,7 @@ from typer.testing import Result
 
 from graphrelu import __version__
 from graphrelu.lab import show
+from graphrelu.lab.compare import wants_deep
 from graphrelu.lab.experiment import EXPERIMENTS
 from graphrelu.lab.results import Record
 from tests.lab import fake_engine
@@ -34,13 +35,16 @@ def text(result: Result) -> str:
 def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     result = invoke("compare", "digits")
     shown = text(result)
-    assert shown.startswith("digits: 1,797 nodes, 24,678 edges, 64 features, 10 classes GCN: 64 ")
+    assert shown.startswith(
+        "digits: 1,797 nodes, 24,678 edges, 64 features, 10 classes GCN: 4 layers "
+    )
     assert "Split: 20 nodes per class for training, 500 for validation, 1,000 for testing" in shown
-    assert "test accuracy in percent" in shown
+    assert "GCN: 4 layers of 64 hidden units, layer norm, linear skips, dropout 0.2" in shown
+    assert "10 runs of each activation, random split, test accuracy in percent" in shown
     lines = result.stdout.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("activation"))
     table = [line.split() for line in lines[head + 2 : head + 8]]
-    assert [cells[0] for cells in table] == ["ReLU", "LReLU", "ELU", "PReLU", "Maxout", "GReLU"]
+    assert [cells[0] for cells in table] == ["ReLU", "PReLU", "GELU", "SiLU", "Maxout", "GReLU"]
     assert table[0] == ["ReLU", "81.4", "1.0", "82.8", "10", "0.25"]
     grelu = "GReLU 82.2 1.1 83.7 10 +0.8 [+0.8, +0.9] 0.002 0.010 0.25"
     assert table[5] == grelu.split()
@@ -86,13 +90,35 @@ def test_the_record_is_continued(folder: Path) -> None:
 def test_settings_hold_for_every_activation(folder: Path) -> None:
     options = "--hidden 8 --epochs 7 --lr 0.5 --weight-decay 0 --dropout 0.1 --metric F1"
     shown = text(invoke("compare", *options.split(), "--json", "a.json"))
-    assert "GCN: 8 hidden units, dropout 0.1, learning rate 0.5, weight decay 0, 7 epochs" in shown
+    assert "layers of 8 hidden units, layer norm, linear skips, dropout 0.1, learning rate" in shown
     assert "test macro F1 in percent" in shown
     configs = json.loads((folder / "a.json").read_text())["configs"]
     assert len(configs) == 6
     for name, config in configs.items():
         assert config.pop("activation") == name
         assert config == {k: v for k, v in configs["grelu"].items() if k != "activation"}
+
+
+def test_settings_of_the_network(folder: Path) -> None:
+    options = "--layers 2 --norm none --no-residual --patience 3 --normalize-features"
+    options += " --split full --backbone gin --activations relu,mish,grelu"
+    shown = text(invoke("compare", *options.split(), "--json", "a.json"))
+    assert "GIN: 2 layers of 64 hidden units, dropout 0.2, learning rate 0.003" in shown
+    assert "Split: 60 / 20 / 20 % of every class, at random." in shown
+    config = json.loads((folder / "a.json").read_text())["configs"]["mish"]
+    network = {"layers": 2, "norm": None, "residual": False, "linear_first": False}
+    assert config["backbone_options"] == network
+    assert (config["patience"], config["normalize_features"]) == (3, True)
+    assert (config["epochs"], config["select"]) == (200, "score")
+
+
+def test_the_papers_graphs_have_the_papers_network() -> None:
+    nothing = dict.fromkeys(("layers", "norm", "residual"))
+    assert not wants_deep("Cora", nothing)
+    assert wants_deep("cora", {**nothing, "residual": False})
+    assert wants_deep("digits", nothing)
+    assert wants_deep("mine.npz", nothing)
+    assert not wants_deep("mutag", {**nothing, "layers": 2})
 
 
 def test_ones_own_file(folder: Path, ring: Data, make_npz: Callable[..., Path]) -> None:

@@ -101,8 +101,8 @@ def test_tables_say_so(
     rows = [line.split() for line in shown.stdout.splitlines() if line.startswith(("ReLU", "GRe"))]
     assert [row[4] for row in rows] == ["4†", "4†"]
     expected = (
-        "† 2 of 8 runs diverged, to a loss that is not finite (seed 1 of blocks gcn relu, seed 1 "
-        "of blocks gcn grelu); the best epoch before that counts."
+        "† 2 of 8 runs diverged, to a loss that is not finite (seed 1 of blocks gcn relu 4 x 4, "
+        "seed 1 of blocks gcn grelu 4 x 4); the best epoch before that counts."
     )
     assert expected in " ".join(shown.stdout.split())
     content = json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)

@@ -13,9 +13,10 @@ import pytest
 from torch_geometric.data import Data
 
 from graphrelu.lab import page
+from graphrelu.lab.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
-from tests.lab.pages import HOSTILE, cell, keep_look, ring_page
+from tests.lab.pages import HOSTILE, keep_look, ring_page
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -63,7 +64,10 @@ def test_report_reads_and_changes_nothing(
     fake_engine.only_fakes(tmp_path, monkeypatch)
     kept = tmp_path / "results"
     invoke("compare", "--runs", 2, "--out", "results/runs.jsonl")
-    keep_look(kept / "runs.jsonl", cell("digits", "gcn", "grelu"), nodes=1797)
+    trained = next(
+        r.config for r in Record(kept / "runs.jsonl").read() if r.config.activation == "grelu"
+    )
+    keep_look(kept / "runs.jsonl", trained, nodes=1797)
     before = tree(kept)
     assert invoke("report").stdout == "Written: report.html.\n"
     content = embedded(tmp_path / "report.html")

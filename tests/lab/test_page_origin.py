@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab import page_origin
+from graphrelu.lab.recipes import modern, recipe
 from graphrelu.lab.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
@@ -16,11 +17,14 @@ from tests.lab.pages import NAMES, cell
 
 def test_command_repeats_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
-    configs = [cell("digits", "sage", name, dropout=0.25) for name in NAMES]
+    configs = [modern("digits", "sage", name, norm=None, epochs=7) for name in NAMES]
     words = shlex.split(str(page_origin.command(configs, 3)))
     assert invoke(*words[1:], "--out", "again.jsonl").exit_code == 0
     again = [result.config for result in Record("again.jsonl").read()]
     assert list(dict.fromkeys(again)) == configs
     assert page_origin.command([cell("my@1234", "gcn", "relu")], 3) is None
-    variant = cell("digits", "gcn", "grelu", activation_options={"K": 3})
+    assert page_origin.command([cell("digits", "gcn", "relu")], 3) is None  # the paper's network
+    papers = [recipe("cora", "citation", "gcn", name) for name in NAMES]
+    assert str(page_origin.command(papers, 3)).startswith("graphrelu compare cora --backbone gcn ")
+    variant = cell("cora", "gcn", "grelu", activation_options={"K": 3})
     assert page_origin.command([variant], 3) is None

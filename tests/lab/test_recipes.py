@@ -144,7 +144,7 @@ def test_deep_networks() -> None:
     assert dict(modern("mine.npz", "gat", "relu").backbone_options) == network | {"heads": 8}
     cells = [modern("mine.npz", "sage", name) for name in (*ACTIVATIONS, *MODERN, *ABLATED)]
     assert len({replace(cell, activation="any") for cell in cells}) == 1
-    with pytest.raises(ValueError, match="no backbone of deep networks 'sgc'"):
+    with pytest.raises(ValueError, match="no backbone 'sgc'"):
         modern("mine.npz", "sgc", "none")
     with pytest.raises(ValueError, match=r"no setting 'epoch' \(did you mean epochs\?\)"):
         modern("mine.npz", "gcn", "relu", epoch=3)
