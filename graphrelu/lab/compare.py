@@ -23,7 +23,7 @@ from graphrelu.lab.tables import CompareRow
 from graphrelu.lab.train import build
 
 # Of a comparison on a deep network: it is to end in about a minute on a small graph and two cores.
-DEFAULTS = {"epochs": 200, "patience": 20}
+DEFAULTS = {"epochs": 200, "patience": 10}
 DEEP_SETTINGS = ("layers", "norm", "residual")
 
 
