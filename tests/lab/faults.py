@@ -13,7 +13,7 @@ import pytest
 
 from graphrelu.lab import data, engine
 from graphrelu.lab.config import Config
-from graphrelu.lab.recipes import recipe
+from graphrelu.lab.recipes import modern
 from graphrelu.lab.results import Record
 from tests.lab.fake_engine import invoke
 from tests.lab.test_train import blocks
@@ -40,7 +40,7 @@ def undisturbed() -> dict[tuple[str, int], float]:
 
 
 def cell(activation: str) -> Config:
-    return recipe("blocks", "other", "gcn", activation, epochs=3, hidden=4)
+    return modern("blocks", "gcn", activation, epochs=3, patience=10, hidden=4)
 
 
 def losses(path: Path) -> dict[tuple[str, int], float]:
