@@ -97,13 +97,13 @@ def piecewise_max_backward(
                 _factors(gamma, slopes, intercepts, k, batch, block) for k in range(len(base))
             ]
             best = _segment(x_block, *factors[0], base[0])
-            # The part of the gradient that each segment receives: where a later one is larger, it
-            # takes over; a tie stays with the earlier.
+            # The part of the gradient that each segment receives: where a later one is as large,
+            # it takes over.
             parts = [grad_block]
             takes_over = torch.empty_like(best)
             for k in range(1, len(base)):
                 segment = _segment(x_block, *factors[k], base[k])
-                torch.gt(segment, best, out=takes_over)
+                torch.ge(segment, best, out=takes_over)
                 parts = [torch.addcmul(part, part, takes_over, value=-1.0) for part in parts]
                 parts.append(grad_block * takes_over)
                 torch.maximum(best, segment, out=best)

@@ -9,40 +9,51 @@ from torch_geometric.data import Data, HeteroData
 
 from graphrelu.diffusion import DIFFUSIONS
 from graphrelu.eager import is_transformed
-from graphrelu.functional import MODES
+from graphrelu.functional import MODES, Form
 
 
 def check_options(
+    form: Form,
     channels: int,
-    K: int,
     alpha: float,
     steps: int,
     diffusion: str,
-    mode: str,
     node_wise: bool,
     channel_wise: bool,
     hidden: int | None,
-    negative_slope: float,
+    diagonal: bool,
 ) -> None:
     """The arguments of :class:`~graphrelu.GReLU`."""
-    for name, value in (("channels", channels), ("K", K), ("steps", steps), ("hidden", hidden)):
-        if value is not None or name != "hidden":
-            check_count(name, value)
+    for name, value in (("channels", channels), ("K", form.K), ("steps", steps)):
+        check_count(name, value)
+    if hidden is not None:
+        check_count("hidden", hidden)
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha must be in (0, 1], got {alpha}.")
     if diffusion not in DIFFUSIONS:
         raise ValueError(f"diffusion must be one of {', '.join(DIFFUSIONS)}, got {diffusion!r}.")
-    if mode not in MODES:
-        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
+    if form.mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {form.mode!r}.")
     if not (node_wise or channel_wise):
         raise ValueError("node_wise and channel_wise must not both be False: nothing would adapt.")
-    if not negative_slope <= 1:
+    for name in ("scale", "temperature", "gamma_max"):
+        if not getattr(form, name) > 0:
+            raise ValueError(f"{name} must be positive, got {getattr(form, name)}.")
+    if not 0 <= form.dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {form.dropout}.")
+    if not form.negative_slope <= 1:
         raise ValueError(
             f"negative_slope must be at most 1, as max(x, s * x) is LeakyReLU only then, "
-            f"got {negative_slope}."
+            f"got {form.negative_slope}."
         )
-    if negative_slope and mode == "paper":
-        raise ValueError("negative_slope must be 0 in mode='paper', which has no base slopes.")
+    if diagonal and hidden is not None:
+        raise ValueError("diagonal must be False with a hidden layer, which mixes the channels.")
+    if form.mode == "paper":
+        for name in ("negative_slope", "dropout"):
+            if getattr(form, name):
+                raise ValueError(f"{name} must be 0 in mode='paper', which has none.")
+        if diagonal:
+            raise ValueError("diagonal must be False in mode='paper', whose MLP is a full matrix.")
 
 
 def check_count(name: str, value: Any) -> None:

@@ -3,39 +3,66 @@ r"""The equations of GReLU in plain torch: the reference that every fast path is
 One function per equation of `"Graph-adaptive Rectified Linear Unit for Graph Neural Networks"
 <https://doi.org/10.1145/3485447.3512159>`_, under its symbols: :math:`\mathbf{e}_n` are diffused
 features, :math:`\alpha^k_c, \beta^k_c` the channel-wise and :math:`\gamma_n` the node-wise
-parameters. :func:`grelu` puts them together. Nothing here is fast, and everything is
-differentiable.
+parameters. :func:`hyperfunction` puts them together, for the reference :func:`grelu` and for the
+module alike. Nothing here is fast, and everything is differentiable.
 
 Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.diffusion import normalized_adjacency, pagerank
 from graphrelu.graph import as_edges
 
 MODES = ("calibrated", "paper")
-# Of the mean square: a variance below it is rounding.
-SAME = 1e-8
 
-MLP = Callable[[Tensor], Tensor]
+Block = Callable[[Tensor], Tensor]
+
+
+class Form(NamedTuple):
+    """What, besides the parameters and the graph, determines the function; the arguments of
+    :class:`~graphrelu.GReLU` say what each is for."""
+
+    K: int = 2
+    mode: str = "calibrated"
+    bias: bool = True
+    negative_slope: float = 0.0
+    scale: float = 8.0
+    temperature: float = 1.0
+    gamma_max: float = 3.0
+    dropout: float = 0.0
+
+    @property
+    def base_slopes(self) -> tuple[float, ...]:
+        """The slopes of a fresh module: those of ReLU, LeakyReLU for a `negative_slope`, in
+        calibrated mode; none in the paper's. Segments beyond the second repeat it, so that any `K`
+        starts as the same function."""
+        if self.mode == "paper":
+            return (0.0,) * self.K
+        return (1.0,) + (float(self.negative_slope),) * (self.K - 1)
+
+
+DEFAULT = Form()
 
 
 class Statistics(Protocol):
     """What replaces the graph-wide quantities of a batch; see :mod:`graphrelu.running`."""
 
     def __call__(
-        self, mean: Tensor | None, logits: Tensor | None, num_nodes: int, update: bool
+        self,
+        mean: Tensor | None,
+        logits: Tensor | None,
+        num_nodes: int,
+        form: Form,
+        update: bool,
     ) -> tuple[Tensor | None, Tensor | None]: ...
-
-    def smoothness(self, local: Tensor, averaged: Tensor, update: bool) -> Tensor: ...
 
 
 def diffuse(
@@ -52,13 +79,6 @@ def diffuse(
     return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
 
 
-def surroundings(e: Tensor, row_mass: Tensor) -> Tensor:
-    r""":math:`\bar{\mathbf{x}}_n = \mathbf{e}_n / a_n`, the mean of the features around each node,
-    `[N, C]`; `row_mass` is :math:`\mathbf{a} = \mathbf{S}^{\mathrm{PPR}} \mathbf{1}`, `[N, 1]`.
-    Calibrated form only."""
-    return e / row_mass
-
-
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` of each graph, `[B, C]`."""
     if batch is None:
@@ -66,173 +86,133 @@ def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> T
     return scatter(e, batch, dim=0, dim_size=batch_size, reduce="mean")
 
 
-def channel_parameters(
-    mean: Tensor, mlp: MLP, K: int, bias: bool = True, calibration: Calibration | None = None
-) -> tuple[Tensor, Tensor]:
-    r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts.
+def channel_parameters(logits: Tensor, channels: int, form: Form) -> tuple[Tensor, Tensor]:
+    r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts, from the
+    MLP's outputs; calibrated :math:`\tanh(s \, \mathrm{MLP}(\bar{\mathbf{e}}))`.
 
-    Each is `[B, K, C]`; without `bias` the intercepts are zero. The calibrated form may have a
-    scale inside of the tanh, and the first segment's slopes relative to their mean.
+    Each is `[B, K, C]`; without `bias` the intercepts are zero.
     """
-    shape = (mean.size(0), 2 if bias else 1, K, mean.size(1))
-    scale = 1.0 if calibration is None else calibration.channel_scale
-    parameters = torch.tanh(scale * mlp(mean)).view(shape)
+    if form.mode == "calibrated":
+        logits = form.scale * logits
+    both = 2 if form.bias else 1
+    parameters = torch.tanh(logits).view(logits.size(0), both, form.K, channels)
     slopes = parameters[:, 0]
-    intercepts = parameters[:, 1] if bias else torch.zeros_like(slopes)
-    if calibration is not None and calibration.centred:
-        slopes = torch.cat([centred(slopes[:, :1]), slopes[:, 1:]], dim=1)
-    return slopes, intercepts
-
-
-def centred(slopes: Tensor) -> Tensor:
-    r""":math:`\alpha_c - \frac{1}{C} \sum_c \alpha_c`: which channels are to count for more than
-    others, and not how large all of them are. Calibrated form only."""
-    return slopes - slopes.mean(dim=-1, keepdim=True)
-
-
-def _largest(values: Tensor, batch: Tensor | None, batch_size: int) -> Tensor:
-    """Of each graph and column, `[B, W]`."""
-    if batch is not None:
-        return scatter(values, batch, dim=0, dim_size=batch_size, reduce="max")
-    return values.amax(dim=0, keepdim=True) if values.size(0) > 0 else values.new_zeros(1, 1)
+    return slopes, parameters[:, 1] if form.bias else torch.zeros_like(slopes)
 
 
 def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
     the MLP's outputs: `[N, 1]`, or `[N, K]` where each segment has a weight of its own."""
-    largest = _largest(logits.detach(), batch, batch_size)
     if batch is None:
         # As printed; torch.softmax leaves a long column to a single block of a GPU.
+        largest = logits.detach().amax(dim=0) if logits.size(0) > 0 else logits.new_zeros(1)
         weight = torch.exp(logits - largest)
         return weight / weight.sum(dim=0)
+    largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # One by one, in float32, the nodes of a large graph would not add up.
     total = scatter(weight.double(), batch, dim=0, dim_size=batch_size, reduce="sum")
     return weight / total.to(weight.dtype)[batch]
 
 
-def smoothness(
-    local: Tensor, averaged: Tensor, batch: Tensor | None = None, batch_size: int = 1
-) -> Tensor:
-    r""":math:`\rho = \min(1, \mathrm{Var}_n(\mathrm{MLP}(\bar{\mathbf{x}}_n)) /
-    \mathrm{Var}_n(\mathrm{MLP}(\mathbf{x}_n)))` within each graph, `[B, 1]` or `[B, K]`: how much
-    of what differs between nodes is left in the means around them. Calibrated form only."""
-    unit = _largest(local.detach().abs(), batch, batch_size)
-    unit = torch.where(unit > 0, unit, torch.ones_like(unit))  # squares of 1e30 would overflow
-    if batch is not None:
-        unit = unit[batch]
-    variances = []
-    for values in (averaged / unit, local / unit):
-        mean = graph_mean(values, batch, batch_size)
-        centred = values - (mean if batch is None else mean[batch])
-        variances.append(graph_mean(centred.square(), batch, batch_size))
-    # Nodes that differ by rounding alone are the same.
-    noise = SAME * graph_mean((local / unit).square(), batch, batch_size)
-    return smoothness_ratio(variances[0], variances[1] + noise)
-
-
-def smoothness_ratio(averaged: Tensor, local: Tensor) -> Tensor:
-    r""":math:`\rho` from the two variances; zero where there is nothing to see."""
-    return (averaged / torch.where(local > 0, local, torch.ones_like(local))).clamp(max=1.0)
-
-
-def smoothed(
-    logits: Tensor,
-    rho: Tensor,
-    batch: Tensor | None = None,
-    calibration: Calibration = DEFAULT,
-) -> Tensor:
-    r""":math:`\rho^p \, \mathrm{MLP} (\bar{\mathbf{x}}_n)`, with the smoothness of each graph."""
-    rho = rho.pow(int(calibration.smooth))
-    return logits * (rho if batch is None else rho[batch])
-
-
 def calibrated_node_parameters(
-    logits: Tensor,
-    batch: Tensor | None = None,
-    batch_size: int = 1,
-    calibration: Calibration = DEFAULT,
+    logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1
 ) -> Tensor:
-    r""":math:`\tilde\gamma_n = \min(m, w N \, \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n) /
-    \tau))`: a weight that does not vanish as the graph grows."""
-    logits = logits / calibration.temperature
-    if calibration.node_weights == "sigmoid":
-        return (2 * calibration.gamma_scale * logits.sigmoid()).clamp(max=calibration.gamma_max)
-    gamma = node_parameters(logits, batch, batch_size)
+    r""":math:`\tilde\gamma_n = \min(m, N \, \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n) / T))`:
+    a weight that is 1 on average and does not vanish as the graph grows."""
+    gamma = node_parameters(logits / form.temperature, batch, batch_size)
     if batch is None:
         gamma = logits.size(0) * gamma
     else:
         ones = torch.ones_like(batch)
         count = scatter(ones, batch, dim=0, dim_size=batch_size, reduce="sum")
         gamma = count[batch].view(-1, 1) * gamma
-    return (gamma * calibration.gamma_scale).clamp(max=calibration.gamma_max)
+    return gamma.clamp(max=form.gamma_max)
 
 
-def bounded_gate(gate: Tensor, calibration: Calibration = DEFAULT) -> Tensor:
-    r""":math:`\frac{h}{s} \tanh(\frac{s}{h} g)`: the gate, kept from growing without end."""
-    if calibration.gate_max is None:
-        return gate
-    bound = calibration.gate_max / calibration.gate_scale
-    return bound * torch.tanh(gate / bound)
+def dropped(
+    gamma: Tensor, slopes: Tensor, intercepts: Tensor, dropout: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """For a training step: each node, and each channel, is plain ReLU with this probability.
+    Nothing is rescaled."""
+    nodes = F.dropout(gamma.new_ones(gamma.size(0), 1), p=dropout) > 0
+    channels = F.dropout(slopes.new_ones(slopes.size(2)), p=dropout) > 0
+    return gamma * nodes, slopes * channels, intercepts * channels
 
 
-def calibrated_channel_parameters(
-    slopes: Tensor,
-    intercepts: Tensor,
-    gate: Tensor | None,
-    calibration: Calibration = DEFAULT,
-    rho: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    r""":math:`s g r_k \, \alpha^k_c` and :math:`s g b \, \beta^k_c`: how far a node of weight one
-    moves away from ReLU; without a gate :math:`g` is one. The smoothness, if it is to scale them,
-    or all but the first segment's slopes, does so as a number: it is not to be learned for their
-    sake."""
-    scale = calibration.gate_scale if gate is None else calibration.gate_scale * gate
-    first, rest = slopes[:, :1], slopes[:, 1:]
-    shift = calibration.intercept_scale * intercepts
-    if calibration.rest_smooth and rho is not None:
-        factor = rho.detach().pow(int(calibration.smooth)).unsqueeze(-1)
-        rest = rest * (factor if rho.size(1) == 1 else factor[:, 1:])
-        shift = shift * factor
-        if calibration.first_smooth:
-            first = first * factor[:, :1]
-    slopes = torch.cat([first, calibration.rest_scale * rest], dim=1)
-    return scale * slopes, scale * shift
-
-
-def log_sum_exp(logits: Tensor, mode: str, calibration: Calibration = DEFAULT) -> Tensor:
-    r""":math:`\log \sum_n \exp(z_n)`, calibrated :math:`\log \sum_n \exp(z_n / \tau)`: the
+def log_sum_exp(logits: Tensor, form: Form) -> Tensor:
+    r""":math:`\log \sum_n \exp(z_n)`, calibrated :math:`\log \sum_n \exp(z_n / T)`: the
     denominator of the node softmax, `[1, 1]` or `[1, K]`."""
-    logits = logits if mode == "paper" else logits / calibration.temperature
+    logits = logits if form.mode == "paper" else logits / form.temperature
     return logits.logsumexp(dim=0, keepdim=True)
 
 
-def normalized_node_parameters(
-    logits: Tensor, log_normaliser: Tensor, mode: str, calibration: Calibration = DEFAULT
-) -> Tensor:
+def normalized_node_parameters(logits: Tensor, log_normaliser: Tensor, form: Form) -> Tensor:
     r""":math:`\gamma_n = \exp(z_n) / \sum_m \exp(z_m)`, where the sum over the nodes is given, or
-    :math:`\tilde\gamma_n = \min(m, w \exp(z_n / \tau) / \mathrm{mean}_m \exp(z_m / \tau))`, where
-    the mean is; both as logarithms.
+    :math:`\tilde\gamma_n = \min(m, \exp(z_n / T) / \mathrm{mean}_m \exp(z_m / T))`, where the mean
+    is; both as logarithms.
 
     With an estimate, also the printed :math:`\gamma_n` could exceed 1, and is kept from it.
     """
-    if mode == "paper":
+    if form.mode == "paper":
         return torch.exp((logits - log_normaliser).clamp(max=0.0))
-    log_gamma = logits / calibration.temperature - log_normaliser
-    log_gamma = log_gamma + math.log(calibration.gamma_scale)
-    return torch.exp(log_gamma.clamp(max=math.log(calibration.gamma_max)))
+    log_gamma = logits / form.temperature - log_normaliser
+    return torch.exp(log_gamma.clamp(max=math.log(form.gamma_max)))
 
 
-def base_slopes(K: int, mode: str, negative_slope: float = 0.0) -> tuple[float, ...]:
-    r"""The slope of each segment before anything is learned.
+def hyperfunction(
+    mean: Tensor | None,
+    logits: Tensor | None,
+    channel_mlp: Block | None,
+    shared_slopes: Tensor | None,
+    size: tuple[int, int],
+    form: Form,
+    batch: Tensor | None = None,
+    batch_size: int = 1,
+    statistics: Statistics | None = None,
+    update: bool = False,
+    training: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""The two blocks: :math:`\gamma_n`, `[N, 1]` or `[N, K]`, and :math:`\alpha^k_c`,
+    :math:`\beta^k_c`, each `[B, K, C]`.
 
-    The printed form has none. The calibrated form starts as :math:`\max(x, s x)`: ReLU where
-    the negative slope `s` is zero. Segments beyond the second repeat it, so that any `K` starts
-    as the same function.
+    Args:
+        mean: :math:`\bar{\mathbf{e}}` of each graph, `[B, C]`; none without channel block.
+        logits: The node MLP's outputs, `[N, 1]` or `[N, K]`; none without node block (variant F).
+        channel_mlp: From the mean to what the tanh is taken of; none without channel block
+            (variant G).
+        shared_slopes: Then, in calibrated mode, what the tanh is taken of, `[K]`.
+        size: `N, C`.
+        form: The constants.
+        batch: The graph of each node, `[N]`.
+        batch_size: `B`.
+        statistics: Where mean and normaliser are not those of these nodes alone.
+        update: Whether the statistics are to take these nodes in.
+        training: Whether nodes and channels are dropped.
     """
-    if mode == "paper":
-        return (0.0,) * K
-    return (1.0,) + (float(negative_slope),) * (K - 1)
+    num_nodes, channels = size
+    log_normaliser = None
+    if statistics is not None:
+        mean, log_normaliser = statistics(mean, logits, num_nodes, form, update)
+    if channel_mlp is not None and mean is not None:
+        slopes, intercepts = channel_parameters(channel_mlp(mean), channels, form)
+    else:
+        assert logits is not None
+        slopes = logits.new_ones(batch_size, form.K, channels)
+        if shared_slopes is not None:
+            slopes = torch.tanh(form.scale * shared_slopes).view(1, -1, 1) * slopes
+        intercepts = torch.zeros_like(slopes)
+    if logits is None:
+        gamma = slopes.new_ones(num_nodes, 1)
+    elif log_normaliser is not None:
+        gamma = normalized_node_parameters(logits, log_normaliser, form)
+    elif form.mode == "paper":
+        gamma = node_parameters(logits, batch, batch_size)
+    else:
+        gamma = calibrated_node_parameters(logits, form, batch, batch_size)
+    if training and form.dropout > 0:
+        return dropped(gamma, slopes, intercepts, form.dropout)
+    return gamma, slopes, intercepts
 
 
 def coefficients(
@@ -253,81 +233,55 @@ def coefficients(
 def piecewise_max(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     r""":math:`\max_{1 \leq k \leq K} \{ \alpha^k_{nc} x_{nc} + \beta^k_{nc} \}`, `[N, C]`.
 
-    A tie goes to the lowest `k`, and so does its gradient.
+    A tie goes to the highest `k`, and so does its gradient, as ReLU's does at zero.
     """
     segments = alpha * x.unsqueeze(1) + beta
     out = segments[:, 0]
     for k in range(1, segments.size(1)):
-        out = torch.where(segments[:, k] > out, segments[:, k], out)
+        out = torch.where(segments[:, k] >= out, segments[:, k], out)
     return out
 
 
 def grelu(
     x: Tensor,
     edge_index: Any,
-    channel_mlp: MLP | None,
-    node_mlp: MLP | None,
-    gate: Tensor | None = None,
+    channel_mlp: Block | None,
+    node_mlp: Block | None,
+    shared_slopes: Tensor | None = None,
     *,
+    form: Form = DEFAULT,
     edge_weight: Tensor | None = None,
     batch: Tensor | None = None,
     batch_size: int = 1,
-    K: int = 2,
     alpha: float = 0.1,
     steps: int = 10,
     diffusion: str = "power",
-    mode: str = "calibrated",
     topology: bool = True,
-    bias: bool = True,
-    negative_slope: float = 0.0,
     add_self_loops: bool = False,
     statistics: Statistics | None = None,
-    calibration: Calibration = DEFAULT,
+    training: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """GReLU step by step; returns the output and the coefficients it applied.
 
-    The printed form is `mode="paper"`, with no `gate`. Without `node_mlp` all nodes share the
-    channel-wise parameters (variant F); without `channel_mlp` all channels share the node-wise
-    ones (variant G). With `statistics`, mean, smoothness and normaliser are not those of `x` alone.
+    Without `node_mlp` all nodes share the channel-wise parameters (variant F); without
+    `channel_mlp` all channels share the node-wise ones (variant G). With `statistics`, mean and
+    normaliser are not those of `x` alone.
     """
     e = x
-    graph = (edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
     if topology:
-        e = diffuse(x, *graph)
-
-    mean = None if channel_mlp is None else graph_mean(e, batch, batch_size)
-    logits, rho = None if node_mlp is None else node_mlp(e), None
-    if node_mlp is not None and topology and mode == "calibrated" and calibration.smooth:
-        row_mass = diffuse(x.new_ones(x.size(0), 1), *graph)
-        local, logits = node_mlp(x), node_mlp(surroundings(e, row_mass))
-        if statistics is None:
-            rho = smoothness(local, logits, batch, batch_size)
-        else:
-            rho = statistics.smoothness(local, logits, update=True)
-        logits = smoothed(logits, rho, batch, calibration)
-    log_normaliser = None
-    if statistics is not None:
-        mean, log_normaliser = statistics(mean, logits, x.size(0), update=True)
-
-    if channel_mlp is None or mean is None:
-        slopes = x.new_ones(batch_size, K, x.size(1))
-        intercepts = torch.zeros_like(slopes)
-    else:
-        constants = None if mode == "paper" else calibration
-        slopes, intercepts = channel_parameters(mean, channel_mlp, K, bias, constants)
-    if logits is None:
-        gamma = x.new_ones(x.size(0), 1)
-    elif log_normaliser is not None:
-        gamma = normalized_node_parameters(logits, log_normaliser, mode, calibration)
-    elif mode == "paper":
-        gamma = node_parameters(logits, batch, batch_size)
-    else:
-        gamma = calibrated_node_parameters(logits, batch, batch_size, calibration)
-    if mode == "calibrated":
-        gate = None if gate is None else bounded_gate(gate, calibration)
-        slopes, intercepts = calibrated_channel_parameters(
-            slopes, intercepts, gate, calibration, rho
-        )
-
-    a, b = coefficients(gamma, slopes, intercepts, base_slopes(K, mode, negative_slope), batch)
+        e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
+    gamma, slopes, intercepts = hyperfunction(
+        None if channel_mlp is None else graph_mean(e, batch, batch_size),
+        None if node_mlp is None else node_mlp(e),
+        channel_mlp,
+        shared_slopes,
+        (x.size(0), x.size(1)),
+        form,
+        batch,
+        batch_size,
+        statistics,
+        update=True,
+        training=training,
+    )
+    a, b = coefficients(gamma, slopes, intercepts, form.base_slopes, batch)
     return piecewise_max(x, a, b), a, b

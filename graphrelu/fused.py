@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -16,9 +16,6 @@ from graphrelu.triton_kernels import (
     project_backward_kernel,
     project_kernel,
 )
-
-if TYPE_CHECKING:
-    from graphrelu.sliced import Sliced
 
 
 class _Setting(NamedTuple):
@@ -66,18 +63,6 @@ def cut(name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: in
     return Cut(programs, {"num_warps": setting.num_warps, **tile})
 
 
-class Size(NamedTuple):
-    """What the activation's two passes range over."""
-
-    replicas: int
-    num_graphs: int
-    num_nodes: int
-    channels: int
-    K: int
-    J: int  # weights of a node
-    batched: bool
-
-
 def _rows_apart(tensor: Tensor) -> Tensor:
     """The tensor itself where its last dimension is consecutive; else a copy."""
     return tensor if tensor.stride(-1) == 1 or tensor.size(-1) == 1 else tensor.contiguous()
@@ -120,28 +105,19 @@ def piecewise_max(
         _replica_stride(slopes),
     )
     tensors = (x, gamma, slopes, intercepts, _graph_starts(batch, num_graphs, x), y)
-    size = Size(replicas, num_graphs, num_nodes, channels, K, gamma.size(2), batch is not None)
-    apply(tensors, strides, base, size)
-    return y
-
-
-def apply(
-    tensors: tuple[Tensor, ...], strides: tuple[int, ...], base: Sequence[float], size: Size
-) -> None:
-    """Starts :func:`triton_kernels.apply_kernel` with its tensors and their strides."""
-    groups = size.num_graphs * size.replicas
-    programs, options = cut("apply", tensors[0].dtype, size.num_nodes, size.channels, groups)
+    programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs * replicas)
     launch(
         apply_kernel,
-        (size.num_graphs, programs, size.replicas),
+        (num_graphs, programs, replicas),
         tensors,
-        (size.num_nodes, *strides),
+        (num_nodes, *strides),
         (base[0], base[-1]),  # segments beyond the first share one base slope
-        K=size.K,
-        J=size.J,
-        BATCHED=size.batched,
+        K=K,
+        J=gamma.size(2),
+        BATCHED=batch is not None,
         **options,
     )
+    return y
 
 
 def piecewise_max_backward(
@@ -163,9 +139,7 @@ def piecewise_max_backward(
     slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = slopes.size(1), slopes.size(2), gamma.size(2)
-    size = Size(replicas, num_graphs, num_nodes, channels, K, J, batch is not None)
-    groups = num_graphs * replicas
-    programs = cut("backward", x.dtype, num_nodes, channels, groups).programs
+    programs, options = cut("backward", x.dtype, num_nodes, channels, num_graphs * replicas)
     grad_x = torch.empty_like(grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)
     partial = slopes.new_empty(replicas, num_graphs, programs, 2, K, channels)
@@ -182,31 +156,20 @@ def piecewise_max_backward(
     )
     starts = _graph_starts(batch, num_graphs, x)
     tensors = (grad, x, gamma, slopes, intercepts, starts, grad_x, grad_gamma, partial)
-    apply_backward(tensors, strides, base, size)
-    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
-    return grad_x, grad_gamma, grad_slopes, grad_intercepts
-
-
-def apply_backward(
-    tensors: tuple[Tensor, ...], strides: tuple[int, ...], base: Sequence[float], size: Size
-) -> None:
-    """Starts :func:`triton_kernels.backward_kernel` with its tensors and their strides: the
-    gradients of x and gamma, and parts of those of slopes and intercepts that are yet to be added,
-    `[R, B, parts, 2, K, C]`. Reads x and grad once, writes one."""
-    groups = size.num_graphs * size.replicas
-    programs, options = cut("backward", tensors[1].dtype, size.num_nodes, size.channels, groups)
     launch(
         backward_kernel,
-        (size.num_graphs, programs, size.replicas),
+        (num_graphs, programs, replicas),
         tensors,
-        (size.num_nodes, *strides),
+        (num_nodes, *strides),
         (base[0], base[-1]),
-        K=size.K,
-        J=size.J,
-        BATCHED=size.batched,
-        K_PADDED=1 << (size.K - 1).bit_length(),
+        K=K,
+        J=J,
+        BATCHED=batch is not None,
+        K_PADDED=1 << (K - 1).bit_length(),
         **options,
     )
+    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
+    return grad_x, grad_gamma, grad_slopes, grad_intercepts
 
 
 def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
@@ -218,38 +181,17 @@ def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Te
         return weight.new_empty(replicas, num_nodes, 1), weight.new_zeros(replicas, 1, channels)
     x, weight = x.contiguous(), weight.contiguous()
     replicas, num_nodes, channels = x.shape
-    programs = cut("project", x.dtype, num_nodes, channels, replicas).programs
+    programs, options = cut("project", x.dtype, num_nodes, channels, replicas)
     projection = weight.new_empty(replicas, num_nodes, 1)
     partial = weight.new_empty(replicas, programs, channels)
-    project(x, weight, mass, projection, partial, (replicas, num_nodes, channels), None)
-    return projection, partial.sum(dim=1, keepdim=True)
-
-
-def project(
-    x: Tensor,
-    weight: Tensor,
-    mass: Tensor,
-    projection: Tensor,
-    partial: Tensor,
-    size: tuple[int, int, int],
-    sliced: "Sliced | None",
-    local: Tensor | None = None,
-) -> None:
-    """Writes `x @ weight.T` `[R, N]`, as `sliced` wants it, and parts of `mass @ x`,
-    `[R, parts, C]`. All are contiguous, and `size` is `R, N, C`. With one replica the former may
-    also go to `local` as it is."""
-    replicas, num_nodes, channels = size
-    programs, options = cut("project", x.dtype, num_nodes, channels, replicas)
-    rank, scale = (mass, mass) if sliced is None else (sliced.rank, sliced.node_scale)
     launch(
         project_kernel,
         (programs, replicas, 1),
-        (x, weight, mass, rank, scale, projection, mass if local is None else local, partial),
+        (x, weight, mass, projection, partial),
         (num_nodes,),
-        SLICED=sliced is not None,
-        SMOOTH=local is not None,
         **options,
     )
+    return projection, partial.sum(dim=1, keepdim=True)
 
 
 def project_and_sum_backward(
@@ -269,53 +211,14 @@ def project_and_sum_backward(
     out = torch.empty_like(x) if grad_x is None else grad_x.contiguous()
     if x.numel() == 0:
         return out, torch.zeros_like(weight)
-    programs = cut("project_backward", x.dtype, num_nodes, channels, replicas).programs
-    partial = weight.new_empty(replicas, programs, channels)
-    tensors = (x, weight, mass, grad_projection, grad_sum, out, partial)
-    project_backward(*tensors, (replicas, num_nodes, channels), None, grad_x is not None)
-    return out, partial.sum(dim=1, keepdim=True)
-
-
-def project_backward(
-    x: Tensor,
-    weight: Tensor,
-    mass: Tensor,
-    grad_projection: Tensor,
-    grad_sum: Tensor,
-    grad_x: Tensor,
-    partial: Tensor,
-    size: tuple[int, int, int],
-    sliced: "Sliced | None",
-    accumulate: bool,
-    smooth: tuple[Tensor, Tensor] | None = None,
-) -> None:
-    """Writes the gradient of x, or adds to it, and parts of that of the weight, `[R, parts, C]`.
-
-    All are contiguous, and `size` is `R, N, C`. The projection's own gradient comes as `sliced`
-    gives it, where there is one. In the smooth form, which has one replica, there are also the
-    projection itself and the numbers that its second gradient follows from.
-    """
-    replicas, num_nodes, channels = size
     programs, options = cut("project_backward", x.dtype, num_nodes, channels, replicas)
-    rank, unscale = (mass, mass) if sliced is None else (sliced.rank, sliced.node_unscale)
+    partial = weight.new_empty(replicas, programs, channels)
     launch(
         project_backward_kernel,
         (programs, replicas, 1),
-        (
-            x,
-            weight,
-            mass,
-            rank,
-            unscale,
-            grad_projection,
-            *((mass, mass) if smooth is None else smooth),
-            grad_sum,
-            grad_x,
-            partial,
-        ),
+        (x, weight, mass, grad_projection, grad_sum, out, partial),
         (num_nodes,),
-        SLICED=sliced is not None,
-        SMOOTH=smooth is not None,
-        ACCUMULATE=accumulate,
+        ACCUMULATE=grad_x is not None,
         **options,
     )
+    return out, partial.sum(dim=1, keepdim=True)

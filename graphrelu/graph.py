@@ -20,9 +20,9 @@ from graphrelu.diffusion import (
     normalized_adjacency,
     pagerank,
     pagerank_csr,
-    polynomial,
     to_csr,
 )
+from graphrelu.eager import is_transformed
 
 if TYPE_CHECKING:
     from graphrelu.sliced import Sliced
@@ -44,13 +44,11 @@ class PreparedGraph(NamedTuple):
     r"""The operator :math:`\mathbf{S}` of one graph, in one of three forms.
 
     `mass` is :math:`\mathbf{S}^{\top} \mathbf{1}`: the sum of all diffused features is
-    `mass @ x`, so that their mean never needs a diffusion of features. `row_mass` is
-    :math:`\mathbf{S} \mathbf{1}`: divided by it, diffused features are weighted means.
+    `mass @ x`, so that their mean never needs a diffusion of features.
     """
 
     settings: DiffusionSettings
     mass: Tensor
-    row_mass: Tensor
     matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
     operator: Tensor | None = None  # dense, for diffusion="exact"
     edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
@@ -59,26 +57,16 @@ class PreparedGraph(NamedTuple):
     def diffuse(self, z: Tensor) -> Tensor:
         """Applies S to every column of `z`."""
         alpha, steps, diffusion, _ = self.settings
+        if self.slices is not None and z.size(1) == 1 and not is_transformed():
+            from graphrelu.sliced import pagerank_sliced
+
+            return pagerank_sliced(z, *self.slices, alpha, steps, diffusion)
         if self.matrices is not None:
             return pagerank_csr(z, *self.matrices, alpha, steps, diffusion)
         if self.operator is not None:
             return self.operator @ z
         assert self.edges is not None
         return pagerank(z, self.edges, alpha, steps, diffusion)
-
-    def average(self, z: Tensor) -> Tensor:
-        """Of every column of `z` the mean over a node's surroundings, weighted by S."""
-        return self.diffuse(z) / self.row_mass.view(-1, 1)
-
-    def apply(self, z: Tensor, transposed: bool = False) -> Tensor:
-        """S, or its transpose, times the column `z`, `[N]`, without autograd; in the order and
-        scale of `slices`, where there are some."""
-        alpha, steps, diffusion, _ = self.settings
-        if self.slices is not None:
-            return self.slices[transposed].diffuse(z, alpha, steps, diffusion)
-        assert self.matrices is not None
-        out = polynomial(z.view(-1, 1), *self.matrices[transposed], alpha, steps, diffusion)
-        return out.view(-1)
 
 
 def as_edges(
@@ -201,25 +189,21 @@ def prepare(
                 f"nodes, got {num_nodes:,}; use 'power' or 'chebyshev'."
             )
         operator = exact_operator(edges, alpha)
-        masses = operator.sum(dim=0), operator.sum(dim=1)
-        return PreparedGraph(settings, *masses, operator=operator)
+        return PreparedGraph(settings, operator.sum(dim=0), operator=operator)
 
     ones = edges.weight.new_ones(num_nodes, 1)
     if edges.weight.requires_grad:
         mass = pagerank(ones, edges.transposed(), alpha, steps, diffusion)
-        row_mass = pagerank(ones, edges, alpha, steps, diffusion)
-        return PreparedGraph(settings, mass.view(-1), row_mass.view(-1), edges=edges)
+        return PreparedGraph(settings, mass.view(-1), edges=edges)
 
     matrix, transposed = to_csr(edges), to_csr(edges.transposed())
     is_large = _is_large(matrix)
     looks_free = not torch.compiler.is_compiling() and matrix.col.device.type == "cpu"
     if (looks_free or is_large) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix  # an undirected graph is kept once
-    mass = row_mass = pagerank_csr(ones, transposed, matrix, alpha, steps, diffusion).view(-1)
-    if transposed is not matrix:
-        row_mass = pagerank_csr(ones, matrix, transposed, alpha, steps, diffusion).view(-1)
+    mass = pagerank_csr(ones, transposed, matrix, alpha, steps, diffusion).view(-1)
     slices = _slice(matrix, transposed) if is_large else None
-    return PreparedGraph(settings, mass, row_mass, matrices=(matrix, transposed), slices=slices)
+    return PreparedGraph(settings, mass, matrices=(matrix, transposed), slices=slices)
 
 
 def _is_large(matrix: CSR) -> bool:

@@ -31,7 +31,7 @@ class GraphBatch(NamedTuple):
     is_node: Tensor  # [N], false for padding
     graph: GatheredMatrix  # by which the convolution propagates
     # For GReLU: the masses of columns and rows, matrix and transpose.
-    diffusion: tuple[Tensor, Tensor, CSR, CSR] | tuple[()]
+    diffusion: tuple[Tensor, CSR, CSR] | tuple[()]
 
 
 class Capacity(NamedTuple):
@@ -105,7 +105,6 @@ class GraphCollection:
     matrices: tuple[_Blocks, ...]  # each once, though used as several
     uses: tuple[int, ...]  # which are the convolution's, GReLU's, and their transposes
     mass: Tensor | None
-    row_mass: Tensor | None
 
     @classmethod
     def from_graphs(
@@ -123,7 +122,6 @@ class GraphCollection:
             CSR(p.pattern_t.rowptr, p.pattern_t.col, p.value_t),
         ]
         mass: Tensor | None = None
-        row_mass: Tensor | None = None
         if settings is not None:
             if settings.diffusion == "exact":
                 raise ValueError("diffusion must be 'power' or 'chebyshev' in mini-batches.")
@@ -132,7 +130,6 @@ class GraphCollection:
             assert graph.matrices is not None
             used += graph.matrices
             mass = _with(graph.mass, 0.0)
-            row_mass = _with(graph.row_mass, 1.0)  # is divided by
         distinct: list[CSR] = []
         uses = []
         for matrix in used:
@@ -147,7 +144,6 @@ class GraphCollection:
             tuple(_Blocks.from_csr(matrix, node_ptr) for matrix in distinct),
             tuple(uses),
             mass,
-            row_mass,
         )
 
     @property
@@ -182,9 +178,9 @@ class GraphCollection:
             for blocks, nonzeros in zip(self.matrices, capacity.nonzeros, strict=True)
         ]
         matrix, transposed, *rest = (gathered[use] for use in self.uses)
-        diffusion: tuple[Tensor, Tensor, CSR, CSR] | tuple[()] = ()
-        if self.mass is not None and self.row_mass is not None:
-            diffusion = self.mass[node], self.row_mass[node], rest[0], rest[1]
+        diffusion: tuple[Tensor, CSR, CSR] | tuple[()] = ()
+        if self.mass is not None:
+            diffusion = self.mass[node], rest[0], rest[1]
         is_node = position < slots.total
         return GraphBatch(
             self.x[node], slot, is_node, GatheredMatrix(matrix, transposed), diffusion
@@ -195,8 +191,8 @@ def prepared_graph(settings: DiffusionSettings | None, batch: GraphBatch) -> Pre
     """What GReLU takes in the place of edges; other activations need nothing."""
     if settings is None or not batch.diffusion:
         return None
-    mass, row_mass, matrix, transposed = batch.diffusion
-    return PreparedGraph(settings, mass, row_mass, matrices=(matrix, transposed))
+    mass, matrix, transposed = batch.diffusion
+    return PreparedGraph(settings, mass, matrices=(matrix, transposed))
 
 
 def _positions(end: Tensor, size: int) -> tuple[Tensor, Tensor]:

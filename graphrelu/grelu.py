@@ -6,11 +6,11 @@ from torch.nn import Parameter
 
 from graphrelu import functional, kernels, projection
 from graphrelu.backend import backend
-from graphrelu.calibration import DEFAULT, Calibration
 from graphrelu.checks import check_batch, check_features, check_options, may_look
-from graphrelu.eager import is_transformed, without_autocast
+from graphrelu.eager import without_autocast
+from graphrelu.functional import Form
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
-from graphrelu.mlp import HyperMLP
+from graphrelu.mlp import DiagonalMap, HyperMLP
 from graphrelu.running import GraphStatistics
 
 # The ablation tables of the paper, as keyword arguments.
@@ -38,25 +38,21 @@ class GReLU(torch.nn.Module):
     \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2})^{-1} \mathbf{X}`:
 
     .. math::
-        \alpha^1_{nc} &= 1 + g \, \tilde\gamma_n \, (\alpha^1_c - \bar{\alpha}^1), \qquad
-        \alpha^{k > 1}_{nc} = g \, \tilde\gamma_n \, \rho \, \alpha^k_c, \qquad
-        \beta^k_{nc} = \tfrac{1}{4} \, g \, \tilde\gamma_n \, \rho \, \beta^k_c
+        \alpha^k_{nc} &= [k = 1] + \tilde\gamma_n \, \alpha^k_c, \qquad
+        \beta^k_{nc} = \tilde\gamma_n \, \beta^k_c
 
-        \alpha_c, \beta_c &= \tanh \left( \mathrm{MLP} \left( \tfrac{1}{N} \textstyle\sum_n
-        \mathbf{e}_n \right) \right), \qquad
-        \tilde\gamma_n = \min \left( 1, \tfrac{N}{3} \, \mathrm{softmax}_n (\rho \, \mathrm{MLP}
-        (\bar{\mathbf{x}}_n) / 10) \right)
+        \alpha_c, \beta_c &= \tanh \left( s \, (\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c})
+        \right), \qquad
+        \tilde\gamma_n = \min \left( m, \, N \, \mathrm{softmax}_n (\mathbf{e}_n \cdot
+        \mathbf{v} / T) \right)
 
-    The gate :math:`g` is learned and starts at zero: a fresh module is exactly ReLU (for
-    :obj:`K >= 2`) and moves away from it as training finds a use for the graph.
-    :math:`\bar{\mathbf{x}}_n` is the mean of the features around a node, and :math:`\rho` the share
-    of the variance of :math:`\mathrm{MLP} (\mathbf{x}_n)` that it leaves: nodes are told apart, and
-    slopes below zero and intercepts adapt, as far as neighbours are alike. :math:`\bar{\alpha}^1`
-    is the mean over the channels. The constants are those of
-    :class:`~graphrelu.calibration.Calibration`.
+    with :math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` and learned
+    :math:`\mathbf{v}, \mathbf{w}, \mathbf{c}`. As :math:`\mathbf{w}` and :math:`\mathbf{c}` start
+    at zero, a fresh module is exactly ReLU (for :obj:`K >= 2`) and moves away from it as training
+    finds a use for the graph. It has :math:`(4K + 1) C` parameters.
     :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
     :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
-    the number of nodes.
+    the number of nodes, and with a full matrix in the place of :math:`\mathbf{w}`.
 
     The cost is :math:`\mathcal{O}(|\mathcal{E}| + C |\mathcal{V}|)` in time: only the node MLP's
     first layer is diffused, never the features.
@@ -80,6 +76,19 @@ class GReLU(torch.nn.Module):
             node and segment having one of its own, and there are no intercepts.
             (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, there are no intercepts. (default: :obj:`True`)
+        dropout (float, optional): The probability with which a node, and likewise a channel, is
+            plain ReLU in a training step. Turn it up to :obj:`0.5` where labels are few, such as
+            20 per class: the parameters would single out the training nodes. Calibrated mode
+            only. (default: :obj:`0.0`)
+        scale (float, optional): :math:`s`, how fast the slopes and intercepts learn. Turn it down
+            where GReLU overfits. Calibrated mode only. (default: :obj:`8.0`)
+        temperature (float, optional): :math:`T` of the node softmax. Turn it up for nodes that
+            differ less from each other. Calibrated mode only. (default: :obj:`1.0`)
+        gamma_max (float, optional): :math:`m`, the largest weight of a node; the mean is 1. Turn it
+            down where single nodes dominate. Calibrated mode only. (default: :obj:`3.0`)
+        diagonal (bool, optional): If :obj:`False`, the channel block is a full linear map as in
+            the paper, with :math:`2KC^2` weights. :obj:`None` is :obj:`True` in calibrated mode
+            without `hidden`, else :obj:`False`. (default: :obj:`None`)
         hidden (int, optional): Width of a hidden layer in both MLPs; without one they are
             linear. (default: :obj:`None`)
         negative_slope (float, optional): The slope that a fresh module has below zero, at most
@@ -93,10 +102,10 @@ class GReLU(torch.nn.Module):
         validate (bool, optional): Whether to check index ranges, weights and the order of
             `batch`; :obj:`None` does so on the CPU, where it costs no synchronisation. Never
             under :func:`torch.compile` or :func:`torch.func.vmap`. (default: :obj:`None`)
-        track_running_stats (bool, optional): If :obj:`True`, keeps running averages of the mean
-            of :math:`\mathbf{e}_n`, of :math:`\rho` and of the softmax's normaliser, which in
-            training are those of the batch, and uses them in evaluation: a node's output then does
-            not depend on which other nodes share its batch. Not for batches of several graphs.
+        track_running_stats (bool, optional): If :obj:`True`, keeps running averages of
+            :math:`\bar{\mathbf{e}}` and of the softmax's normaliser, which in training are those
+            of the batch, and uses them in evaluation: a node's output then does not depend on
+            which other nodes share its batch. Not for batches of several graphs.
             (default: :obj:`False`)
         momentum (float, optional): The weight of the latest batch in the running averages, once
             there are enough of them; :obj:`None` weighs all batches the same.
@@ -105,9 +114,6 @@ class GReLU(torch.nn.Module):
             the batches of all processes of :mod:`torch.distributed`, as in
             :class:`~torch.nn.SyncBatchNorm`; all processes must make the same calls.
             (default: :obj:`False`)
-        calibration (Calibration, optional): Other constants of the calibrated form than the
-            default ones, see :class:`~graphrelu.calibration.Calibration`.
-            (default: :obj:`None`)
 
     Shapes:
         - **input:**
@@ -124,7 +130,7 @@ class GReLU(torch.nn.Module):
         True
     """
 
-    gate: Parameter | None
+    shared_slopes: Parameter | None
     _cached_graph: PreparedGraph | None
 
     def __init__(
@@ -139,6 +145,11 @@ class GReLU(torch.nn.Module):
         node_wise: bool = True,
         channel_wise: bool = True,
         bias: bool = True,
+        dropout: float = 0.0,
+        scale: float = 8.0,
+        temperature: float = 1.0,
+        gamma_max: float = 3.0,
+        diagonal: bool | None = None,
         hidden: int | None = None,
         negative_slope: float = 0.0,
         add_self_loops: bool = False,
@@ -148,20 +159,13 @@ class GReLU(torch.nn.Module):
         track_running_stats: bool = False,
         momentum: float | None = 0.1,
         sync: bool = False,
-        calibration: Calibration | None = None,
     ) -> None:
         super().__init__()
+        if diagonal is None:
+            diagonal = mode == "calibrated" and hidden is None
+        form = Form(K, mode, bias, negative_slope, scale, temperature, gamma_max, dropout)
         check_options(
-            channels,
-            K,
-            alpha,
-            steps,
-            diffusion,
-            mode,
-            node_wise,
-            channel_wise,
-            hidden,
-            negative_slope,
+            form, channels, alpha, steps, diffusion, node_wise, channel_wise, hidden, diagonal
         )
         self.channels = channels
         self.K = K
@@ -173,46 +177,38 @@ class GReLU(torch.nn.Module):
         self.node_wise = node_wise
         self.channel_wise = channel_wise
         self.bias = bias and channel_wise
+        self.dropout = dropout
+        self.scale = scale
+        self.temperature = temperature
+        self.gamma_max = gamma_max
+        self.diagonal = diagonal
         self.hidden = hidden
         self.negative_slope = negative_slope
         self.add_self_loops = add_self_loops
         self.cached = cached
         self.validate = validate
-        self.calibration = DEFAULT if calibration is None else calibration
-        if not (self.calibration.gated or channel_wise):
-            raise ValueError(
-                "calibration must have a gate with channel_wise=False, got gated=False."
-            )
 
-        self.channel_mlp: HyperMLP | None = None
-        if channel_wise:
-            out_channels = (2 if bias else 1) * K * channels
-            self.channel_mlp = HyperMLP(channels, hidden, out_channels, True, device)
+        self.channel_mlp: DiagonalMap | HyperMLP | None = None
+        rows = (2 if bias else 1) * K
+        if channel_wise and diagonal:
+            self.channel_mlp = DiagonalMap(channels, rows, device)
+        elif channel_wise:
+            self.channel_mlp = HyperMLP(channels, hidden, rows * channels, True, device)
+        has_shared = mode == "calibrated" and not channel_wise
+        shared = Parameter(torch.empty(K, device=device)) if has_shared else None
+        self.register_parameter("shared_slopes", shared)
         self.node_mlp: HyperMLP | None = None
         if node_wise:
             # A bias of the last layer would cancel in the softmax.
-            out_channels = 1 if channel_wise else K
-            self.node_mlp = HyperMLP(channels, hidden, out_channels, False, device)
-        if mode == "calibrated" and self.calibration.gated:
-            self.gate = Parameter(torch.empty(1, device=device))
-        else:
-            self.register_parameter("gate", None)
+            self.node_mlp = HyperMLP(channels, hidden, 1 if channel_wise else K, False, device)
         self.statistics: GraphStatistics | None = None
-        compares_nodes = mode == "paper" or self.calibration.node_weights == "softmax"
-        compares_nodes &= node_wise
-        self._is_smooth = self.calibration.smooth > 0 and node_wise and topology
-        self._is_smooth &= mode == "calibrated"
-        kept = channel_wise or compares_nodes or self._is_smooth
-        if (track_running_stats or sync) and kept:
+        if track_running_stats or sync:
             self.statistics = GraphStatistics(
                 channels if channel_wise else None,
-                None if not compares_nodes else 1 if channel_wise else K,
-                None if not self._is_smooth else 1 if channel_wise else K,
-                mode,
+                None if not node_wise else 1 if channel_wise else K,
                 track_running_stats,
                 momentum,
                 sync,
-                self.calibration,
                 device,
             )
         self._cached_graph = None
@@ -240,10 +236,10 @@ class GReLU(torch.nn.Module):
         for mlp in (self.channel_mlp, self.node_mlp):
             if mlp is not None:
                 mlp.reset_parameters()
-        if self.gate is not None:
-            torch.nn.init.zeros_(self.gate)
-        elif self.mode == "calibrated" and self.channel_mlp is not None:
+        if self.mode == "calibrated" and self.channel_mlp is not None:
             self.channel_mlp.zero_last_layer()
+        if self.shared_slopes is not None:
+            torch.nn.init.zeros_(self.shared_slopes)
         self.reset_running_stats()
         self._cached_graph = None
 
@@ -275,53 +271,26 @@ class GReLU(torch.nn.Module):
             batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
                 if not given. (default: :obj:`None`)
         """
-        chosen = backend(x) if isinstance(x, Tensor) else ""
-        if chosen == "reference":
+        if isinstance(x, Tensor) and backend(x) == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
-        if chosen == "triton" and self._is_one_function(x, batch):
-            out = self._one_function(x, edge_index, edge_weight, batch_size)
-            if out is not None:
-                return out
         x, gamma, slopes, intercepts, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size, update=True
+            x, edge_index, edge_weight, batch, batch_size, update=True, training=self.training
         )
-        return kernels.piecewise_max(x, gamma, slopes, intercepts, self._base_slopes(), batch)
+        base = self._form.base_slopes
+        return kernels.piecewise_max(x, gamma, slopes, intercepts, base, batch)
 
-    def _is_one_function(self, x: Tensor, batch: Tensor | None) -> bool:
-        """Whether :mod:`graphrelu.whole` has this form, and may be used here."""
-        is_common = self.hidden is None and self.channel_wise and self.node_wise
-        is_common &= self.mode == "paper" or self.calibration.has_kernels
-        if not is_common or self.statistics is not None or self.diffusion == "exact":
-            return False
-        return batch is None and x.numel() > 0 and not is_transformed()
-
-    def _one_function(
-        self, x: Tensor, edge_index: Any, edge_weight: Tensor | None, batch_size: int | None
-    ) -> Tensor | None:
-        """Forward and backward pass as one function; none where edge weights are learned."""
-        from graphrelu import whole
-
-        check_features(x, edge_index, edge_weight, self.channels)
-        looks = may_look(x, self.validate)
-        check_batch(x, None, batch_size, looks)
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        with without_autocast(x):
-            graph = None
-            if self.topology:
-                graph = self._graph(x, edge_index, edge_weight, dtype, None, looks)
-                if graph.matrices is None:
-                    return None
-            assert self.node_mlp is not None
-            assert self.channel_mlp is not None
-            first = self.channel_mlp.first
-            return whole.grelu(
-                x,
-                self.node_mlp.projection(dtype),
-                first.weight.to(dtype),
-                first.bias.to(dtype),
-                self._bounded_gate(dtype),
-                whole.Form(graph, self.K, self.bias, self._base_slopes(), self.calibration),
-            )
+    @property
+    def _form(self) -> Form:
+        return Form(
+            self.K,
+            self.mode,
+            self.bias,
+            self.negative_slope,
+            self.scale,
+            self.temperature,
+            self.gamma_max,
+            self.dropout,
+        )
 
     def _reference(
         self,
@@ -336,27 +305,25 @@ class GReLU(torch.nn.Module):
         batch, batch_size = check_batch(x, batch, batch_size, may_look(x, self.validate))
         statistics = self._statistics(batch)
         dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        shared = None if self.shared_slopes is None else self.shared_slopes.to(dtype)
+        with without_autocast(x):
             out, _, _ = functional.grelu(
                 x.to(dtype),
                 edge_index,
                 self.channel_mlp,
                 self.node_mlp,
-                None if self.gate is None else self.gate.to(dtype),
+                shared,
+                form=self._form,
                 edge_weight=edge_weight,
                 batch=batch,
                 batch_size=batch_size,
-                K=self.K,
                 alpha=self.alpha,
                 steps=self.steps,
                 diffusion=self.diffusion,
-                mode=self.mode,
                 topology=self.topology,
-                bias=self.bias,
-                negative_slope=self.negative_slope,
                 add_self_loops=self.add_self_loops,
                 statistics=statistics,
-                calibration=self.calibration,
+                training=self.training,
             )
         return out.to(x.dtype)
 
@@ -369,11 +336,12 @@ class GReLU(torch.nn.Module):
         batch_size: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
-        shape :math:`(|\mathcal{V}|, K, C)`. Running statistics stay as they are."""
+        shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped. Running statistics stay as
+        they are."""
         _, gamma, slopes, intercepts, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size
         )
-        return functional.coefficients(gamma, slopes, intercepts, self._base_slopes(), batch)
+        return functional.coefficients(gamma, slopes, intercepts, self._form.base_slopes, batch)
 
     def gamma(
         self,
@@ -384,17 +352,9 @@ class GReLU(torch.nn.Module):
         batch_size: int | None = None,
     ) -> Tensor:
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
-        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block. Running
-        statistics stay as they are."""
+        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, but that
+        nothing is dropped. Running statistics stay as they are."""
         return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[1]
-
-    def _base_slopes(self) -> tuple[float, ...]:
-        return functional.base_slopes(self.K, self.mode, self.negative_slope)
-
-    def _bounded_gate(self, dtype: torch.dtype) -> Tensor | None:
-        if self.gate is None:
-            return None
-        return functional.bounded_gate(self.gate.to(dtype), self.calibration)
 
     def _hyperfunction(
         self,
@@ -404,6 +364,7 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None,
         batch_size: int | None,
         update: bool = False,
+        training: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
         """The features to activate; the factors of their coefficients: gamma, slopes and
         intercepts; and the batch vector."""
@@ -413,45 +374,25 @@ class GReLU(torch.nn.Module):
         statistics = self._statistics(batch)
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
         dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        shared = None if self.shared_slopes is None else self.shared_slopes.to(dtype)
+        with without_autocast(x):
             graph = None
             if self.topology:
                 graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
-            x, mean, logits, local = self._squeeze(x, dtype, graph, batch, batch_size)
-            rho = None
-            if local is not None and logits is not None:
-                if statistics is None:
-                    rho = functional.smoothness(local, logits, batch, batch_size)
-                else:
-                    rho = statistics.smoothness(local, logits, update)
-                logits = functional.smoothed(logits, rho, batch, self.calibration)
-            log_normaliser = None
-            if statistics is not None:
-                mean, log_normaliser = statistics(mean, logits, x.size(0), update)
-            if self.channel_mlp is None or mean is None:
-                slopes = x.new_ones(batch_size, self.K, self.channels, dtype=dtype)
-                intercepts = torch.zeros_like(slopes)
-            else:
-                constants = None if self.mode == "paper" else self.calibration
-                slopes, intercepts = functional.channel_parameters(
-                    mean, self.channel_mlp, self.K, self.bias, constants
-                )
-            if logits is None:
-                gamma = x.new_ones(x.size(0), 1, dtype=dtype)
-            elif log_normaliser is not None:
-                gamma = functional.normalized_node_parameters(
-                    logits, log_normaliser, self.mode, self.calibration
-                )
-            elif self.mode == "paper":
-                gamma = functional.node_parameters(logits, batch, batch_size)
-            else:
-                gamma = functional.calibrated_node_parameters(
-                    logits, batch, batch_size, self.calibration
-                )
-            if self.mode == "calibrated":
-                slopes, intercepts = functional.calibrated_channel_parameters(
-                    slopes, intercepts, self._bounded_gate(dtype), self.calibration, rho
-                )
+            x, mean, logits = self._squeeze(x, dtype, graph, batch, batch_size)
+            gamma, slopes, intercepts = functional.hyperfunction(
+                mean,
+                logits,
+                self.channel_mlp,
+                shared,
+                (x.size(0), self.channels),
+                self._form,
+                batch,
+                batch_size,
+                statistics,
+                update,
+                training,
+            )
         return x, gamma, slopes, intercepts, batch
 
     def _statistics(self, batch: Tensor | None) -> GraphStatistics | None:
@@ -472,16 +413,15 @@ class GReLU(torch.nn.Module):
         graph: PreparedGraph | None,
         batch: Tensor | None,
         batch_size: int,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """`x`, the channel block's input and the node MLP's outputs, without diffusing `x`; and,
-        where smoothness counts, what the node MLP makes of each node by itself.
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """`x`, the channel block's input and the node MLP's outputs, without diffusing `x`.
 
         S (X W) = (S X) W, so the node MLP's first layer comes before the diffusion; and the mean
         of S X is a weighted sum of X.
         """
         ones = torch.ones(x.size(0), dtype=dtype, device=x.device)
         mass = ones if graph is None else graph.mass
-        mean, logits, local = None, None, None
+        mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
             weight = self.node_mlp.projection(dtype)
             logits, total, x = projection.project_and_sum(x, weight, mass)
@@ -493,13 +433,10 @@ class GReLU(torch.nn.Module):
             if self.node_mlp is not None:
                 logits = features @ self.node_mlp.projection(dtype).t()
         if self.node_mlp is not None and logits is not None:
-            if graph is not None and self._is_smooth:
-                local = self.node_mlp.after_projection(logits)
-                logits = graph.average(logits)
-            elif graph is not None:
+            if graph is not None:
                 logits = graph.diffuse(logits)
             logits = self.node_mlp.after_projection(logits)
-        return x, mean, logits, local
+        return x, mean, logits
 
     def _graph(
         self,

@@ -1,11 +1,42 @@
+"""The learned maps of GReLU's two blocks, in the precision of their input."""
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Linear
+from torch.nn import Linear, Parameter
+
+
+class DiagonalMap(torch.nn.Module):
+    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: each output sees one channel.
+
+    Args:
+        channels (int): `C`.
+        rows (int): Outputs per channel.
+        device (torch.device, optional): The device of the parameters.
+    """
+
+    def __init__(self, channels: int, rows: int, device: torch.device | str | None) -> None:
+        super().__init__()
+        self.weight = Parameter(torch.empty(rows, channels, device=device))
+        self.bias = Parameter(torch.empty(rows, channels, device=device))
+        self.zero_last_layer()
+
+    def reset_parameters(self) -> None:
+        self.zero_last_layer()
+
+    def zero_last_layer(self) -> None:
+        """Makes the output zero, whatever the input."""
+        torch.nn.init.zeros_(self.weight)
+        torch.nn.init.zeros_(self.bias)
+
+    def forward(self, mean: Tensor) -> Tensor:
+        """From `[B, C]` to `[B, rows * C]`."""
+        weight, bias = self.weight.to(mean.dtype), self.bias.to(mean.dtype)
+        return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
 
 
 class HyperMLP(torch.nn.Module):
-    """The MLP of a GReLU block: linear, or with one hidden layer, in the precision of its input.
+    """Linear, or with one hidden layer.
 
     The first layer's weight can be applied on its own: it commutes with the diffusion.
     """

@@ -8,70 +8,56 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
-from graphrelu.calibration import Calibration
 from graphrelu.eager import is_transformed
 
 
 class GraphStatistics(torch.nn.Module):
-    r"""The mean of the diffused features, the smoothness and the normaliser of the node softmax.
+    r"""The mean of the diffused features and the normaliser of the node softmax.
 
     In training they are those of the batch, with `sync` of the batches of all processes, as in
     :class:`torch.nn.SyncBatchNorm`. With `track` their running averages are kept, and are used in
     evaluation, as in :class:`torch.nn.BatchNorm1d`.
 
-    The normaliser is the mean of :math:`\exp(z_n / \tau)`, in the printed form the sum of
+    The normaliser is the mean of :math:`\exp(z_n / T)`, in the printed form the sum of
     :math:`\exp(z_n)`. It is averaged as such but kept as a logarithm, so that it cannot overflow.
 
     Args:
         channels (int, optional): Size of the mean; :obj:`None` without channel block.
-        weights (int, optional): Number of logits per node that have a normaliser; :obj:`None`
-            without.
-        smooth (int, optional): Number of logits per node that have a smoothness; :obj:`None`
-            without.
-        mode (str): :obj:`"calibrated"` or :obj:`"paper"`.
+        weights (int, optional): Number of logits per node; :obj:`None` without node block.
         track (bool): Whether to keep running averages.
         momentum (float, optional): The weight of the latest batch, in (0, 1]. The first batches
             weigh the same, :math:`1, \tfrac{1}{2}, \tfrac{1}{3}, \ldots`, until that is less than
             `momentum`: the averages do not depend on where they start. :obj:`None` goes on so
             for ever.
         sync (bool): Whether to take the batches of all processes together in training.
-        calibration (Calibration): Where the temperature :math:`\tau` is from.
         device (torch.device, optional): The device of the buffers.
     """
 
     running_mean: Tensor | None
     running_log_normaliser: Tensor | None
-    running_smoothness: Tensor | None
     num_batches_tracked: Tensor | None
 
     def __init__(
         self,
         channels: int | None,
         weights: int | None,
-        smooth: int | None,
-        mode: str,
         track: bool,
         momentum: float | None,
         sync: bool,
-        calibration: Calibration,
         device: torch.device | str | None,
     ) -> None:
         super().__init__()
         if momentum is not None and not 0 < momentum <= 1:
             raise ValueError(f"momentum must be in (0, 1] or None, got {momentum}.")
-        self.weights = weights
-        self.mode = mode
         self.track = track
         self.momentum = momentum
         self.sync = sync
-        self.calibration = calibration
 
         def zeros(size: int | None) -> Tensor | None:
             return None if size is None or not track else torch.zeros(1, size, device=device)
 
         self.register_buffer("running_mean", zeros(channels))
         self.register_buffer("running_log_normaliser", zeros(weights))
-        self.register_buffer("running_smoothness", zeros(smooth))
         count = torch.zeros((), dtype=torch.long, device=device) if track else None
         self.register_buffer("num_batches_tracked", count)
         self._has_been_updated = False
@@ -87,7 +73,12 @@ class GraphStatistics(torch.nn.Module):
         self._has_been_updated = False
 
     def forward(
-        self, mean: Tensor | None, logits: Tensor | None, num_nodes: int, update: bool
+        self,
+        mean: Tensor | None,
+        logits: Tensor | None,
+        num_nodes: int,
+        form: functional.Form,
+        update: bool,
     ) -> tuple[Tensor | None, Tensor | None]:
         r"""The mean `[1, C]` and the logarithm of the normaliser `[1, W]` to be used.
 
@@ -95,65 +86,30 @@ class GraphStatistics(torch.nn.Module):
             mean (torch.Tensor, optional): The batch's mean.
             logits (torch.Tensor, optional): The node MLP's outputs `[N, W]`.
             num_nodes (int): The number of nodes of the batch.
+            form (Form): Mode and temperature of the softmax.
             update (bool): Whether the batch is to enter the running averages, in training.
         """
-        if self.weights is None:
-            logits = None
         if self.track and not self.training:
             self._check_updated()
             return _like(self.running_mean, mean), _like(self.running_log_normaliser, logits)
-        log_sum = None
-        if logits is not None:
-            log_sum = functional.log_sum_exp(logits, self.mode, self.calibration)
+        log_sum = None if logits is None else functional.log_sum_exp(logits, form)
         given = next(t for t in (mean, log_sum) if t is not None)
         count = given.new_full((1, 1), num_nodes)
-        if self._is_synchronised():
+        if self.sync and self.training and _several_processes():
             mean, log_sum, count = _of_all_processes(mean, log_sum, count)
-        if log_sum is not None and self.mode == "calibrated":
+        if log_sum is not None and form.mode == "calibrated":
             log_sum = log_sum - count.log()
         if self.track and update:
             self._update(mean, log_sum, count)
         return mean, log_sum
-
-    def smoothness(self, local: Tensor, averaged: Tensor, update: bool) -> Tensor:
-        r"""The smoothness `[1, W]` to be used; to be called before the rest.
-
-        Args:
-            local (torch.Tensor): What the node MLP makes of each node by itself, `[N, W]`.
-            averaged (torch.Tensor): And of the means around them.
-            update (bool): Whether the batch is to enter the running averages, in training.
-        """
-        if self.track and not self.training:
-            self._check_updated()
-            assert self.running_smoothness is not None
-            return self.running_smoothness.to(local.dtype)
-        if self._is_synchronised():
-            rho, count = _smoothness_of_all_processes(local, averaged)
-        else:
-            rho = functional.smoothness(local, averaged)
-            count = local.new_full((1, 1), local.size(0))
-        if self.running_smoothness is not None and update:
-            assert self.num_batches_tracked is not None
-            latest = self._weight_of(self.num_batches_tracked + 1, rho.dtype)
-            old = self.running_smoothness.to(rho.dtype)
-            new = torch.where(count > 0, old.lerp(rho.detach(), latest), old)
-            self.running_smoothness.copy_(new)
-        return rho
-
-    def _is_synchronised(self) -> bool:
-        return self.sync and self.training and _several_processes()
-
-    def _weight_of(self, number: Tensor, dtype: torch.dtype) -> Tensor:
-        """How much the batch of this number counts."""
-        latest = number.to(dtype).reciprocal()
-        return latest.clamp(min=0.0 if self.momentum is None else self.momentum)
 
     @torch.no_grad()
     def _update(self, mean: Tensor | None, log_normaliser: Tensor | None, count: Tensor) -> None:
         assert self.num_batches_tracked is not None
         some = count.squeeze() > 0  # an empty batch tells nothing
         self.num_batches_tracked += some
-        latest = self._weight_of(self.num_batches_tracked, count.dtype)
+        latest = self.num_batches_tracked.to(count.dtype).reciprocal()
+        latest = latest.clamp(min=0.0 if self.momentum is None else self.momentum)
         if self.running_mean is not None and mean is not None:
             old = self.running_mean.to(mean.dtype)
             self.running_mean.copy_(torch.where(some, old.lerp(mean, latest), old))
@@ -197,19 +153,6 @@ def _of_all_processes(
         None if log_sum is None else log_sums.logsumexp(dim=0, keepdim=True),
         count,
     )
-
-
-def _smoothness_of_all_processes(local: Tensor, averaged: Tensor) -> tuple[Tensor, Tensor]:
-    """The smoothness over the nodes of all processes, and their number."""
-    both = torch.cat([local, averaged], dim=1).double()
-    count = both.new_full((1, 1), both.size(0))
-    row = torch.cat([both.sum(0, keepdim=True), both.square().sum(0, keepdim=True), count], dim=1)
-    total = _Gather.apply(row).sum(dim=0, keepdim=True)
-    means, squares = total[:, :-1].div(total[:, -1:].clamp(min=1)).chunk(2, dim=1)
-    of_local, of_averaged = (squares - means.square()).clamp(min=0).chunk(2, dim=1)
-    noise = functional.SAME * squares[:, : local.size(1)]
-    rho = functional.smoothness_ratio(of_averaged, of_local + noise)
-    return rho.to(local.dtype), total[:, -1:]
 
 
 class _Gather(torch.autograd.Function):

@@ -10,7 +10,7 @@ the product is; and the values of an unweighted graph are never read: with :math
 """
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,10 +37,9 @@ class Sliced(NamedTuple):
     A column is multiplied in the new order and, in an unweighted graph, times :math:`D^{-1/2}`.
     """
 
+    order: Tensor  # the old number of each new row
     rank: Tensor  # the new number of each old row
     scale: Tensor  # of the new rows: D^-1/2; ones, where the matrix has values
-    node_scale: Tensor  # the same of the old rows
-    node_unscale: Tensor  # 1 / node_scale
     slices: Tensor  # where each slice begins
     col: Tensor  # -1: no entry
     value: Tensor | None
@@ -49,11 +48,13 @@ class Sliced(NamedTuple):
     num_pieces: int  # of all long rows, rounded up to whole slices
 
     def diffuse(self, x: Tensor, alpha: float, steps: int, diffusion: str) -> Tensor:
-        """:func:`graphrelu.diffusion.pagerank` of a column, `[N]`, in the new order and scale; the
-        column is overwritten, and the result may be longer than it."""
+        """:func:`graphrelu.diffusion.pagerank` of a column, `[N]`."""
+        start = x.index_select(0, self.order) * self.scale
         if diffusion == "power":
-            return self._power(x, alpha, steps)
-        return self._chebyshev(x, _coefficients(alpha, steps))
+            out = self._power(start, alpha, steps)
+        else:
+            out = self._chebyshev(start, _coefficients(alpha, steps))
+        return (out[: x.numel()] / self.scale).index_select(0, self.rank)
 
     def _power(self, start: Tensor, alpha: float, steps: int) -> Tensor:
         current, num_rows = start, self.rank.numel()
@@ -168,10 +169,9 @@ def slice_matrix(matrix: CSR, degree: Tensor | None) -> Sliced:
     else:
         scale = degree[order].clamp(min=1).rsqrt()  # an isolated node has no entry to scale
     return Sliced(
+        order=order.int(),
         rank=rank.int(),
         scale=scale,
-        node_scale=scale[rank],
-        node_unscale=scale[rank].reciprocal(),
         slices=slices.to(index_dtype(size)),  # with their padding, more than entries
         col=sliced_col,
         value=sliced_value,
@@ -179,3 +179,24 @@ def slice_matrix(matrix: CSR, degree: Tensor | None) -> Sliced:
         num_long=num_long,
         num_pieces=piece_row.numel() + filler[0],
     )
+
+
+class _SlicedPageRank(torch.autograd.Function):
+    """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sliced: Sliced, transposed: Sliced, *settings: Any) -> Tensor:
+        ctx.rest = transposed, sliced, *settings
+        return sliced.diffuse(x.view(-1), *settings).view(-1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return _SlicedPageRank.apply(grad.contiguous(), *ctx.rest), *([None] * 5)
+
+
+def pagerank_sliced(
+    x: Tensor, sliced: Sliced, transposed: Sliced, alpha: float, steps: int, diffusion: str
+) -> Tensor:
+    """:func:`graphrelu.diffusion.pagerank_csr` of one column, `[N, 1]`."""
+    out: Tensor = _SlicedPageRank.apply(x.contiguous(), sliced, transposed, alpha, steps, diffusion)
+    return out

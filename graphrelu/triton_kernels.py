@@ -94,7 +94,7 @@ def apply_kernel(
                         a, b = last_a, last_b
                     base = base_first if k == 0 else base_rest
                     value = base * x + weight * (a * x + b)
-                    best = value if k == 0 else tl.where(value > best, value, best)
+                    best = value if k == 0 else tl.where(value >= best, value, best)
                 y_at = y_ptr + rows[:, None] * y_row + cols[None, :]
                 tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
 
@@ -200,7 +200,7 @@ def backward_kernel(
                         if J > 1:
                             chosen_weight = weight + tl.zeros_like(x)
                     else:
-                        takes_over = value > best  # a tie stays with the earlier segment
+                        takes_over = value >= best  # a tie goes to the later segment
                         best = tl.where(takes_over, value, best)
                         inner = tl.where(takes_over, own, inner)
                         slope = tl.where(takes_over, own_slope, slope)
@@ -247,24 +247,15 @@ def project_kernel(
     x_ptr,
     weight_ptr,
     mass_ptr,
-    rank_ptr,
-    node_scale_ptr,
     projection_ptr,
-    local_ptr,
     partial_ptr,
     num_nodes,
-    SLICED: tl.constexpr,
-    SMOOTH: tl.constexpr,
     C: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass.
-
-    The projection goes out in the order and scale of :mod:`graphrelu.sliced`, where that follows;
-    in the smooth form also as it is.
-    """
+    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
     program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     x_ptr += replica * num_nodes * C
     weight_ptr += replica * C
@@ -288,14 +279,7 @@ def project_kernel(
                 mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
                 total += x * mass[:, None]
                 projected = tl.sum(x * weight[None, :], axis=1)
-                if SMOOTH:
-                    if chunk > 0:
-                        projected += tl.load(local_ptr + rows, mask=in_rows, other=0.0)
-                    tl.store(local_ptr + rows, projected, mask=in_rows)
-                if SLICED:
-                    projected *= tl.load(node_scale_ptr + rows, mask=in_rows, other=0.0)
-                    rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
-                if chunk > 0 and not SMOOTH:
+                if chunk > 0:
                     projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
                 tl.store(projection_ptr + rows, projected, mask=in_rows)
             tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
@@ -306,25 +290,18 @@ def project_backward_kernel(
     x_ptr,
     weight_ptr,
     mass_ptr,
-    rank_ptr,
-    node_unscale_ptr,
     grad_projection_ptr,
-    local_ptr,
-    direct_ptr,
     grad_sum_ptr,
     grad_x_ptr,
     partial_ptr,
     num_nodes,
-    SLICED: tl.constexpr,
-    SMOOTH: tl.constexpr,
     C: tl.constexpr,
     ACCUMULATE: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The gradients of x (added to what is there) and of the projection, in one pass; in the smooth
-    form the projection has a second use, :func:`graphrelu.smooth_kernels.direct_gradient`."""
+    """The gradients of x (added to what is there) and of the projection, in one pass."""
     program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     x_ptr += replica * num_nodes * C
     weight_ptr += replica * C
@@ -332,8 +309,6 @@ def project_backward_kernel(
     grad_sum_ptr += replica * C
     grad_x_ptr += replica * num_nodes * C
     partial_ptr += (replica * tl.num_programs(0) + program) * C
-    if SMOOTH:
-        slope, mean, rest = tl.load(direct_ptr), tl.load(direct_ptr + 1), tl.load(direct_ptr + 2)
     SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
     for span in range(0, C, SPAN):
         for step in tl.static_range(0, SPAN, COLS):
@@ -351,17 +326,7 @@ def project_backward_kernel(
                 offset = rows[:, None] * C + cols[None, :]
                 x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
                 mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
-                if SMOOTH:
-                    local = tl.load(local_ptr + rows, mask=in_rows, other=0.0)
-                if SLICED:
-                    unscale = tl.load(node_unscale_ptr + rows, mask=in_rows, other=0.0)
-                    rows = tl.load(rank_ptr + rows, mask=in_rows, other=0)
-                grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)
-                if SLICED:
-                    grad *= unscale
-                if SMOOTH:
-                    grad += slope * ((local - mean) - rest)
-                grad = grad[:, None]
+                grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
                 total += x * grad
                 grad_x = grad * weight + mass * grad_sum
                 if ACCUMULATE:

@@ -3,11 +3,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Parameter
 from torch_geometric.nn import GCNConv
 
 from graphrelu import functional
-from graphrelu.calibration import DEFAULT
 from graphrelu.checks import check_batch, check_count, check_features, may_look
 from graphrelu.graph import DiffusionSettings, prepared
 
@@ -25,18 +23,15 @@ class Undecomposed(torch.nn.Module):
         \right\}
 
     .. math::
-        \alpha^k_{nc} &= [k = 1] + g \, r_k \, p^k_{nc}, \qquad
-        \beta^k_{nc} = g \, b \, q^k_{nc}
+        \alpha^k_{nc} &= [k = 1] + p^k_{nc}, \qquad \beta^k_{nc} = q^k_{nc}
 
-        \mathbf{P}, \mathbf{Q} &= \tanh \left( \hat{\mathbf{D}}^{-1/2} \hat{\mathbf{A}}
-        \hat{\mathbf{D}}^{-1/2} \mathbf{X} \mathbf{W} + \mathbf{b} \right), \qquad
+        \mathbf{P}, \mathbf{Q} &= \tanh \left( s \left( \hat{\mathbf{D}}^{-1/2} \hat{\mathbf{A}}
+        \hat{\mathbf{D}}^{-1/2} \mathbf{X} \mathbf{W} + \mathbf{b} \right) \right), \qquad
         \hat{\mathbf{A}} = \mathbf{A} + \mathbf{I}
 
-    Residual slopes, the scales of slopes and intercepts, that the first segment's are relative to
-    their mean over the channels, and the gate :math:`g`, which starts at zero, are those of
-    :class:`~graphrelu.GReLU` (with a smoothness of one): the two differ in the hyperfunction
-    alone, of which this one has :math:`2KC(C + 1)` parameters and takes memory for :math:`2KC`
-    numbers per node.
+    Residual slopes, the factor :math:`s` and parameters that start at zero are those of
+    :class:`~graphrelu.GReLU`: the two differ in the hyperfunction alone, of which this one has
+    :math:`2KC(C + 1)` parameters and takes memory for :math:`2KC` numbers per node.
 
     Args:
         channels (int): Size of each input and output sample.
@@ -59,13 +54,12 @@ class Undecomposed(torch.nn.Module):
         self.channels = channels
         self.K = K
         self.conv = GCNConv(channels, 2 * K * channels).to(device)
-        self.gate = Parameter(torch.empty(1, device=device))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
-        self.conv.reset_parameters()
-        torch.nn.init.zeros_(self.gate)
+        for parameter in self.conv.parameters():
+            torch.nn.init.zeros_(parameter)
 
     def forward(
         self,
@@ -96,12 +90,9 @@ class Undecomposed(torch.nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             graph = prepared(edge_index, edge_weight, x.size(0), dtype, _PROPAGATION, batch, looks)
             # Before the weights: of the two orders, this one propagates C columns and not 2KC.
-            slopes, intercepts = functional.channel_parameters(
-                graph.diffuse(x.to(dtype)), self._linear, self.K, calibration=DEFAULT
-            )
-            slopes, intercepts = functional.calibrated_channel_parameters(
-                slopes, intercepts, self.gate.to(dtype)
-            )
+            logits = self._linear(graph.diffuse(x.to(dtype)))
+            form = functional.Form(K=self.K)
+            slopes, intercepts = functional.channel_parameters(logits, self.channels, form)
             first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0
             return first + slopes, intercepts
 

@@ -72,12 +72,12 @@ def report_comparison(
 
 def _committed() -> list[Path]:
     """The records of runs and timings; the looks of ``inspect`` have a page of their own, and of
-    the calibration nobody is to see test accuracies."""
+    the study nobody is to see test accuracies."""
 
     def belongs(path: Path) -> bool:
         with path.open("rb") as file:
             holds_looks = file.readline().startswith(b'{"event":"inspected"')
-        return not holds_looks and path.stem != "calibration"
+        return not holds_looks and path.stem != "study"
 
     runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if belongs(path)]
     return runs + sorted(BENCHMARKS.glob("activation_*.json"))

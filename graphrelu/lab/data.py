@@ -36,6 +36,20 @@ DIGITS_COUNTS = Counts(1_797, 24_678, 64, 10)
 DIGIT_GRAPHS_COUNTS = Counts(6_363, 18_962, 17, 10)
 NAMES = ("digits", *SOURCES)
 GRAPH_NAMES = ("digit-graphs", *GRAPH_SOURCES)
+# Graphs that are read with a class of PyG's, or from files as a user has them, below the data root.
+OF_PYG = {
+    "photo": "Amazon/Photo",
+    "computers": "Amazon/Computers",
+    "cs": "Coauthor/CS",
+    "physics": "Coauthor/Physics",
+    "minesweeper": "HeterophilousGraphDataset/minesweeper",
+    "tolokers": "HeterophilousGraphDataset/tolokers",
+}
+FILES = {
+    "squirrel": "Heterophilous/squirrel_filtered.npz",
+    "chameleon": "Heterophilous/chameleon_filtered.npz",
+    "actor": "Heterophilous/actor.npz",
+}
 FILE_READERS = {".npz": own_files.read_npz, ".pt": own_files.read_pt}
 
 Loaded = TypeVar("Loaded", Graph, GraphSet)
@@ -68,9 +82,10 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     """Load a graph, check it, and write nothing.
 
     Args:
-        name: One of :data:`NAMES`; a path to a ``.npz`` in the usual GNN-benchmark form or to a
-            ``.pt`` with a saved PyG ``Data``; ``pyg:CLASS/NAME`` for a dataset class of PyG's; or
-            ``csbm:NAME=VALUE,...`` for a :class:`~graphrelu.lab.generated.BlockModel`.
+        name: One of :data:`NAMES`, :data:`OF_PYG` or :data:`FILES`; a path to a ``.npz`` in the
+            usual GNN-benchmark form or to a ``.pt`` with a saved PyG ``Data``; ``pyg:CLASS/NAME``
+            for a dataset class of PyG's; or ``csbm:NAME=VALUE,...`` for a
+            :class:`~graphrelu.lab.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     if holds_graphs(name):
@@ -91,13 +106,17 @@ def load(name: str, root: str | Path | None = None) -> Graph:
             raise DataError(f"There is no file {path}.")
         return from_data(FILE_READERS[path.suffix.lower()](path), path.name)
     key = name.lower()
+    if key in OF_PYG:
+        return replace(load(f"pyg:{OF_PYG[key]}", root), name=key)
+    if key in FILES:
+        return replace(load(str(data_root(root) / FILES[key]), root), name=key)
     if key == "digits":
         graph = from_data(readers.read_digits(), key)
         check_counts(graph, DIGITS_COUNTS)
         return graph
     if key in SOURCES:
         return _load_source(key, SOURCES[key], data_root(root), _read)
-    known = (*NAMES, *GRAPH_NAMES)
+    known = (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
     close = difflib.get_close_matches(key, known, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     raise DataError(

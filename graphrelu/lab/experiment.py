@@ -35,7 +35,8 @@ EXPERIMENTS: dict[str, str] = {
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
     "inspect": "the functions that GReLU has learned, on CiteSeer",
     "runtime": "seconds for 200 epochs on CiteSeer, every backbone and activation",
-    "calibration": "how GReLU's default constants are chosen, on validation nodes",
+    "study": "how GReLU's default constants were chosen, on validation nodes",
+    "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
     "complexity": "time against edges, nodes, channels, segments, and against GAT's heads",
 }
 MODULES = {"inspect": "inspection"}  # where the name is another: Python's own module has it

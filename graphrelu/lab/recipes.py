@@ -13,6 +13,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 from graphrelu.deep_backbones import DEEP_BACKBONES
+from graphrelu.functional import Form
 from graphrelu.lab.checksums import SOURCES
 from graphrelu.lab.config import Config, Metric, Option, Select, SplitName
 from graphrelu.lab.graph import Family
@@ -22,6 +23,9 @@ BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
 MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
 COMPARED = ("relu", "prelu", "gelu", "silu", "maxout", "grelu")  # on deep networks
+CONSTANTS = ("scale", "temperature", "gamma_max", "dropout")  # of GReLU's calibrated form
+# Of GReLU's node weights, in the paper's networks, which have few labels.
+FEW_LABELS = {"dropout": 0.5}
 ABLATED = ("undecomposed",)  # known besides, but not among those compared
 
 GRAPH_DATASETS = ("mutag", "proteins")
@@ -108,7 +112,8 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
     row = _row(backbone, dataset, family)
-    values = row._asdict() | {"normalize_features": family == "citation", "activation_options": {}}
+    values = row._asdict() | {"normalize_features": family == "citation"}
+    values["activation_options"] = FEW_LABELS if activation == "grelu" else {}
     values["backbone_options"] = values.pop("options")
     return _config((dataset, backbone, activation), values, overrides)
 
@@ -168,14 +173,27 @@ def modern(
 def _config(
     names: tuple[str, str, str], values: dict[str, Any], overrides: Mapping[str, Any]
 ) -> Config:
-    """The configuration of a dataset, backbone and activation; options are added to others."""
+    """The configuration of a dataset, backbone and activation; options are added to others.
+
+    GReLU's constants are spelled out, so that a record of one default is never taken for another's.
+    """
     settings = [field.name for field in fields(Config)]
     for name, value in overrides.items():
         setting = check_name("setting", name, settings)
         values[setting] = values[setting] | dict(value) if setting.endswith("options") else value
+    if names[2] == "grelu":
+        values["activation_options"] = spelled_out(values["activation_options"])
     for name in ("activation_options", "backbone_options"):
         values[name] = tuple(values[name].items())
     return Config(*names, **values)
+
+
+def spelled_out(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of GReLU with its constants; the printed form has none."""
+    if options.get("mode") == "paper":
+        return {name: value for name, value in options.items() if name != "dropout"}
+    defaults = Form._field_defaults
+    return {name: defaults[name] for name in CONSTANTS} | dict(options)
 
 
 def family_of(dataset: str) -> Family:

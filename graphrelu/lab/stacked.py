@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.func import stack_module_state
 
 from graphrelu.lab.config import Config
-from graphrelu.lab.options import module_arguments
 from graphrelu.lab.results import commit, device_name, environment, now
 
 # Between two looks at whether all runs have stopped; each look waits for the GPU.
@@ -33,7 +32,7 @@ def seeded(make: Callable[[str, dict[str, Any]], Model], config: Config, seed: i
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = make(config.activation, module_arguments(config.activation_options))
+        model = make(config.activation, dict(config.activation_options))
         torch.manual_seed(seed)
         with_relu = make("none" if config.activation == "none" else "relu", {})
     model.load_state_dict(with_relu.state_dict(), strict=False)

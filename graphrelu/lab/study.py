@@ -1,0 +1,325 @@
+"""How GReLU's default constants were chosen: by validation scores, in two regimes.
+
+Few labels: the paper's two-layer networks, 20 labels per class. Full supervision: deeper networks,
+all labels. Test scores are in the record, as in every other, and nothing here looks at them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple, TypeAlias
+
+from graphrelu.lab import deep, export, output
+from graphrelu.lab.comparison import Comparison, Scores, compared
+from graphrelu.lab.config import Config
+from graphrelu.lab.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.recipes import family_of, recipe
+from graphrelu.lab.results import Record, Result
+from graphrelu.lab.tables import label, signed
+
+FEW, FULL = "few labels", "full supervision"
+FEW_DATASETS = ("cora", "citeseer", "flickr")
+SEEDS = {"cora": 30, "citeseer": 30}  # of the others as many as asked for
+FIRST_SEED = 1000  # of no other table
+QUICK = {"epochs": 30}
+
+# Each form with each dropout is a candidate.
+FORMS: dict[str, dict[str, Any]] = {
+    "diagonal": {"scale": 8.0, "temperature": 1.0, "gamma_max": 3.0},
+    "diagonal, scale 3": {"scale": 3.0, "temperature": 1.0, "gamma_max": 3.0},
+    "full matrix": {"diagonal": False, "scale": 1.0, "temperature": 1.0, "gamma_max": 3.0},
+}
+DROPOUTS = (0.0, 0.2, 0.5)
+# Which dropout is used with few labels, and which under full supervision.
+POLICIES = [(few, full) for few in DROPOUTS for full in DROPOUTS if few >= full]
+TIE = 0.2  # points by which two dropouts must be better than one
+FINALISTS = 3  # forms and policies that are trained with GAT and ten layers, too
+
+Candidate: TypeAlias = tuple[str, float]  # form, dropout
+
+
+class Cell(NamedTuple):
+    """What is the same for all candidates; the paper's networks have two layers."""
+
+    regime: str
+    dataset: str
+    backbone: str
+    layers: int
+
+    def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
+        if self.regime == FULL:
+            return deep.Cell(*self[1:]).config(activation, options, **changes)
+        return recipe(
+            *(self.dataset, family_of(self.dataset), self.backbone, activation),
+            activation_options=options,
+            **changes,
+        )
+
+    @property
+    def title(self) -> str:
+        return f"{label(self.dataset)} {label(self.backbone)} {self.layers}"
+
+    @property
+    def is_late(self) -> bool:
+        """The slow ones are for the finalists."""
+        return self.backbone == "gat" or self.layers == deep.MORE_LAYERS
+
+
+def cells(few: Sequence[str] = FEW_DATASETS, full: Sequence[str] = deep.CHOOSING) -> list[Cell]:
+    """All cells, those of one graph and backbone together."""
+    return [
+        *(Cell(FEW, dataset, backbone, 2) for dataset in few for backbone in deep.BACKBONES),
+        *(Cell(FULL, *cell) for cell in deep.cells(full)),
+    ]
+
+
+def candidates() -> dict[Candidate, dict[str, Any]]:
+    """Form and dropout -> the options of GReLU."""
+    return {
+        (form, dropout): options | {"dropout": dropout}
+        for form, options in FORMS.items()
+        for dropout in DROPOUTS
+    }
+
+
+def collect(request: Request) -> str:
+    """Train what the record lacks: every candidate in the early cells and, once these are
+    complete, the finalists in the others."""
+    embedded = request.datasets(*FEW_DATASETS) != FEW_DATASETS
+    wanted = cells(("digits",), ("digits",)) if embedded else cells()
+    early = _by_runs([(cell, list(candidates())) for cell in wanted if not cell.is_late], request)
+    finished, total = _train(early, request)
+    if finished == total:
+        results = Record(request.out).read()
+        several = {
+            regime: {
+                (c.form, c.dropout_in(regime)) for c in choices(mean_leads(results))[:FINALISTS]
+            }
+            for regime in (FEW, FULL)
+        }
+        late = _by_runs([(c, list(several[c.regime])) for c in wanted if c.is_late], request)
+        more = _train(late, request)
+        finished, total = finished + more[0], total + more[1]
+    return standing(finished, total, request.out)
+
+
+Runs: TypeAlias = dict[int, list[Config]]  # number of seeds -> cells
+
+
+def _by_runs(places: Iterable[tuple[Cell, Sequence[Candidate]]], request: Request) -> Runs:
+    changes = QUICK if request.quick else {}
+    found: Runs = {}
+    for cell, own in places:
+        runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
+        configs = found.setdefault(runs, [])
+        configs.append(cell.config("relu", {}, **changes))
+        configs += [cell.config("grelu", candidates()[name], **changes) for name in sorted(own)]
+    return found
+
+
+def _train(by_runs: Runs, request: Request) -> tuple[int, int]:
+    """How many runs are finished, of how many."""
+    deadline = request.deadline()
+    finished = 0
+    for runs, configs in by_runs.items():
+        if request.seconds is not None:  # those that are left of the whole
+            request = replace(request, seconds=max(0.01, deadline - time.monotonic()))
+        finished += len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
+    return finished, sum(runs * len(configs) for runs, configs in by_runs.items())
+
+
+def place_of(config: Config) -> tuple[Cell, Candidate | None] | None:
+    """Cell and candidate (none: ReLU) of a run; none for those of other experiments."""
+    if config.is_deep:
+        cell = Cell(FULL, *deep.cell_of(config))
+    else:
+        cell = Cell(FEW, config.dataset, config.backbone, 2)
+    if config.activation == "relu":
+        return cell, None
+    for candidate, options in candidates().items():
+        if dict(config.activation_options) == options:
+            return cell, candidate
+    return None
+
+
+Leads: TypeAlias = dict[Candidate, dict[Cell, Comparison]]
+
+
+def validation(results: Iterable[Result]) -> dict[Cell, dict[Candidate | None, Scores]]:
+    """Cell -> candidate (none: ReLU) -> validation scores."""
+    found: dict[Cell, dict[Candidate | None, Scores]] = {}
+    for result in results:
+        if (place := place_of(result.config)) is not None:
+            own = found.setdefault(place[0], {}).setdefault(place[1], {})
+            own[result.seed] = result.val_score
+    return found
+
+
+def leads(results: Iterable[Result]) -> Leads:
+    """How far each candidate is ahead of ReLU in each cell by validation scores, corrected over
+    the cells of a candidate."""
+    found = validation(results)
+    return {
+        name: compared(
+            {cell: (own.get(name, {}), own.get(None, {})) for cell, own in found.items()},
+            test="ttest",
+        )
+        for name in candidates()
+    }
+
+
+def mean_leads(results: Iterable[Result]) -> Leads:
+    """The same without tests, which need scipy: nothing is significant."""
+    found = validation(results)
+    return {
+        name: {
+            cell: lead_alone(own[name], own[None])
+            for cell, own in found.items()
+            if name in own and None in own
+        }
+        for name in candidates()
+    }
+
+
+def lead_alone(own: Scores, relu: Scores) -> Comparison:
+    pairs = [100 * (own[seed] - relu[seed]) for seed in own.keys() & relu.keys()]
+    return Comparison(fmean(pairs), None, None, None, None, None, len(pairs))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A form with a dropout for each regime, and how it fares against ReLU."""
+
+    form: str
+    few_dropout: float
+    full_dropout: float
+    few: float  # mean leads
+    full: float
+    harmed: tuple[str, ...]  # cells that are significantly worse than ReLU
+    cells: int
+
+    def dropout_in(self, regime: str) -> float:
+        return self.few_dropout if regime == FEW else self.full_dropout
+
+    @property
+    def mean(self) -> float:
+        """Both regimes weigh the same."""
+        return (self.few + self.full) / 2
+
+    @property
+    def merit(self) -> float:
+        """One dropout for both regimes is simpler, and wins a tie."""
+        return self.mean + TIE * (self.few_dropout == self.full_dropout)
+
+
+def choices(found: Leads) -> list[Choice]:
+    """All forms and policies by the rule, the best first; those with more cells in front."""
+    made = []
+    for form in FORMS:
+        for few, full in POLICIES:
+            parts = [
+                {cell: lead for cell, lead in found[form, p].items() if cell.regime == regime}
+                for regime, p in ((FEW, few), (FULL, full))
+            ]
+            if all(parts):
+                own = [pair for part in parts for pair in part.items()]
+                harmed = tuple(cell.title for cell, lead in own if lead.outcome == "worse")
+                means = [fmean(lead.difference for lead in part.values()) for part in parts]
+                made.append(Choice(form, few, full, means[0], means[1], harmed, len(own)))
+    return sorted(made, key=lambda c: (c.cells, not c.harmed, c.merit), reverse=True)
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One candidate in one cell: its lead over ReLU in validation score."""
+
+    regime: str
+    dataset: str
+    backbone: str
+    layers: int
+    form: str
+    dropout: float
+    over_relu: Comparison | None
+
+
+RULE = f"""\
+Validation scores alone; the test nodes chose nothing. {len(FORMS)} forms of GReLU, each with
+{len(DROPOUTS)} dropouts, {len(FORMS) * len(DROPOUTS)} candidates in all, were written down with
+this rule before the first run: the highest mean lead over ReLU, few labels and full supervision
+weighing the same, among those that are in no cell significantly worse than ReLU (paired t-test,
+5 %, Holm's correction over the cells). A form may have one dropout with few labels and a lower one
+under full supervision if that is better by more than {TIE} points than one for both. The
+{FINALISTS} best with GCN and SAGE and up to four layers are trained with GAT and with ten layers,
+too. *Few labels*: the paper's networks of two layers, 20 labels per class. *Full supervision*:
+networks of four and ten layers with LayerNorm and skips, all labels.
+"""
+
+
+def render(record: Path) -> list[Path]:
+    """The study as a page and as CSV."""
+    results = [result for result in Record(record).read() if place_of(result.config) is not None]
+    found = leads(results)
+    ranked = choices(found)
+    if not ranked:
+        raise ValueError(f"{record} has no runs of the study.")
+    page, csv = (output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv"))
+    protocol = [
+        cell.config(activation, options)
+        for cell in cells()
+        for activation, options in (("relu", {}), *(("grelu", o) for o in candidates().values()))
+    ]
+    parts = ["# How the default was chosen\n", export.provenance(results, record.name, protocol)]
+    parts += ["", RULE, "## The outcome\n", _outcome(ranked)]
+    parts += [f"## {regime.capitalize()}\n\n{_table(found, regime)}" for regime in (FEW, FULL)]
+    rows = [
+        StudyRow(*cell, *candidate, lead)
+        for candidate, own in found.items()
+        for cell, lead in own.items()
+    ]
+    output.write_text(page, "\n".join(parts))
+    output.write_text(csv, export.to_csv(rows, StudyRow))
+    return [page, csv]
+
+
+def _outcome(ranked: Sequence[Choice]) -> str:
+    best = ranked[0]
+    lines = [
+        (
+            f"**{choice.form}**" if choice is best else choice.form,
+            *(f"{p:g}" for p in (choice.few_dropout, choice.full_dropout)),
+            *(f"{lead:+.2f}" for lead in (choice.few, choice.full, choice.mean)),
+            str(choice.cells),
+            ", ".join(choice.harmed) or "none",
+        )
+        for choice in ranked
+    ]
+    head = ["form", "dropout, few labels", "dropout, full supervision"]
+    head += ["few labels", "full supervision", "mean", "cells", "cells harmed"]
+    same = best.few_dropout == best.full_dropout
+    dropout = f"dropout {best.full_dropout:g}"
+    if not same:
+        dropout += f", and {best.few_dropout:g} with few labels"
+    return f"The rule chooses **{best.form}**, {dropout}.\n\n{export.table(head, lines, numbers=1)}"
+
+
+def _table(found: Leads, regime: str) -> str:
+    """Cells by candidates: points ahead of ReLU in validation score."""
+    places = [cell for cell in next(iter(found.values())) if cell.regime == regime]
+    lines = []
+    for cell in places:
+        own = (found[candidate].get(cell) for candidate in found)
+        lines.append((cell.title, *("" if lead is None else _amount(lead) for lead in own)))
+    head = ("cell", *(f"{form}, dropout {p:g}" for form, p in found))
+    return export.table(head, lines, numbers=1)
+
+
+def _amount(lead: Comparison) -> str:
+    mark = "" if lead.outcome == "undecided" else " *"
+    return f"{signed(lead.difference)}{mark}"
+
+
+EXPERIMENT = Experiment(runs=10, quick_runs=6, collect=collect, render=render)
