@@ -124,8 +124,11 @@ def compare(
     ] = None,
     norm: Annotated[str | None, typer.Option(help="layer, batch or none, else layer.")] = None,
     residual: Annotated[
-        bool | None,
-        typer.Option("--residual/--no-residual", help="Linear skips around the convolutions."),
+        str | None,
+        typer.Option(
+            help="Skips: identity, around each layer; linear, around each convolution; or none. "
+            "Else identity."
+        ),
     ] = None,
     hidden: Annotated[int | None, typer.Option(help="Hidden units.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.")] = None,

@@ -182,7 +182,7 @@ def _summary(own: Scores) -> tuple[float, float, int]:
 
 NOTES = """\
 Test scores in percent (ROC AUC on Minesweeper and Tolokers, accuracy elsewhere) at the epoch of the
-best validation score, means over splits. Every network has 64 units, LayerNorm, linear skips and
+best validation score, means over splits. Every network has 64 units, LayerNorm, identity skips and
 dropout 0.2; Adam with learning rate 0.003, at most 400 epochs, and 100 without a better validation
 score; the same for every activation. The columns after ReLU are leads over it in points, paired by
 split; * marks what is significant (paired t-test, 5 %, Holm's correction over the cells of a

@@ -125,7 +125,7 @@ def modern(
     *,
     layers: int = 4,
     norm: str | None = "layer",
-    residual: bool = True,
+    residual: str | None = "identity",
     linear_first: bool = False,
     hidden: int = 64,
     dropout: float = 0.2,

@@ -100,13 +100,13 @@ def test_settings_hold_for_every_activation(folder: Path) -> None:
 
 
 def test_settings_of_the_network(folder: Path) -> None:
-    options = "--layers 2 --norm none --no-residual --patience 3 --normalize-features"
+    options = "--layers 2 --norm none --residual none --patience 3 --normalize-features"
     options += " --split full --backbone gin --activations relu,mish,grelu"
     shown = text(invoke("compare", *options.split(), "--json", "a.json"))
     assert "GIN: 2 layers of 64 hidden units, dropout 0.2, learning rate 0.003" in shown
     assert "Split: 60 / 20 / 20 % of every class, at random." in shown
     config = json.loads((folder / "a.json").read_text())["configs"]["mish"]
-    network = {"layers": 2, "norm": None, "residual": False, "linear_first": False}
+    network = {"layers": 2, "norm": None, "residual": None, "linear_first": False}
     assert config["backbone_options"] == network
     assert (config["patience"], config["normalize_features"]) == (3, True)
     assert (config["epochs"], config["select"]) == (200, "score")
@@ -115,7 +115,7 @@ def test_settings_of_the_network(folder: Path) -> None:
 def test_the_papers_graphs_have_the_papers_network() -> None:
     nothing = dict.fromkeys(("layers", "norm", "residual"))
     assert not wants_deep("Cora", nothing)
-    assert wants_deep("cora", {**nothing, "residual": False})
+    assert wants_deep("cora", {**nothing, "residual": "none"})
     assert wants_deep("digits", nothing)
     assert wants_deep("mine.npz", nothing)
     assert not wants_deep("mutag", {**nothing, "layers": 2})

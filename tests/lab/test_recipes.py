@@ -126,7 +126,7 @@ def test_overrides() -> None:
 def test_deep_networks() -> None:
     config = modern("mine.npz", "GCN", "gelu")
     assert (config.backbone, config.activation, config.select) == ("gcn", "gelu", "score")
-    network = {"layers": 4, "norm": "layer", "residual": True, "linear_first": False}
+    network = {"layers": 4, "norm": "layer", "residual": "identity", "linear_first": False}
     assert numbers(config) == (64, 400, 0, 0.003, 0.0, 0.2, network)
     assert (config.split, config.metric, config.is_deep) == ("random", "accuracy", True)
     changed = modern(
