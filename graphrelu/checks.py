@@ -49,9 +49,8 @@ def check_options(
     if diagonal and hidden is not None:
         raise ValueError("diagonal must be False with a hidden layer, which mixes the channels.")
     if form.mode == "paper":
-        for name in ("negative_slope", "dropout"):
-            if getattr(form, name):
-                raise ValueError(f"{name} must be 0 in mode='paper', which has none.")
+        if form.negative_slope:
+            raise ValueError("negative_slope must be 0 in mode='paper', which has no base slopes.")
         if diagonal:
             raise ValueError("diagonal must be False in mode='paper', whose MLP is a full matrix.")
 

@@ -3,28 +3,19 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
-from graphrelu.calibration import Calibration
+from graphrelu.functional import DEFAULT
 
 ROOT = Path(__file__).parent.parent
 
-# Other constants than the default's: without the smoothness, and with its square.
-PLAIN = Calibration(
-    temperature=3.0,
-    rest_scale=0.6,
-    intercept_scale=0.5,
-    gate_scale=0.7,
-    smooth=0,
-    rest_smooth=False,
-    centred=False,
-)
-SMOOTH = replace(PLAIN, temperature=0.5, smooth=2, rest_smooth=True, centred=True)
+# Other constants than the default's, as keyword arguments.
+OTHER = {"scale": 1.7, "temperature": 3.0, "gamma_max": 1.2}
+FULL = {"diagonal": False, "scale": 1.0, "temperature": 0.5}
 
 
 def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,10 +43,16 @@ def batch_of_graphs(sizes: list[int], edges_per_node: int = 3) -> tuple[Tensor, 
     return torch.cat(edges, dim=1), batch
 
 
-def opened(act: GReLU, gate: float = 0.7) -> GReLU:
-    """A module that has left its start: with a closed gate most of it would be untested."""
-    if act.gate is not None:
-        torch.nn.init.constant_(act.gate, gate)
+def opened(act: GReLU, size: float = 0.3) -> GReLU:
+    """A module that has left its start: with zeros in it most of it would be untested. It drops
+    nothing unless it was told to, as comparisons need the same numbers twice."""
+    if act.dropout == DEFAULT.dropout:
+        act.dropout = 0.0
+    if act.mode == "calibrated":
+        with torch.no_grad():
+            for name, parameter in act.named_parameters():
+                if not name.startswith("node_mlp"):
+                    parameter.add_(size * torch.randn_like(parameter))
     return act
 
 
@@ -64,12 +61,10 @@ def reference(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`functional.grelu` with the parameters and options of a module."""
     graph = {key: value for key, value in graph.items() if value is not None}
-    names = ("K", "alpha", "steps", "diffusion", "mode", "topology", "bias")
-    names = (*names, "negative_slope", "add_self_loops", "calibration")
+    names = ("alpha", "steps", "diffusion", "topology", "add_self_loops")
     options = {name: getattr(act, name) for name in names}
-    return functional.grelu(
-        x, edge_index, act.channel_mlp, act.node_mlp, act.gate, **graph, **options
-    )
+    blocks = act.channel_mlp, act.node_mlp, act.shared_slopes
+    return functional.grelu(x, edge_index, *blocks, form=act._form, **graph, **options)
 
 
 def gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU
+from graphrelu.mlp import DiagonalMap
 
 Matrix = list[list[Tensor]]
 
@@ -54,68 +55,50 @@ def mlp(layers: torch.nn.Module, inputs: list[Tensor]) -> list[Tensor]:
     return inputs
 
 
+def channel_map(block: torch.nn.Module, mean: list[Tensor]) -> list[Tensor]:
+    """The linear map of the channel block: full, or of each channel by itself."""
+    if not isinstance(block, DiagonalMap):
+        return mlp(block, mean)
+    return [
+        block.weight[row, c] * value + block.bias[row, c]
+        for row in range(block.weight.size(0))
+        for c, value in enumerate(mean)
+    ]
+
+
 def node_weight(act: GReLU, logits: dict[int, list[Tensor]], n: int, j: int) -> Tensor:
     """Of node n, from the logits of the nodes of its graph."""
     if act.mode == "paper":
         return torch.exp(logits[n][j]) / sum(torch.exp(z[j]) for z in logits.values())
-    c = act.calibration
-    if c.node_weights == "sigmoid":
-        gamma = 2 * c.gamma_scale / (1 + torch.exp(-logits[n][j] / c.temperature))
-    else:
-        total = sum(torch.exp(z[j] / c.temperature) for z in logits.values())
-        gamma = c.gamma_scale * len(logits) * torch.exp(logits[n][j] / c.temperature) / total
-    return gamma if gamma < c.gamma_max else gamma * 0 + c.gamma_max
-
-
-def smoothed(
-    act: GReLU, x: Tensor, e: Matrix, sums: Matrix, nodes: list[int]
-) -> tuple[dict, list[Tensor]]:
-    """The logits of the nodes of a graph, from the means around them and how smooth it is; and
-    that, one number for each of a node's logits."""
-    local = {n: mlp(act.node_mlp, list(x[n])) for n in nodes}
-    averaged = {n: mlp(act.node_mlp, [value / sums[n][0] for value in e[n]]) for n in nodes}
-    logits: dict = {n: [] for n in nodes}
-    smoothness = []
-    for j in range(len(local[nodes[0]])):
-        variance = []
-        for values in (local, averaged):
-            mean = sum(values[n][j] for n in nodes) / len(nodes)
-            variance.append(sum((values[n][j] - mean) ** 2 for n in nodes) / len(nodes))
-        total = variance[0] + 1e-8 * sum(local[n][j] ** 2 for n in nodes) / len(nodes)
-        rho = variance[1] / total if total > 0 else 0 * total
-        rho = (rho if rho < 1 else rho * 0 + 1) ** act.calibration.smooth
-        smoothness.append(rho.detach())
-        for n in nodes:
-            logits[n].append(rho * averaged[n][j])
-    return logits, smoothness
+    total = sum(torch.exp(z[j] / act.temperature) for z in logits.values())
+    gamma = len(logits) * torch.exp(logits[n][j] / act.temperature) / total
+    return gamma if gamma < act.gamma_max else gamma * 0 + act.gamma_max
 
 
 def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]) -> Tensor:
     N, C = x.shape
-    K, constants = act.K, act.calibration
+    K = act.K
     e = diffused(x, edges, weight, act) if act.topology else [list(row) for row in x]
-    smooth = act.topology and act.mode == "calibrated" and constants.smooth
-    sums = diffused(torch.ones(N, 1).to(x), edges, weight, act) if smooth else []
     y: Matrix = [[None] * C for _ in range(N)]
     for graph in set(batch):
         nodes = [n for n in range(N) if batch[n] == graph]
         mean = [sum(e[n][c] for n in nodes) / len(nodes) for c in range(C)]
+        inside = 1.0 if act.mode == "paper" else act.scale
         if act.channel_mlp is not None:
-            inside = 1.0 if act.mode == "paper" else constants.channel_scale
-            P = [torch.tanh(inside * p) for p in mlp(act.channel_mlp, mean)]
-            if act.mode == "calibrated" and constants.centred:
-                middle = sum(P[:C]) / C
-                P = [p - middle for p in P[:C]] + P[C:]
+            P = [torch.tanh(inside * p) for p in channel_map(act.channel_mlp, mean)]
         logits = None
         if act.node_mlp is not None:
             logits = {n: mlp(act.node_mlp, e[n]) for n in nodes}
-            if smooth:
-                logits, smoothness = smoothed(act, x, e, sums, nodes)
         for n in nodes:
             for c in range(C):
                 segments = []
                 for k in range(K):
-                    alpha_c = P[k * C + c] if act.channel_wise else torch.tensor(1.0)
+                    if act.channel_wise:
+                        alpha_c = P[k * C + c]
+                    elif act.mode == "calibrated":
+                        alpha_c = torch.tanh(inside * act.shared_slopes[k])
+                    else:
+                        alpha_c = torch.tensor(1.0)
                     beta_c = P[(K + k) * C + c] if act.bias else torch.tensor(0.0)
                     gamma = torch.tensor(1.0)
                     if logits is not None:
@@ -123,20 +106,10 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
                         gamma = node_weight(act, logits, n, j)
                     alpha, beta = gamma * alpha_c, gamma * beta_c
                     if act.mode == "calibrated":
-                        base = 1.0 if k == 0 else act.negative_slope
-                        g = constants.gate_scale * (act.gate if constants.gated else 1.0)
-                        if constants.gated and constants.gate_max is not None:
-                            g = constants.gate_max * torch.tanh(g / constants.gate_max)
-                        factor = 1.0
-                        if logits is not None and smooth and constants.rest_smooth:
-                            factor = smoothness[j]
-                        rest = factor * constants.rest_scale
-                        first = factor if constants.first_smooth else 1.0
-                        alpha = base + g * alpha * (first if k == 0 else rest)
-                        beta = g * beta * factor * constants.intercept_scale
+                        alpha = alpha + (1.0 if k == 0 else act.negative_slope)
                     segments.append(alpha * x[n, c] + beta)
                 best = segments[0]
                 for segment in segments[1:]:
-                    best = segment if segment > best else best
+                    best = segment if segment >= best else best
                 y[n][c] = best.reshape(())
     return torch.stack([torch.stack(row) for row in y])

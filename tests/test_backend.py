@@ -2,67 +2,23 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
-from graphrelu import GReLU, functional, whole
-from graphrelu.calibration import Calibration
-from tests.helpers import PLAIN, SMOOTH, assert_close, batch_of_graphs, opened, random_graph
+from graphrelu import GReLU
+from tests.helpers import FULL, OTHER, assert_close, batch_of_graphs, opened, random_graph
 
 EDGES = random_graph(20, 60)
 WEIGHT = torch.rand(60, dtype=torch.double) + 0.1
 OPTIONS = [
     {},
     {"bias": False},
-    {"calibration": Calibration(channel_scale=2.0, rest_scale=0.3, gate_scale=0.7)},
-    {"calibration": PLAIN},
-    {"calibration": SMOOTH},
+    OTHER,
+    FULL,
+    {"node_wise": False},
+    {"channel_wise": False, "K": 3},
     {"K": 3, "mode": "paper", "steps": 2},
     {"topology": False, "negative_slope": 0.2},
     {"alpha": 0.6, "diffusion": "power", "add_self_loops": True},
 ]
-
-
-def plain(x: Tensor, node: Tensor, weight: Tensor, bias: Tensor, gate: Tensor, form: whole.Form):
-    """`whole.grelu` from the functions of the reference."""
-    graph, mass = form.graph, form.mass(x).to(x.dtype)
-    local = x @ node.t()
-    logits, rho = local if graph is None else graph.diffuse(local), None
-    if graph is not None and gate is not None and form.calibration.smooth:
-        logits = functional.surroundings(logits, graph.row_mass.view(-1, 1))
-        rho = functional.smoothness(local, logits)
-        logits = logits * rho**form.calibration.smooth
-    mean = (mass @ x / x.size(0)).view(1, -1)
-    constants = None if gate is None else form.calibration
-    slopes, intercepts = functional.channel_parameters(
-        mean, lambda m: F.linear(m, weight, bias), form.K, form.bias, constants
-    )
-    if gate is None:
-        gamma = functional.node_parameters(logits)
-    else:
-        gamma = functional.calibrated_node_parameters(logits, calibration=form.calibration)
-        slopes, intercepts = functional.calibrated_channel_parameters(
-            slopes, intercepts, gate, form.calibration, rho
-        )
-    return functional.piecewise_max(
-        x, *functional.coefficients(gamma, slopes, intercepts, form.base)
-    )
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_one_function_gets_all_of_the_form(options: dict, monkeypatch: pytest.MonkeyPatch) -> None:
-    act = opened(GReLU(4, **options)).double()
-    x = torch.randn(20, 4, dtype=torch.double)
-    expected = act(x, EDGES, WEIGHT)
-    monkeypatch.setenv("GRAPHRELU_BACKEND", "triton")
-    monkeypatch.setattr(whole, "grelu", plain)
-    assert_close(act(x, EDGES, WEIGHT), expected)
-    with pytest.raises(ValueError, match="x must have 4 channels"):
-        act(x[:, :3], EDGES)
-    with pytest.raises(ValueError, match="batch must be given for a batch_size of 2"):
-        act(x, EDGES, batch_size=2)
-    with pytest.raises(ValueError, match="edge_index must be on cpu"):
-        act(x, EDGES.to("meta"))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.double])

@@ -65,7 +65,7 @@ def test_models(kind: Any, jk: str | None) -> None:
     converted.train()(X, EDGES).pow(2).sum().backward()
     for act in acts:
         assert all(p.grad is not None and bool(p.grad.any()) for p in act.parameters())
-    assert len({id(p) for act in acts for p in act.parameters()}) == 4 * len(acts)
+    assert len({id(p) for act in acts for p in act.parameters()}) == 3 * len(acts)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -105,7 +105,7 @@ def test_functions_as_activation() -> None:
         assert len(grelus(converted)) == 1
 
 
-def test_open_gates_see_the_graph_of_their_layer() -> None:
+def test_activations_see_the_graph_of_their_layer() -> None:
     model = GCN(5, 8, 3, out_channels=4).eval()
     converted = convert(model, alpha=0.3, K=3)
     acts = [opened(act) for act in grelus(converted)]
@@ -141,7 +141,7 @@ def test_pickle_copy_and_state(kind: Any) -> None:
         assert torch.equal(other(X, EDGES), expected)
         assert len(replacements(other).changed) == 2
         with torch.no_grad():
-            grelus(other)[0].gate.fill_(0.1)
+            grelus(other)[0].channel_mlp.bias.fill_(0.1)
         assert not torch.equal(other(X, EDGES), expected)
     assert torch.equal(converted(X, EDGES), expected)
 
@@ -161,7 +161,9 @@ def test_compile(kind: Any) -> None:
         torch.testing.assert_close(out, converted(X, edge_index), atol=1e-5, rtol=1e-4)
     assert counter.frame_count == 1
     out.pow(2).sum().backward()
-    assert all(bool(act.gate.grad.any()) for act in grelus(converted))
+    acts = grelus(converted)
+    assert acts
+    assert all(bool(p.grad.any()) for act in acts for p in act.parameters())
 
 
 def test_reset_parameters() -> None:
@@ -171,7 +173,7 @@ def test_reset_parameters() -> None:
     before = copy.deepcopy(converted)
     converted.reset_parameters()
     for act in grelus(converted):
-        assert not act.gate.any()
+        assert not any(bool(p.any()) for p in act.channel_mlp.parameters())
     assert not torch.equal(converted.convs[0].lin.weight, before.convs[0].lin.weight)
 
 
@@ -234,9 +236,9 @@ def test_training_goes_on(kind: Any) -> None:
     for net in (model, convert(model)):
         torch.manual_seed(1)
         accuracies.append(_accuracy_after_training(net, graph, split))
-    # EdgeCNN's accuracy differs by several points from seed to seed; over six of them GReLU's mean
-    # was half a point below.
-    tolerance = 0.04 if kind is EdgeCNN else 0.01
+    # Accuracies of EdgeCNN and GIN differ by several points from seed to seed, with ReLU as well;
+    # over several of them GReLU's mean was less than a point below.
+    tolerance = 0.04 if kind in (EdgeCNN, GIN) else 0.01
     assert accuracies[1] >= accuracies[0] - tolerance, accuracies
     assert accuracies[0] > 0.7
 
@@ -248,8 +250,7 @@ def _accuracy_after_training(net: torch.nn.Module, graph: Any, split: Any) -> fl
         out: Tensor = net(graph.x, graph.edge_index)
         F.cross_entropy(out[split.train], graph.y[split.train]).backward()
         optimizer.step()
-    gates = [act.gate.item() for act in grelus(net)]
-    assert all(gates), gates
+    assert all(bool(act.channel_mlp.weight.any()) for act in grelus(net))
     with torch.no_grad():
         out = net.eval()(graph.x, graph.edge_index)
     return float((out[split.test].argmax(dim=1) == graph.y[split.test]).float().mean())

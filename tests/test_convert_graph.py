@@ -245,7 +245,7 @@ def test_another_path_than_the_example() -> None:
 def test_devices_follow_the_layers() -> None:
     model = GCN(5, 8, 3, out_channels=4)
     model.convs[1].to("meta")
-    devices = [act.gate.device.type for act in grelus(convert(model))]
+    devices = [act.channel_mlp.weight.device.type for act in grelus(convert(model))]
     assert devices == ["cpu", "meta"]
 
 

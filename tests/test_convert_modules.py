@@ -292,7 +292,7 @@ def test_sequential() -> None:
     for other in (pickle.loads(pickle.dumps(converted)), copy.deepcopy(converted)):
         assert torch.equal(other(X, BATCHED_EDGES, BATCH), expected)
     converted.reset_parameters()
-    assert not any(act.gate.any() for act in grelus(converted))
+    assert not any(bool(act.channel_mlp.weight.any()) for act in grelus(converted))
 
 
 def test_sequential_of_functions() -> None:

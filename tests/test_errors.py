@@ -7,7 +7,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from graphrelu import GReLU
-from tests.helpers import random_graph
+from tests.helpers import opened, random_graph
 
 X, EDGES = torch.randn(5, 4), torch.tensor([[0, 1, 2], [1, 2, 3]])
 BATCH = torch.tensor([0, 0, 0, 0, 1])
@@ -78,11 +78,33 @@ def test_forward(error: type[Exception], argument: str, arguments: tuple) -> Non
         (ValueError, "negative_slope must be at most 1", {"negative_slope": 1.5}),
         (ValueError, "negative_slope must be 0 in", {"negative_slope": 0.1, "mode": "paper"}),
         (ValueError, "must not both be False", {"node_wise": False, "channel_wise": False}),
+        *(
+            (ValueError, rf"dropout must be in \[0, 1\), got {value}", {"dropout": value})
+            for value in (-0.1, 1.0, 1.5, float("nan"))
+        ),
+        *(
+            (ValueError, f"{name} must be positive, got {value}", {name: value})
+            for name in ("scale", "temperature", "gamma_max")
+            for value in (0.0, -2.0, float("nan"))
+        ),
+        (ValueError, "dropout must be 0 in mode='paper'", {"dropout": 0.5, "mode": "paper"}),
+        (
+            ValueError,
+            "diagonal must be False with a hidden layer, which mixes the channels",
+            {"diagonal": True, "hidden": 3},
+        ),
+        (
+            ValueError,
+            "diagonal must be False in mode='paper', whose MLP is a full matrix",
+            {"diagonal": True, "mode": "paper"},
+        ),
     ],
 )
 def test_options(error: type[Exception], argument: str, options: dict) -> None:
-    with pytest.raises(error, match=argument):
+    with pytest.raises(error, match=argument) as caught:
         GReLU(**{"channels": 4, **options})
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
 
 
 def test_variant() -> None:
@@ -115,8 +137,7 @@ def test_values_are_not_looked_at_unless_asked() -> None:
 
 def test_threads_share_the_memory() -> None:
     """Several threads preparing and dropping graphs at once get their own results."""
-    act = GReLU(4)
-    torch.nn.init.ones_(act.gate)
+    act = opened(GReLU(4))
     failures: list[str] = []
 
     def work(seed: int) -> None:

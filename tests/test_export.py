@@ -51,7 +51,9 @@ def test_plain_torch(layout: torch.layout) -> None:
     out.sum().backward()
     edge_index, weight = torch.stack([source, target]), dense[target, source]
     assert_close(out, act(dense @ linear(x), edge_index, weight), 1e-5)
-    assert all(bool(parameter.grad.any()) for parameter in (*linear.parameters(), act.gate))
+    assert all(
+        bool(parameter.grad.any()) for parameter in (*linear.parameters(), *act.parameters())
+    )
 
 
 def test_plain_torch_with_duplicates() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graphrelu import GReLU, functional
-from graphrelu.calibration import DEFAULT, Calibration
-from tests.helpers import assert_close, opened, random_graph, reference
+from graphrelu.functional import Form
+from tests.helpers import OTHER, assert_close, opened, random_graph, reference
 
 
 def test_defaults_are_those_of_the_module() -> None:
@@ -17,23 +17,35 @@ def test_defaults_are_those_of_the_module() -> None:
         parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
         return {p.name: p.default for p in parameters if p.default is not p.empty}
 
-    module, reference = defaults(GReLU), defaults(functional.grelu)
-    # None stands for the default constants, which the module hands on.
-    assert GReLU(2).calibration == reference.pop("calibration")
-    shared = module.keys() & reference.keys()
-    assert len(shared) == 9
-    assert {name: reference[name] for name in shared} == {name: module[name] for name in shared}
-    diffuse = defaults(functional.diffuse)
-    assert {name: module[name] for name in module.keys() & diffuse.keys()} == {
-        name: diffuse[name] for name in ("alpha", "steps", "diffusion", "add_self_loops")
-    }
+    module = defaults(GReLU)
+    form = Form._field_defaults
+    assert form == {name: module[name] for name in form}
+    assert GReLU(2)._form == Form() == defaults(functional.grelu)["form"]
+    names = ("alpha", "steps", "diffusion", "add_self_loops")
+    for function in (functional.grelu, functional.diffuse):
+        assert {name: defaults(function)[name] for name in names} == {n: module[n] for n in names}
+    assert defaults(functional.grelu)["topology"] == module["topology"]
+
+
+def test_form_is_that_of_the_module() -> None:
+    options = {"K": 3, "negative_slope": 0.2, "dropout": 0.3, "bias": False, **OTHER}
+    assert GReLU(4, **options)._form == Form(**options)
+    assert GReLU(4, channel_wise=False)._form == Form(bias=False)
+    assert GReLU(4, mode="paper")._form == Form(mode="paper")
+
+
+def test_base_slopes() -> None:
+    assert Form(K=1).base_slopes == (1.0,)
+    assert Form(K=3).base_slopes == (1.0, 0.0, 0.0)
+    assert Form(K=3, negative_slope=0.2).base_slopes == (1.0, 0.2, 0.2)
+    assert Form(K=3, mode="paper").base_slopes == (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("mode", functional.MODES)
 def test_log_sum_exp(mode: str) -> None:
-    temperature = 1.0 if mode == "paper" else DEFAULT.temperature
+    temperature = 1.0 if mode == "paper" else 2.5
     logits = torch.randn(7, 3, dtype=torch.double)
-    out = functional.log_sum_exp(logits, mode)
+    out = functional.log_sum_exp(logits, Form(mode=mode, temperature=2.5))
     assert out.shape == (1, 3)
     torch.testing.assert_close(out, (logits / temperature).exp().sum(0, keepdim=True).log())
 
@@ -43,40 +55,61 @@ def test_what_is_left_out_is_the_module() -> None:
     edge_index = random_graph(12, 30)
     x = torch.randn(12, 4, dtype=torch.double)
     expected = act(x, edge_index)
-    out, alpha, beta = functional.grelu(x, edge_index, act.channel_mlp, act.node_mlp, act.gate)
+    out, alpha, beta = functional.grelu(x, edge_index, act.channel_mlp, act.node_mlp)
     assert_close(out, expected)
     slopes, intercepts = act.coefficients(x, edge_index)
     assert_close(alpha, slopes)
     assert_close(beta, intercepts)
 
     e = functional.diffuse(x, edge_index)
-    mean = functional.graph_mean(e)
     assert_close(functional.diffuse(x, edge_index, alpha=0.1, steps=10), e)
-    both = functional.channel_parameters(mean, act.channel_mlp, 2)
-    assert_close(functional.centred(both[0]).mean(dim=-1), torch.zeros(1, 2).double())
-    assert_close(both[1], functional.channel_parameters(mean, act.channel_mlp, 2, bias=True)[1])
-    assert bool((both[1] != 0).all())
-    assert functional.base_slopes(3, "calibrated") == (1.0, 0.0, 0.0)
-    row_mass = functional.diffuse(torch.ones(12, 1, dtype=torch.double), edge_index)
-    logits = act.node_mlp(functional.surroundings(e, row_mass))
-    rho = functional.smoothness(act.node_mlp(x), logits)
-    logits, batch = functional.smoothed(logits, rho), torch.zeros(12).long()
-    assert_close(functional.smoothed(act.node_mlp(x), rho, batch), rho * act.node_mlp(x))
-    gamma = functional.calibrated_node_parameters(logits, batch)
+    batch = torch.zeros(12, dtype=torch.long)
+    mean = functional.graph_mean(e)
+    assert_close(functional.graph_mean(e, batch), mean)
+    logits = act.channel_mlp(mean)
+    of_channels = functional.channel_parameters(logits, 4, Form())
+    assert of_channels[0].shape == of_channels[1].shape == (1, 2, 4)
+    assert bool((of_channels[1] != 0).all())
+    without = functional.channel_parameters(logits[:, :8], 4, Form(bias=False))
+    assert_close(without[0], of_channels[0])
+    assert not bool(without[1].any())
+    gamma = functional.calibrated_node_parameters(act.node_mlp(e), Form(), batch)
     assert_close(gamma, act.gamma(x, edge_index))
+    a, b = functional.coefficients(gamma, *of_channels, Form().base_slopes)
+    assert_close(a, slopes)
+    assert_close(b, intercepts)
 
 
-def test_a_tie_goes_to_the_first_segment() -> None:
-    x = torch.zeros(1, 1, requires_grad=True)
-    slopes = torch.tensor([[[2.0], [3.0], [5.0]]])
-    functional.piecewise_max(x, slopes, torch.zeros(1, 3, 1)).sum().backward()
-    assert x.grad.item() == 2.0
+def test_hyperfunction_draws_and_updates_only_where_it_is_told() -> None:
+    logits, calls = torch.randn(50, 1), []
+
+    def statistics(mean, logits, num_nodes, form, update):  # type: ignore[no-untyped-def]
+        calls.append((num_nodes, update))
+        return mean, functional.log_sum_exp(logits, form) - torch.tensor(50.0).log()
+
+    act, form = opened(GReLU(4)), Form(dropout=0.5)
+    arguments = torch.randn(1, 4), logits, act.channel_mlp, None, (50, 4), form, None, 1
+    gamma, *_ = functional.hyperfunction(*arguments)
+    assert bool((gamma > 0).all())
+    with_statistics, *_ = functional.hyperfunction(*arguments, statistics)
+    assert_close(with_statistics, gamma, 1e-5)
+    dropped, *_ = functional.hyperfunction(*arguments, statistics, True, True)
+    assert calls == [(50, False), (50, True)]
+    assert 10 < int((dropped == 0).sum()) < 40
+
+
+def test_a_tie_goes_to_the_last_segment() -> None:
+    for values in ([2.0, 3.0, 5.0], [5.0, 3.0, 2.0]):
+        x = torch.zeros(1, 1, requires_grad=True)
+        slopes = torch.tensor(values).view(1, 3, 1)
+        functional.piecewise_max(x, slopes, torch.zeros(1, 3, 1)).sum().backward()
+        assert x.grad.item() == values[-1]
 
 
 def test_printed_form_has_no_constants() -> None:
     torch.manual_seed(0)
     plain = GReLU(4, mode="paper").double()
-    other = GReLU(4, mode="paper", calibration=Calibration(channel_scale=3.0)).double()
+    other = GReLU(4, mode="paper", **OTHER).double()
     other.load_state_dict(plain.state_dict())
     edge_index, x = random_graph(12, 30), torch.randn(12, 4, dtype=torch.double)
     expected = reference(plain, x, edge_index)[0]

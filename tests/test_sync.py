@@ -10,8 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
-from graphrelu.calibration import DEFAULT
-from tests.helpers import PLAIN, SMOOTH, assert_close, batch_of_graphs, opened
+from tests.helpers import FULL, OTHER, assert_close, batch_of_graphs, opened
 
 PROCESSES = 2
 OPTIONS: list[dict] = [
@@ -19,9 +18,9 @@ OPTIONS: list[dict] = [
     {"mode": "paper", "hidden": 3},
     {"node_wise": False},
     {"channel_wise": False, "K": 3},
-    {"calibration": PLAIN},
-    {"calibration": SMOOTH},
-    {"calibration": SMOOTH, "channel_wise": False, "hidden": 3},
+    OTHER,
+    FULL,
+    {**OTHER, "channel_wise": False, "hidden": 3},
 ]
 
 
@@ -66,8 +65,8 @@ def worker(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=PROCESSES)
     for options in OPTIONS:
         assert max(compare(rank, [9, 14], sync=True, **options)) < 1e-10, options
-    for calibration in (DEFAULT, PLAIN, SMOOTH):
-        worst = max(compare(rank, [9, 0], sync=True, calibration=calibration))
+    for options in ({}, OTHER, FULL):
+        worst = max(compare(rank, [9, 0], sync=True, **options))
         assert worst < 1e-10, "a process without nodes"
     assert max(compare(rank, [9, 14], sync=False)) > 1e-3, "nothing to synchronise"
     without_communication(rank)

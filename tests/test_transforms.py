@@ -14,8 +14,8 @@ from graphrelu import GReLU
 from graphrelu.diffusion import CSR
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from tests.helpers import (
-    PLAIN,
-    SMOOTH,
+    FULL,
+    OTHER,
     assert_close,
     batch_of_graphs,
     gradients,
@@ -38,8 +38,8 @@ def _fresh_compiler() -> None:
         {"diffusion": "exact", "node_wise": False},
         {"channel_wise": False},
         {"topology": False, "cached": True},
-        {"calibration": PLAIN},
-        {"calibration": SMOOTH},
+        OTHER,
+        FULL,
     ],
 )
 def test_compile(options: dict) -> None:
@@ -144,8 +144,8 @@ def test_nested_vmap() -> None:
         {"mode": "paper", "K": 3},
         {"channel_wise": False},
         {"node_wise": False},
-        {"calibration": PLAIN},
-        {"calibration": SMOOTH},
+        OTHER,
+        FULL,
     ],
 )
 def test_vmap_over_graphs(options: dict) -> None:
@@ -158,7 +158,7 @@ def test_vmap_over_graphs(options: dict) -> None:
         edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
         graphs.append(prepare(edge_index, None, 12, torch.double, settings, batch, True))
         batches.append(batch)
-    masses = torch.stack([torch.stack([graph.mass, graph.row_mass]) for graph in graphs])
+    masses = torch.stack([graph.mass for graph in graphs])
     matrix, transposed = (
         CSR(*map(torch.stack, zip(*matrices, strict=True)))
         for matrices in zip(*(graph.matrices for graph in graphs), strict=True)
@@ -166,9 +166,9 @@ def test_vmap_over_graphs(options: dict) -> None:
     parameters, _ = stack_module_state(acts)
     x = torch.randn(3, 12, 6, dtype=torch.double, requires_grad=True)
 
-    def run(parameters: dict, x: Tensor, masses: Tensor, *rest: Any) -> Tensor:
+    def run(parameters: dict, x: Tensor, mass: Tensor, *rest: Any) -> Tensor:
         *matrices, batch = rest
-        graph = PreparedGraph(settings, *masses, matrices=tuple(matrices))
+        graph = PreparedGraph(settings, mass, matrices=tuple(matrices))
         arguments = (x, graph, None, batch, 3)
         return functional_call(acts[0], parameters, arguments)
 

@@ -5,23 +5,25 @@ from torch_geometric.utils import remove_self_loops, to_torch_csr_tensor
 
 from graphrelu import functional
 from graphrelu.backbones import GNN
-from graphrelu.calibration import DEFAULT
 from graphrelu.undecomposed import Undecomposed
 from tests.helpers import assert_close, batch_of_graphs, random_graph
 
 
 def opened(channels: int, K: int = 2) -> Undecomposed:
-    """In double precision, and with a gate that has left zero."""
-    act = Undecomposed(channels, K=K).double()
-    torch.nn.init.constant_(act.gate, 0.7)
-    torch.nn.init.uniform_(act.conv.bias)
+    """In double precision, and with parameters that have left zero."""
+    return moved(Undecomposed(channels, K=K)).double()
+
+
+def moved(act: Undecomposed) -> Undecomposed:
+    for parameter in act.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
     return act
 
 
 def test_parameters() -> None:
     act = Undecomposed(6, K=3)
     assert str(act) == "Undecomposed(6, K=3)"
-    assert sum(p.numel() for p in act.parameters()) == 2 * 3 * 6 * (6 + 1) + 1
+    assert sum(p.numel() for p in act.parameters()) == 2 * 3 * 6 * (6 + 1)
     with pytest.raises(ValueError, match=r"^K must be at least 1, got 0\.$"):
         Undecomposed(6, K=0)
     with pytest.raises(TypeError, match=r"^channels must be an integer, got 2\.5\.$"):
@@ -32,7 +34,7 @@ def test_fresh_module_is_relu() -> None:
     act, x, edge_index = Undecomposed(5, K=4), torch.randn(9, 5), random_graph(9, 20)
     x[0, 0] = 0.0
     assert torch.equal(act(x, edge_index), x.relu())
-    torch.nn.init.ones_(act.gate)
+    moved(act)
     assert not torch.equal(act(x, edge_index), x.relu())
     act.reset_parameters()
     assert torch.equal(act(x, edge_index), x.relu())
@@ -44,11 +46,9 @@ def test_formula(K: int) -> None:
     act, x = opened(4, K), torch.randn(8, 4, dtype=torch.double)
     edge_index, _ = remove_self_loops(random_graph(8, 30))
     weight = torch.rand(edge_index.size(1), dtype=torch.double)
-    slopes, intercepts = torch.tanh(act.conv(x, edge_index, weight)).view(8, 2, K, 4).unbind(1)
-    c, first = DEFAULT, torch.eye(K).double()[0].view(1, K, 1)
-    slopes = slopes - first * slopes.mean(dim=-1, keepdim=True)
-    slopes = first + 0.7 * c.gate_scale * (first + c.rest_scale * (1 - first)) * slopes
-    intercepts = 0.7 * c.gate_scale * c.intercept_scale * intercepts
+    logits = functional.Form().scale * act.conv(x, edge_index, weight)
+    slopes, intercepts = torch.tanh(logits).view(8, 2, K, 4).unbind(1)
+    slopes = torch.eye(K).double()[0].view(1, K, 1) + slopes
     for expected, ours in zip(
         (slopes, intercepts), act.coefficients(x, edge_index, weight), strict=True
     ):
@@ -124,6 +124,6 @@ def test_by_name() -> None:
     model = GNN("gcn", 5, 4, 3, activation="undecomposed", activation_options={"K": 3})
     assert model.acts[0].K == 3
     x, edge_index = torch.randn(9, 5), random_graph(9, 30)
-    torch.nn.init.ones_(model.acts[0].gate)
+    moved(model.acts[0])
     model.eval()
     torch.testing.assert_close(model(model.prepare(x, edge_index)), model(x, edge_index))

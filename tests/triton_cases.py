@@ -12,24 +12,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor
 
-from graphrelu import GReLU, functional, fused
+from graphrelu import GReLU, functional, fused, sliced
 from graphrelu.backend import backend
-from graphrelu.calibration import DEFAULT
 from graphrelu.lab.machine import commit, device_name, environment, now
-from tests.helpers import PLAIN, SMOOTH, opened, random_graph, reference
-from tests.whole_cases import (
-    HARD,
-    WHOLE,
-    check_not_numbers,
-    error,
-    hard_errors,
-    second_errors,
-    whole_errors,
-)
+from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
 
 # Relative to the largest entry of the exact result, computed in float64.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -48,12 +39,201 @@ CASES = [
     (2, 41, 33, 7, 7, (41,), (1.0, 0.0)),
 ]
 
+# The whole activation: options, whether the graph is weighted, and directed.
+WHOLE: list[tuple[dict, bool, bool]] = [
+    ({}, False, False),
+    ({"K": 1}, False, True),
+    ({"K": 3, "mode": "paper"}, True, False),
+    ({"bias": False, "negative_slope": 0.1}, True, True),
+    ({"topology": False}, False, False),
+    ({"node_wise": False}, False, True),
+    ({"channel_wise": False}, True, True),
+    ({"channel_wise": False, "K": 3, "hidden": 4}, False, False),
+    ({"hidden": 4}, True, False),
+    ({"diffusion": "chebyshev", "steps": 5}, False, False),
+    ({"diffusion": "chebyshev", "steps": 1}, True, False),
+    ({"K": 3, **OTHER}, False, False),
+    ({"K": 1, **OTHER, "diffusion": "chebyshev", "steps": 5}, False, False),
+    (OTHER, True, True),
+    ({"K": 3, **FULL, "steps": 3}, False, True),
+    (FULL, True, False),
+]
+# With these there is nothing to diffuse, or not a single column.
+NOT_IN_SLICES = {"topology", "node_wise", "channel_wise", "hidden"}
+
+# Features that a kernel could fail on, and the least that an error is relative to: gradients are
+# zero where nodes are alike.
+WAVE = torch.arange(9000).sin()
+FEW = WAVE[:210].view(30, 7)
+HARD = {
+    "one node": (FEW[:1], 1.0),
+    "one channel": (FEW[:, :1], 1e-30),
+    "all nodes alike": (FEW[:1].expand(30, 7), 1.0),
+    "all zero": (torch.zeros(30, 7), 1.0),
+    "far from zero": (2 + FEW, 1e-30),
+    "very small": (1e-25 * FEW, 1e-30),
+    "very large": (1e15 * FEW, 1e-30),
+    "more channels than a tile": (WAVE.view(30, 300), 1e-30),
+    "more nodes than a program": (WAVE[:2100].view(2100, 1), 1e-30),
+}
+
 
 class Case(NamedTuple):
     name: str
     dtype: torch.dtype
     tolerance: float
     errors: Callable[[], dict[str, float]]
+
+
+def error(out: Tensor, exact: Tensor, least: float = 1e-30) -> float:
+    if exact.numel() == 0:
+        return 0.0
+    return float((out.detach().double() - exact).abs().max() / exact.abs().max().clamp(min=least))
+
+
+def graph_with_hub(num_nodes: int, weighted: bool, directed: bool) -> tuple[Tensor, Tensor | None]:
+    """Node 0 has so many edges that its row is cut into pieces."""
+    last = max(1, num_nodes - 5)
+    hub = torch.stack([torch.zeros(300, dtype=torch.long), torch.randint(last, (300,))])
+    edge_index = torch.cat([random_graph(num_nodes, 2 * num_nodes), hub], dim=1)
+    weight = torch.rand(edge_index.size(1)) if weighted else None
+    if not directed:
+        edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+        weight = None if weight is None else weight.repeat(2)
+    return edge_index, weight
+
+
+def whole_errors(
+    options: dict, weighted: bool, directed: bool, from_entries: int, device: str
+) -> dict[str, float]:
+    """One GReLU on a graph with a hub, in slices from so many entries on."""
+    torch.manual_seed(0)
+    # Of the other product the interpreter takes its time.
+    num_nodes, few = (300, {}) if from_entries == 0 else (30, {"steps": 3})
+    act = opened(GReLU(7, **few | options)).to(device)
+    graph = graph_with_hub(num_nodes, weighted, directed)
+    in_slices = from_entries == 0
+    return errors_of(act, torch.randn(num_nodes, 7), *graph, from_entries, device, in_slices)
+
+
+def hard_errors(name: str, from_entries: int, device: str) -> dict[str, float]:
+    torch.manual_seed(0)
+    x, least = HARD[name]
+    act = opened(GReLU(x.size(1), steps=3)).to(device)
+    graph = graph_with_hub(x.size(0), False, True)
+    in_slices = from_entries == 0
+    return errors_of(act, x, *graph, from_entries, device, in_slices, least)
+
+
+def batched_errors(variant: str, device: str) -> dict[str, float]:
+    torch.manual_seed(0)
+    edge_index, batch = batch_of_graphs([20, 0, 1, 9])
+    act = opened(GReLU.variant(variant, 7, steps=3)).to(device)
+    sizes = {"batch": batch.to(device), "batch_size": 4}
+    return errors_of(act, torch.randn(30, 7), edge_index, None, 10**9, device, False, **sizes)
+
+
+def errors_of(
+    act: GReLU,
+    x: Tensor,
+    edge_index: Tensor,
+    weight: Tensor | None,
+    from_entries: int,
+    device: str,
+    in_slices: bool,
+    least: float = 1e-30,
+    **batch: Tensor | int,
+) -> dict[str, float]:
+    """Of the output and all gradients, in the Triton backend."""
+    assert backend(x.to(device)) == "triton"
+    graph = edge_index.to(device), None if weight is None else weight.to(device)
+    x = x.to(device).requires_grad_()
+    parameters = dict(act.named_parameters())
+    with (
+        mock.patch.object(sliced, "FROM_ENTRIES", from_entries),
+        mock.patch.object(sliced, "pagerank_sliced", wraps=sliced.pagerank_sliced) as by_slices,
+    ):
+        out, again = act(x, *graph, **batch), act(x, *graph, **batch)
+    assert by_slices.called == in_slices, "not the diffusion that is to be tested"
+    grad = torch.randn_like(out)
+    grads = torch.autograd.grad(out, [x, *parameters.values()], grad)
+    repeated = torch.autograd.grad(again, [x, *parameters.values()], grad)
+    assert torch.equal(out, again), "the same input gave other bits"
+    assert all(map(torch.equal, grads, repeated)), "the same input gave other bits"
+
+    exact, z = copy.deepcopy(act).double(), x.detach().double().requires_grad_()
+    expected = reference(exact, z, graph[0], edge_weight=graph[1], **batch)[0]
+    expected_grads = torch.autograd.grad(expected, [z, *exact.parameters()], grad.double())
+    errors = {"out": error(out, expected.detach(), least)}
+    pairs = zip(["x", *parameters], grads, expected_grads, strict=True)
+    return errors | {name: error(g, e, least) for name, g, e in pairs}
+
+
+def second_errors(options: dict, from_entries: int, device: str) -> dict[str, float]:
+    """The gradient of `x`, where it is to be differentiated further, and its own gradients."""
+    torch.manual_seed(0)
+    act = opened(GReLU(7, steps=3, **options)).to(device)
+    edge_index, x = random_graph(30, 90).to(device), torch.randn(30, 7, device=device)
+    exact = copy.deepcopy(act).double()
+    found = []
+    for module, features in ((act, x), (exact, x.double())):
+        features.requires_grad_()
+        with mock.patch.object(sliced, "FROM_ENTRIES", from_entries):
+            out = act(x, edge_index) if module is act else reference(exact, features, edge_index)[0]
+            (first,) = torch.autograd.grad(out.pow(3).sum(), features, create_graph=True)
+            inputs = [features, *module.parameters()]
+            found.append([first.detach(), *torch.autograd.grad(first.pow(2).sum(), inputs)])
+    names = ["first", "x", *dict(act.named_parameters())]
+    return {name: error(*pair) for name, *pair in zip(names, *found, strict=True)}
+
+
+def dropout_errors(variant: str, device: str) -> dict[str, float]:
+    """In training a node or channel is ReLU, or as in evaluation."""
+    act = opened(GReLU.variant(variant, 17, steps=3, dropout=0.5)).to(device)
+    edge_index, x = random_graph(40, 90).to(device), torch.randn(40, 17, device=device)
+    kept, out = act.eval()(x, edge_index), act.train()(x, edge_index)
+    is_kept, is_dropped = (out == kept), (out == x.relu())
+    assert 0 < int(is_dropped.all(dim=1).sum()) < 40, "all or no nodes were dropped"
+    assert 0 < int(is_dropped.all(dim=0).sum()) < 17, "all or no channels were dropped"
+    return {"neither": float((~(is_kept | is_dropped)).sum())}
+
+
+def fresh_errors(options: dict, dtype: torch.dtype, device: str) -> dict[str, float]:
+    """A fresh module differs from ReLU in no bit of either pass, at zero neither."""
+    act = GReLU(7, steps=3, **options).to(device)
+    x = torch.randint(-2, 3, (40, 7)) * torch.randn(40, 7)
+    x, edge_index = x.to(device, dtype), random_graph(40, 90).to(device)
+    grad = torch.randn_like(x)
+    assert bool((x == 0).any())
+    found = []
+    for function in (lambda z: act(z, edge_index), torch.relu):
+        z = x.clone().requires_grad_()
+        out = function(z)
+        found.append((out.detach(), *torch.autograd.grad(out, z, grad)))
+    pairs = zip(("out", "x"), *found, strict=True)
+    return {name: float((a != b).sum()) for name, a, b in pairs}
+
+
+def check_not_numbers(device: str) -> None:
+    """A NaN reaches all outputs, an infinity those that it reaches without these kernels; and no
+    gradient hides them."""
+    act = opened(GReLU(7, steps=3)).to(device)
+    edge_index = random_graph(30, 90).to(device)
+    for value in (torch.nan, torch.inf, -torch.inf):
+        x = torch.randn(30, 7, device=device)
+        x[3, 2] = value
+        x.requires_grad_()
+        found = []
+        for name in ("triton", "torch"):
+            with mock.patch.dict(os.environ, GRAPHRELU_BACKEND=name):
+                out = act(x, edge_index)
+                grads = torch.autograd.grad(out.sum(), [x, *act.parameters()])
+            found.append(out.isnan())
+            assert not bool(out[3, 2].isfinite()), (name, value)
+            if value != value:
+                assert bool(out.isnan().all()), (name, value)
+            assert all(bool(grad.isnan().any()) for grad in grads), (name, value)
+        assert torch.equal(*found), value
 
 
 def piecewise_errors(case: tuple, dtype: torch.dtype, device: str) -> dict[str, float]:
@@ -143,19 +323,31 @@ def all_cases(device: str) -> Iterator[Case]:
     yield Case("modules under vmap", torch.float32, 1e-4, partial(module_errors, device))
     for from_entries in (0, 10**9):
         for options, weighted, directed in WHOLE:
+            if from_entries == 0 and NOT_IN_SLICES & options.keys():
+                continue
             name = f"whole: {options}, {weighted=}, {directed=}, {from_entries=}"
             errors = partial(whole_errors, options, weighted, directed, from_entries, device)
             yield Case(name, torch.float32, TOLERANCE[torch.float32], errors)
-        for hard, (features, _, tolerance) in HARD.items():
+        for hard, (features, _) in HARD.items():
             if from_entries > 0 and features.numel() > 500:
                 continue  # the interpreter takes its time
-            for power in (1, 2):
-                name = f"smooth: {hard}, {power=}, {from_entries=}"
-                errors = partial(hard_errors, hard, power, from_entries, device)
-                yield Case(name, torch.float32, tolerance, errors)
-    for calibration in (DEFAULT, PLAIN, SMOOTH):
-        errors = partial(second_errors, calibration, device)
-        yield Case(f"second derivatives: {calibration}", torch.float32, 1e-4, errors)
+            errors = partial(hard_errors, hard, from_entries, device)
+            yield Case(f"{hard}, {from_entries=}", torch.float32, 1e-5, errors)
+        for options in ({}, OTHER, FULL, {"mode": "paper"}, {"channel_wise": False}):
+            errors = partial(second_errors, options, from_entries, device)
+            name = f"second derivatives: {options}, {from_entries=}"
+            yield Case(name, torch.float32, 1e-4, errors)
+    for variant in "ABCDEFG":
+        errors = partial(batched_errors, variant, device)
+        yield Case(f"batched: {variant}", torch.float32, TOLERANCE[torch.float32], errors)
+    for variant in "AFG":
+        yield Case(
+            f"dropout: {variant}", torch.float32, 1.0, partial(dropout_errors, variant, device)
+        )
+    for dtype in TOLERANCE:
+        for options in ({}, {"K": 3, "diagonal": False}, {"channel_wise": False}):
+            errors = partial(fresh_errors, options, dtype, device)
+            yield Case(f"fresh: {options}", dtype, 1.0, errors)
     for dtype, tolerance in TOLERANCE.items():
         for case in CASES:
             yield Case(str(case), dtype, tolerance, partial(piecewise_errors, case, dtype, device))

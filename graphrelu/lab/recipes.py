@@ -24,8 +24,6 @@ ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
 MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
 COMPARED = ("relu", "prelu", "gelu", "silu", "maxout", "grelu")  # on deep networks
 CONSTANTS = ("scale", "temperature", "gamma_max", "dropout")  # of GReLU's calibrated form
-# Of GReLU's node weights, in the paper's networks, which have few labels.
-FEW_LABELS = {"dropout": 0.5}
 ABLATED = ("undecomposed",)  # known besides, but not among those compared
 
 GRAPH_DATASETS = ("mutag", "proteins")
@@ -112,8 +110,7 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
     row = _row(backbone, dataset, family)
-    values = row._asdict() | {"normalize_features": family == "citation"}
-    values["activation_options"] = FEW_LABELS if activation == "grelu" else {}
+    values = row._asdict() | {"normalize_features": family == "citation", "activation_options": {}}
     values["backbone_options"] = values.pop("options")
     return _config((dataset, backbone, activation), values, overrides)
 
@@ -191,7 +188,7 @@ def _config(
 def spelled_out(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of GReLU with its constants; the printed form has none."""
     if options.get("mode") == "paper":
-        return {name: value for name, value in options.items() if name != "dropout"}
+        return dict(options)
     defaults = Form._field_defaults
     return {name: defaults[name] for name in CONSTANTS} | dict(options)
 
@@ -237,12 +234,17 @@ def graph_cell(
         "split": "folds",
         "backbone_options": (("layers", layers),),
     }
+    values |= overrides
+    activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN))
+    if activation == "grelu":
+        options = spelled_out(dict(values.get("activation_options", ())))
+        values["activation_options"] = tuple(options.items())
     return Config(
         dataset=dataset.lower() if dataset.lower() in GRAPH_DATASETS else dataset,
         backbone=check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES),
-        activation=check_name("activation", activation, (*ACTIVATIONS, *MODERN)),
+        activation=activation,
         hidden=hidden,
-        **{**values, **overrides},
+        **values,
     )
 
 

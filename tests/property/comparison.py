@@ -2,7 +2,6 @@
 
 import copy
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -45,8 +44,8 @@ def assert_near(out: Tensor, expected: Tensor, tolerance: float, scale: float = 
 
 def expected_of(act: GReLU, x: Tensor, graph: Graph) -> Expected:
     """Of the same features and parameters; no gradient goes to an entry where two segments are
-    nearly the same, and there is no example where a weight, or the smoothness, is nearly at its
-    limit: the function is continuous there, but its gradient is not."""
+    nearly the same, and there is no example where a weight is nearly at its limit: the
+    function is continuous there, but its gradient is not."""
     exact, z = copy.deepcopy(act).double(), x.detach().double().requires_grad_()
     out, alpha, beta = reference(exact, z, **graph.arguments())
     numbers = torch.finfo(torch.promote_types(x.dtype, torch.float))
@@ -60,11 +59,9 @@ def expected_of(act: GReLU, x: Tensor, graph: Graph) -> Expected:
         clear = (first - second > least).double()
     if act.mode == "calibrated" and act.node_wise:
         uncapped = copy.deepcopy(exact)
-        uncapped.calibration = replace(exact.calibration, gamma_max=math.inf)
+        uncapped.gamma_max = math.inf
         gamma = uncapped.gamma(z.detach(), **graph.arguments())
-        assume(bool(((gamma / exact.calibration.gamma_max - 1).abs() > kink).all()))
-        rho = smoothness_of(exact, z.detach(), graph)
-        assume(bool(((rho == 1) | (rho < 1 - kink)).all()))
+        assume(bool(((gamma / exact.gamma_max - 1).abs() > kink).all()))
     generator = torch.Generator().manual_seed(1)
     grad = torch.randn(out.shape, generator=generator, dtype=torch.double) * clear
     grad = grad.to(x.dtype).double()
@@ -87,20 +84,8 @@ def largest_logit(act: GReLU, x: Tensor, graph: Graph) -> float:
     if act.node_mlp is None or graph.num_nodes == 0:
         return 0.0
     e = functional.diffuse(x, *settings_of(act, graph)) if act.topology else x
-    temperature = act.calibration.temperature if act.mode == "calibrated" else 1.0
+    temperature = act.temperature if act.mode == "calibrated" else 1.0
     return float(act.node_mlp(e).detach().abs().max()) / temperature
-
-
-def smoothness_of(act: GReLU, x: Tensor, graph: Graph) -> Tensor:
-    """Of each graph; one where it does not count."""
-    if not (act.calibration.smooth and act.topology):
-        return torch.ones(1)
-    e, row_mass = (
-        functional.diffuse(z, *settings_of(act, graph)) for z in (x, torch.ones_like(x[:, :1]))
-    )
-    around = functional.surroundings(e, row_mass)
-    sizes = (graph.batch, len(graph.sizes) if graph.batched else 1)
-    return functional.smoothness(act.node_mlp(x), act.node_mlp(around), *sizes)
 
 
 def assert_is_the_reference(graph: Graph, setup: Setup, dtype: torch.dtype) -> None:

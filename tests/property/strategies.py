@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import GReLU
-from graphrelu.calibration import DEFAULT
 from graphrelu.grelu import VARIANTS
-from tests.helpers import PLAIN, SMOOTH
+from tests.helpers import FULL, OTHER, opened
 
 # Relative to the largest entry of what is expected, computed in float64.
 TOLERANCE = {
@@ -19,7 +18,7 @@ TOLERANCE = {
     torch.bfloat16: 1e-2,
     torch.float16: 2e-3,
 }
-CALIBRATIONS = [DEFAULT, PLAIN, SMOOTH]
+CONSTANTS: list[dict[str, Any]] = [{}, OTHER, FULL]
 LOW_PRECISION = [torch.float32, torch.bfloat16, torch.float16]
 
 
@@ -72,7 +71,7 @@ class Setup(NamedTuple):
     variant: str = "A"
     channels: int = 3
     options: dict[str, Any] = {}  # noqa: RUF012 (never changed)
-    gate: float = 0.7
+    moved: float = 0.3  # how far from the start
     parameter_scale: float = 1.0
     features: str = "normal"
     feature_scale: float = 1.0
@@ -80,12 +79,9 @@ class Setup(NamedTuple):
 
     def module(self) -> GReLU:
         torch.manual_seed(self.seed)
-        act = GReLU.variant(self.variant, self.channels, **self.options)
-        for name, parameter in act.named_parameters():
-            if name == "gate":
-                torch.nn.init.constant_(parameter, self.gate)
-            else:
-                parameter.data *= self.parameter_scale
+        act = opened(GReLU.variant(self.variant, self.channels, **self.options), self.moved)
+        for parameter in act.parameters():
+            parameter.data *= self.parameter_scale
         return act
 
     def x(self, num_nodes: int, dtype: torch.dtype = torch.double) -> Tensor:
@@ -133,7 +129,7 @@ def setups(draw: st.DrawFn, graph: Graph, largest: float = 1e3) -> Setup:
     if "K" not in VARIANTS[variant]:
         options["K"] = draw(st.integers(1, 4))
     if options["mode"] == "calibrated":
-        options["calibration"] = draw(st.sampled_from(CALIBRATIONS))
+        options |= draw(st.sampled_from(CONSTANTS))
         options["negative_slope"] = draw(st.sampled_from([0.0, 0.2, -0.5, 1.0]))
     if not graph.batched:
         options["track_running_stats"] = draw(st.booleans())
@@ -141,7 +137,7 @@ def setups(draw: st.DrawFn, graph: Graph, largest: float = 1e3) -> Setup:
         variant,
         draw(st.integers(1, 5)),
         options,
-        gate=draw(st.sampled_from([0.7, -1.3, 0.0])),
+        moved=draw(st.sampled_from([0.3, 1.0, 0.0])),
         parameter_scale=draw(st.sampled_from([1.0, 3.0])),
         features=draw(st.sampled_from(["normal", "integers", "zeros"])),
         feature_scale=draw(st.sampled_from([s for s in (1.0, 1e-3, 10.0, 1e3) if s <= largest])),

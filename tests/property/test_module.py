@@ -7,11 +7,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from graphrelu import blocked
-from graphrelu.calibration import Calibration
 from tests.helpers import reference
 from tests.property.comparison import assert_is_the_reference, assert_near, expected_of
 from tests.property.strategies import (
-    CALIBRATIONS,
+    CONSTANTS,
     LOW_PRECISION,
     TOLERANCE,
     Graph,
@@ -53,8 +52,8 @@ def test_module_is_the_reference(case: Case, block: int) -> None:
         Setup(
             "B",
             4,
-            {"hidden": 4, "K": 4, "calibration": CALIBRATIONS[1]},
-            gate=-1.3,
+            {"hidden": 4, "K": 4, **CONSTANTS[1]},
+            moved=1.0,
             parameter_scale=3.0,
             features="integers",
             feature_scale=10.0,
@@ -147,7 +146,8 @@ def test_batch_is_its_graphs(case: Case) -> None:
     variant=st.sampled_from("ABEFG"),
     K=st.integers(2, 5),
     slope=st.sampled_from([0.0, 0.2, -0.5, 1.0]),
-    calibration=st.sampled_from(CALIBRATIONS),
+    constants=st.sampled_from(CONSTANTS),
+    features=st.sampled_from(["normal", "integers", "zeros"]),
     scale=st.sampled_from([1e-30, 1.0, 1e4, 1e30]),
     seed=st.integers(0, 2**16),
 )
@@ -157,13 +157,14 @@ def test_fresh_module_is_its_base(
     variant: str,
     K: int,
     slope: float,
-    calibration: Calibration,
+    constants: dict,
+    features: str,
     scale: float,
     seed: int,
 ) -> None:
-    """ReLU, or LeakyReLU of a slope: to the last bit, and so is the gradient."""
-    options = {"K": K, "negative_slope": slope, "calibration": calibration}
-    setup = Setup(variant, 3, options, gate=0.0, feature_scale=scale, seed=seed)
+    """ReLU, or LeakyReLU of a slope: to the last bit, and so is the gradient, also at zero."""
+    options = {"K": K, "negative_slope": slope, **constants}
+    setup = Setup(variant, 3, options, 0.0, 1.0, features, scale, seed)
     largest = torch.finfo(dtype).max / 8 if dtype == torch.float16 else torch.inf
     x = setup.x(graph.num_nodes, dtype).detach().clamp(-largest, largest).requires_grad_()
     computed_in = torch.promote_types(dtype, torch.float)
@@ -171,7 +172,7 @@ def test_fresh_module_is_its_base(
     expected = F.prelu(x.to(computed_in), torch.tensor(slope, dtype=computed_in))
     assert torch.equal(out, expected.to(dtype))
     (grad,) = torch.autograd.grad(out.sum(), x)
-    expected = torch.full_like(x, slope, dtype=computed_in).masked_fill(x >= 0, 1.0)
+    expected = torch.full_like(x, slope, dtype=computed_in).masked_fill(x > 0, 1.0)
     assert torch.equal(grad, expected.to(dtype))
 
 

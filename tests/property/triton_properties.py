@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphrelu import sliced
 from graphrelu.backend import backend
 from tests.property.comparison import assert_is_the_reference
-from tests.property.strategies import CALIBRATIONS, LOW_PRECISION, Graph, Setup, cases
+from tests.property.strategies import LOW_PRECISION, Graph, Setup, cases
 
 
 @given(
@@ -18,11 +18,6 @@ from tests.property.strategies import CALIBRATIONS, LOW_PRECISION, Graph, Setup,
     from_entries=st.sampled_from([1, 10**9]),
 )
 @example(case=(Graph((1,)), Setup()), dtype=torch.float, from_entries=0)  # slices of nothing
-@example(  # a smoothness of zero
-    case=(Graph((1,)), Setup(options={"calibration": CALIBRATIONS[1]})),
-    dtype=torch.float,
-    from_entries=1,
-)
 def test_one_graph(case: tuple[Graph, Setup], dtype: torch.dtype, from_entries: int) -> None:
     """In slices or not."""
     assert backend(torch.ones(1)) == "triton"

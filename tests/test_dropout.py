@@ -1,0 +1,183 @@
+"""Nodes and channels that are dropped in training: these are ReLU, the others as without it."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from graphrelu import GReLU, functional
+from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
+
+VARIANTS = tuple("ABCDEFG")
+
+
+def base(act: GReLU, x: Tensor) -> Tensor:
+    return x if act.K == 1 else x.relu()
+
+
+def dropped_parts(
+    out: Tensor, kept: Tensor, dropped: Tensor, tolerance: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Which nodes, and which channels, were dropped; everything else is as without dropout."""
+    is_kept = (out - kept).abs() <= tolerance
+    is_dropped = ~is_kept
+    assert bool(((out - dropped).abs() <= tolerance)[is_dropped].all())
+    nodes, channels = is_dropped.all(dim=-1), is_dropped.all(dim=-2)
+    # Where a value is kept and dropped at once, as is rare, it counts as kept.
+    away = (kept - dropped).abs() > tolerance
+    assert torch.equal(is_dropped, (nodes.unsqueeze(-1) | channels.unsqueeze(-2)) & away)
+    return nodes, channels
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_node_or_channel_is_relu_or_as_without_dropout(variant: str, batched: bool) -> None:
+    """To the last bit: nothing is rescaled."""
+    edge_index, batch = batch_of_graphs([150, 50])
+    graph = {"batch": batch} if batched else {}
+    act = opened(GReLU.variant(variant, 24, dropout=0.5))
+    x = torch.randn(200, 24)
+    without = act.eval()(x, edge_index, **graph)
+    found = []
+    for _ in range(2):
+        out = act.train()(x, edge_index, **graph)
+        found.append(dropped_parts(out, without, base(act, x)))
+    for nodes, channels in found:
+        assert 60 < int(nodes.sum()) < 140
+        assert 2 < int(channels.sum()) < 22
+    assert not torch.equal(found[0][0], found[1][0])
+    assert not torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
+def test_share_of_what_is_dropped(dropout: float) -> None:
+    size = (4000, 600)
+    gamma, slopes = torch.ones(size[0], 1), torch.ones(1, 2, size[1])
+    nodes, first, second = functional.dropped(gamma, slopes, 2 * slopes, dropout)
+    assert float((nodes == 0).float().mean()) == pytest.approx(dropout, abs=0.04)
+    assert float((first == 0).float().mean()) == pytest.approx(dropout, abs=0.08)
+    assert torch.equal(second, 2 * first)
+
+
+@pytest.mark.parametrize("weights", [1, 3])
+def test_mask_is_one_for_all_weights_of_a_node_and_all_segments_of_a_channel(weights: int) -> None:
+    gamma, slopes = torch.rand(1000, weights) + 0.5, torch.rand(2, 3, 1000) + 0.5
+    nodes, channels, _ = functional.dropped(gamma, slopes, slopes, 0.5)
+    for out, whole, zero in (
+        (nodes, gamma, (nodes == 0).all(dim=1, keepdim=True)),
+        (channels, slopes, (channels == 0).all(dim=(0, 1), keepdim=True)),
+    ):
+        assert 400 < int(zero.sum()) < 600
+        assert torch.equal(out, whole * ~zero)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_evaluation_drops_nothing(variant: str) -> None:
+    act = opened(GReLU.variant(variant, 4, dropout=0.9)).eval()
+    plain = GReLU.variant(variant, 4)
+    plain.load_state_dict(act.state_dict())
+    x, edge_index = torch.randn(30, 4), random_graph(30, 90)
+    assert torch.equal(act(x, edge_index), plain(x, edge_index))
+
+
+def test_without_dropout_no_random_number_is_drawn() -> None:
+    act, x, edge_index = opened(GReLU(4)), torch.randn(30, 4), random_graph(30, 90)
+    before = torch.get_rng_state()
+    act.train()(x, edge_index)
+    assert torch.equal(torch.get_rng_state(), before)
+    act.dropout = 0.5
+    act(x, edge_index)
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_coefficients_and_gamma_are_without_dropout(variant: str) -> None:
+    act = opened(GReLU.variant(variant, 4, dropout=0.9))
+    x, edge_index = torch.randn(30, 4), random_graph(30, 90)
+    slopes, intercepts = act.eval().coefficients(x, edge_index)
+    gamma = act.gamma(x, edge_index)
+    act.train()
+    assert all(map(torch.equal, act.coefficients(x, edge_index), (slopes, intercepts)))
+    assert torch.equal(act.gamma(x, edge_index), gamma)
+    assert bool((gamma > 0).all())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_reference_drops_the_same_nodes(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    act = opened(GReLU.variant(variant, 24, dropout=0.5)).double()
+    edge_index = random_graph(30, 90)
+    x = torch.randn(30, 24, dtype=torch.double, requires_grad=True)
+    inputs = [x, *act.parameters()]
+    without = act.eval()(x, edge_index)
+    act.train()
+    found = []
+    for backend in ("torch", "reference"):
+        monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
+        torch.manual_seed(5)
+        out = act(x, edge_index)
+        found.append([out, *gradients(out, inputs)])
+    nodes, channels = dropped_parts(found[1][0], without, base(act, x), 1e-12)
+    assert 0 < int(nodes.sum()) < 30
+    assert 0 < int(channels.sum()) < 24
+    for a, b in zip(*found, strict=True):
+        assert_close(a, b)
+
+
+def test_running_statistics_are_of_all_nodes() -> None:
+    act = opened(GReLU(4, dropout=0.9, track_running_stats=True))
+    plain = copy.deepcopy(act)
+    plain.dropout = 0.0
+    x, edge_index = torch.randn(30, 4), random_graph(30, 90)
+    act(x, edge_index)
+    plain(x, edge_index)
+    assert all(map(torch.equal, act.buffers(), plain.buffers()))
+    assert torch.equal(act.eval()(x, edge_index), plain.eval()(x, edge_index))
+
+
+@pytest.mark.parametrize(("variant", "compiler"), [("A", "inductor"), ("G", "aot_eager")])
+def test_dropout_compiles(variant: str, compiler: str) -> None:
+    torch.compiler.reset()
+    act = opened(GReLU.variant(variant, 24, dropout=0.5)).double()
+    compiled = torch.compile(act, fullgraph=True, backend=compiler)
+    x, edge_index = torch.randn(100, 24, dtype=torch.double), random_graph(100, 300)
+    without = act.eval()(x, edge_index)
+    act.train()
+    x.requires_grad_()
+    outs = [compiled(x, edge_index) for _ in range(2)]
+    found = [dropped_parts(out, without, x.relu(), 1e-10) for out in outs]
+    for nodes, channels in found:
+        assert 25 < int(nodes.sum()) < 75
+        assert 2 < int(channels.sum()) < 22
+    assert not torch.equal(found[0][0], found[1][0])
+    for value in gradients(outs[0], [x, *act.parameters()]):
+        assert bool(value.isfinite().all())
+        assert bool(value.any())
+
+
+@pytest.mark.parametrize("variant", ["A", "F", "G"])
+def test_dropout_under_vmap(variant: str) -> None:
+    """Each model drops nodes and channels of its own, or all drop the same ones."""
+    acts = [opened(GReLU.variant(variant, 24, dropout=0.5)).double() for _ in range(3)]
+    parameters, _ = stack_module_state(acts)
+    x, edge_index = torch.randn(3, 60, 24, dtype=torch.double), random_graph(60, 180)
+    without = torch.stack([a.eval()(z, edge_index) for a, z in zip(acts, x, strict=True)])
+    skeleton = copy.deepcopy(acts[0]).train()
+
+    def run(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(skeleton, p, (x, edge_index))
+
+    for randomness, differ in (("different", True), ("same", False)):
+        out = vmap(run, randomness=randomness)(parameters, x)
+        for mask in dropped_parts(out, without, x.relu(), 1e-10):
+            assert 0 < int(mask.sum()) < mask.numel()
+            assert bool((mask != mask[0]).any()) == differ
+
+    def loss(p: dict[str, Tensor], x: Tensor) -> Tensor:
+        return run(p, x).square().sum()
+
+    grads = vmap(grad(loss), randomness="different")(parameters, x)
+    for name, value in grads.items():
+        assert bool(value.isfinite().all()), name
+        assert bool(value.any()), name
