@@ -94,11 +94,12 @@ def collect(request: Request) -> str:
     early = _by_runs([(cell, list(candidates())) for cell in wanted if not cell.is_late], request)
     finished, total = _train(early, request)
     if finished == total:
-        results = Record(request.out).read()
+        found = {
+            name: {cell: lead for cell, lead in own.items() if not cell.is_late}
+            for name, own in mean_leads(Record(request.out).read()).items()
+        }
         several = {
-            regime: {
-                (c.form, c.dropout_in(regime)) for c in choices(mean_leads(results))[:FINALISTS]
-            }
+            regime: {(c.form, c.dropout_in(regime)) for c in choices(found)[:FINALISTS]}
             for regime in (FEW, FULL)
         }
         late = _by_runs([(c, list(several[c.regime])) for c in wanted if c.is_late], request)
