@@ -49,8 +49,9 @@ def check_options(
     if diagonal and hidden is not None:
         raise ValueError("diagonal must be False with a hidden layer, which mixes the channels.")
     if form.mode == "paper":
-        if form.negative_slope:
-            raise ValueError("negative_slope must be 0 in mode='paper', which has no base slopes.")
+        for name in ("negative_slope", "dropout"):
+            if getattr(form, name):
+                raise ValueError(f"{name} must be 0 in mode='paper', which has none.")
         if diagonal:
             raise ValueError("diagonal must be False in mode='paper', whose MLP is a full matrix.")
 

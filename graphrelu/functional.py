@@ -35,9 +35,9 @@ class Form(NamedTuple):
     bias: bool = True
     negative_slope: float = 0.0
     scale: float = 8.0
-    temperature: float = 3.0
+    temperature: float = 1.0
     gamma_max: float = 3.0
-    dropout: float = 0.2
+    dropout: float = 0.0
 
     @property
     def base_slopes(self) -> tuple[float, ...]:
@@ -210,7 +210,7 @@ def hyperfunction(
         gamma = node_parameters(logits, batch, batch_size)
     else:
         gamma = calibrated_node_parameters(logits, form, batch, batch_size)
-    if training and form.dropout > 0 and form.mode == "calibrated":
+    if training and form.dropout > 0:
         return dropped(gamma, slopes, intercepts, form.dropout)
     return gamma, slopes, intercepts
 

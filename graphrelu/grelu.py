@@ -77,13 +77,14 @@ class GReLU(torch.nn.Module):
             (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, there are no intercepts. (default: :obj:`True`)
         dropout (float, optional): The probability with which a node, and likewise a channel, is
-            plain ReLU in a training step. Turn it up where GReLU overfits. Calibrated mode only.
-            (default: :obj:`0.2`)
+            plain ReLU in a training step. Turn it up to :obj:`0.2` where labels are few, such as
+            20 per class: the parameters would single out the training nodes. Calibrated mode
+            only. (default: :obj:`0.0`)
         scale (float, optional): :math:`s`, how fast the slopes and intercepts learn. Turn it down
             where training is unstable. Calibrated mode only. (default: :obj:`8.0`)
-        temperature (float, optional): :math:`T` of the node softmax. Turn it down to :obj:`1.0`
-            where nodes differ much, as hubs and leaves do. Calibrated mode only.
-            (default: :obj:`3.0`)
+        temperature (float, optional): :math:`T` of the node softmax. Turn it up, as to :obj:`3.0`,
+            for nodes that differ less from each other. Calibrated mode only.
+            (default: :obj:`1.0`)
         gamma_max (float, optional): :math:`m`, the largest weight of a node; the mean is 1. Turn it
             down where single nodes dominate. Calibrated mode only. (default: :obj:`3.0`)
         diagonal (bool, optional): If :obj:`False`, the channel block is a full linear map as in
@@ -145,9 +146,9 @@ class GReLU(torch.nn.Module):
         node_wise: bool = True,
         channel_wise: bool = True,
         bias: bool = True,
-        dropout: float = 0.2,
+        dropout: float = 0.0,
         scale: float = 8.0,
-        temperature: float = 3.0,
+        temperature: float = 1.0,
         gamma_max: float = 3.0,
         diagonal: bool | None = None,
         hidden: int | None = None,

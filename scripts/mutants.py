@@ -24,7 +24,14 @@ from mutmut.mutation.trampoline import set_mutant_under_test
 
 ROOT = Path(__file__).parents[1]
 COPIED = ("graphrelu", "tests", "docs", "pyproject.toml")
-GRELU_TESTS = ("tests/test_calibration.py", "tests/test_grelu.py", "tests/test_errors.py")
+GRELU_TESTS = (
+    "tests/test_constants.py",
+    "tests/test_dropout.py",
+    "tests/test_fresh.py",
+    "tests/test_gradients.py",
+    "tests/test_grelu.py",
+    "tests/test_errors.py",
+)
 # The quick tests of each file: those that compile, or train for long, are left out.
 TESTS = {
     "graphrelu/functional.py": ("tests/test_functional.py", *GRELU_TESTS, "tests/test_running.py"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
+from graphrelu.functional import DEFAULT
 from graphrelu.lab import kinds
 
 Option: TypeAlias = str | int | float | bool | None
@@ -18,6 +19,11 @@ FOLD_SPLITS = ("folds", "gin_folds")  # those of graph classification
 Metric = Literal["accuracy", "f1", "rocauc"]
 Dtype = Literal["float32", "float64"]
 Select = Literal["loss", "score"]
+# Of GReLU's calibrated form; a record spells them out, so that no default is taken for another.
+CONSTANTS = {
+    name: getattr(DEFAULT, name) for name in ("scale", "temperature", "gamma_max", "dropout")
+}
+FEW_LABELS = {"dropout": 0.2, "temperature": 3.0}  # of them, in the paper's networks
 
 
 @dataclass(frozen=True)
@@ -82,9 +88,16 @@ class Config:
         return self.split not in FOLD_SPLITS and "layers" in dict(self.backbone_options)
 
     @property
+    def told_options(self) -> Options:
+        """The activation's options without those constants of GReLU that are the protocol's."""
+        is_papers = self.split not in FOLD_SPLITS and not self.is_deep
+        usual = CONSTANTS | FEW_LABELS if is_papers else CONSTANTS
+        return tuple(pair for pair in self.activation_options if usual.get(pair[0]) != pair[1])
+
+    @property
     def title(self) -> str:
         """The cell in a few words, the activation's options included."""
-        options = ", ".join(f"{name}={value}" for name, value in self.activation_options)
+        options = ", ".join(f"{name}={value}" for name, value in self.told_options)
         words = f"{self.dataset} {self.backbone} {self.activation}"
         if self.feature_scale != 1:
             words += f", features x {self.feature_scale:g}"

@@ -109,8 +109,21 @@ def provenance(
     versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     hasty = protocol is not None and not {result.config for result in results} <= set(protocol)
     origin = f"Made from `{source}`: {len(results):,} runs ({devices}; {versions})."
-    lost = divergence.sentence(results)
-    return origin + HASTE * hasty + (f"\n\n{lost}" if lost else "")
+    told = [grelu_form(results), divergence.sentence(results)]
+    return origin + HASTE * hasty + "".join(f"\n\n{sentence}" for sentence in told if sentence)
+
+
+def grelu_form(results: Iterable[Result]) -> str:
+    """Which form of GReLU the runs have, where it is not the default."""
+    options = [dict(r.config.activation_options) for r in results if r.config.activation == "grelu"]
+    calibrated = [own for own in options if own.get("mode") != "paper"]
+    if not options:
+        return "GReLU has not been run with its present form yet."
+    if any("scale" not in own for own in calibrated):  # older than the record's constants
+        return "GReLU's runs are of the form of version 0.1.0; they have not been run again yet."
+    if calibrated and all(own["temperature"] == 3.0 for own in calibrated):
+        return "GReLU has `dropout=0.2, temperature=3.0`, as labels are few."
+    return ""
 
 
 def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:

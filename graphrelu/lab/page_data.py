@@ -71,7 +71,7 @@ def runs_by_cell(results: Sequence[Result]) -> Runs:
 
 def variant(config: Config) -> str:
     """An activation as the paper spells it, with what was set of it."""
-    options = ", ".join(f"{name}={value}" for name, value in config.activation_options)
+    options = ", ".join(f"{name}={value}" for name, value in config.told_options)
     return f"{label(config.activation)} ({options})" if options else label(config.activation)
 
 
@@ -186,7 +186,7 @@ def _place(config: Config) -> tuple[int, str]:
 
 def _paper(config: Config) -> list[float] | None:
     table = "graph_classification" if config.split in FOLD_SPLITS else "node_classification"
-    if config.activation_options or config.metric != "accuracy" or config.feature_scale != 1:
+    if config.told_options or config.metric != "accuracy" or config.feature_scale != 1:
         return None
     if config.is_deep:  # no network of the paper's
         return None

@@ -69,7 +69,7 @@ def look(
     )
     channels = np.unique(np.linspace(0, slopes.shape[2] - 1, DRAWN_CHANNELS).round().astype(int))
     right = content["prediction"] == graph.y.numpy()
-    options = "".join(f", {name}={value}" for name, value in config.activation_options)
+    options = "".join(f", {name}={value}" for name, value in config.told_options)
     return {
         "graph": config.dataset,
         "name": f"{label(config.dataset)}, {label(config.backbone)}{options}, {layer}",

@@ -13,9 +13,8 @@ from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
 from graphrelu.deep_backbones import DEEP_BACKBONES
-from graphrelu.functional import Form
 from graphrelu.lab.checksums import SOURCES
-from graphrelu.lab.config import Config, Metric, Option, Select, SplitName
+from graphrelu.lab.config import CONSTANTS, FEW_LABELS, Config, Metric, Option, Select, SplitName
 from graphrelu.lab.graph import Family
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
@@ -23,7 +22,6 @@ BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
 MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
 COMPARED = ("relu", "prelu", "gelu", "silu", "maxout", "grelu")  # on deep networks
-CONSTANTS = ("scale", "temperature", "gamma_max", "dropout")  # of GReLU's calibrated form
 ABLATED = ("undecomposed",)  # known besides, but not among those compared
 
 GRAPH_DATASETS = ("mutag", "proteins")
@@ -110,7 +108,8 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
     row = _row(backbone, dataset, family)
-    values = row._asdict() | {"normalize_features": family == "citation", "activation_options": {}}
+    values = row._asdict() | {"normalize_features": family == "citation"}
+    values["activation_options"] = FEW_LABELS if activation == "grelu" else {}
     values["backbone_options"] = values.pop("options")
     return _config((dataset, backbone, activation), values, overrides)
 
@@ -188,9 +187,8 @@ def _config(
 def spelled_out(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of GReLU with its constants; the printed form has none."""
     if options.get("mode") == "paper":
-        return dict(options)
-    defaults = Form._field_defaults
-    return {name: defaults[name] for name in CONSTANTS} | dict(options)
+        return {name: value for name, value in options.items() if name not in CONSTANTS}
+    return CONSTANTS | dict(options)
 
 
 def family_of(dataset: str) -> Family:

@@ -17,6 +17,7 @@ from graphrelu.lab.comparison import (
     fewest_seeds,
     scores_by_cell,
 )
+from graphrelu.lab.data import FILES, OF_PYG
 from graphrelu.lab.divergence import diverged
 from graphrelu.lab.published import published
 from graphrelu.lab.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
@@ -24,6 +25,7 @@ from graphrelu.lab.results import Result
 
 LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
+LABELS |= {name: name.capitalize() for name in (*OF_PYG, *FILES)} | {"cs": "CS"}
 LABELS |= {"relu": "ReLU", "lrelu": "LReLU", "elu": "ELU", "prelu": "PReLU"}
 LABELS |= {"maxout": "Maxout", "grelu": "GReLU", "gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
 

@@ -14,6 +14,7 @@ from typer.testing import Result
 from graphrelu import __version__
 from graphrelu.lab import show
 from graphrelu.lab.compare import wants_deep
+from graphrelu.lab.config import CONSTANTS
 from graphrelu.lab.experiment import EXPERIMENTS
 from graphrelu.lab.results import Record
 from tests.lab import fake_engine
@@ -39,7 +40,7 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
         "digits: 1,797 nodes, 24,678 edges, 64 features, 10 classes GCN: 4 layers "
     )
     assert "Split: 20 nodes per class for training, 500 for validation, 1,000 for testing" in shown
-    assert "GCN: 4 layers of 64 hidden units, layer norm, linear skips, dropout 0.2" in shown
+    assert "GCN: 4 layers of 64 hidden units, layer norm, identity skips, dropout 0.2" in shown
     assert "10 runs of each activation, random split, test accuracy in percent" in shown
     lines = result.stdout.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("activation"))
@@ -90,13 +91,17 @@ def test_the_record_is_continued(folder: Path) -> None:
 def test_settings_hold_for_every_activation(folder: Path) -> None:
     options = "--hidden 8 --epochs 7 --lr 0.5 --weight-decay 0 --dropout 0.1 --metric F1"
     shown = text(invoke("compare", *options.split(), "--json", "a.json"))
-    assert "layers of 8 hidden units, layer norm, linear skips, dropout 0.1, learning rate" in shown
+    assert (
+        "layers of 8 hidden units, layer norm, identity skips, dropout 0.1, learning rate" in shown
+    )
     assert "test macro F1 in percent" in shown
     configs = json.loads((folder / "a.json").read_text())["configs"]
     assert len(configs) == 6
     for name, config in configs.items():
         assert config.pop("activation") == name
-        assert config == {k: v for k, v in configs["grelu"].items() if k != "activation"}
+        options = config.pop("activation_options")
+        assert options == (CONSTANTS if name == "grelu" else {})
+    assert all(config == configs["relu"] for config in configs.values())
 
 
 def test_settings_of_the_network(folder: Path) -> None:

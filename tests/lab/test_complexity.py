@@ -114,7 +114,7 @@ def test_what_is_measured_is_the_module(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.autograd, "grad", counted)
     found = complexity.measure(Point("nodes", 30, "grelu", 30, 60, 4, 2), 3, torch.device("cpu"))
     assert len(prepared) == 1
-    assert gradients == [5] * 4  # x, gate, both MLPs; a first call and three timed ones
+    assert gradients == [4] * 4  # x and three parameters; a first call and three timed ones
     assert len(found["repeats"]) == 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -252,11 +253,29 @@ def test_unknown_names_suggest_the_nearest() -> None:
         load("coar")
     assert str(caught.value) == (
         "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
-        "pubmed, blogcatalog, flickr, digit-graphs, mutag, proteins, paths to .npz and .pt files, "
+        "pubmed, blogcatalog, flickr, photo, computers, cs, physics, minesweeper, tolokers, "
+        "squirrel, chameleon, actor, digit-graphs, mutag, proteins, paths to .npz and .pt files, "
         "pyg:CLASS/NAME, and csbm:NAME=VALUE,..."
     )
     with pytest.raises(DataError, match=r"no dataset 'graph\.csv'; known are"):
         load("graph.csv")
+
+
+@pytest.mark.parametrize(("name", "nodes", "splits"), [("squirrel", 2223, 10), ("actor", 7600, 10)])
+def test_files_below_the_root_have_names(name: str, nodes: int, splits: int) -> None:
+    if not os.environ.get("GRAPHRELU_DATA"):
+        pytest.skip("GRAPHRELU_DATA names no folder with datasets")
+    graph = load(name)
+    assert (graph.name, graph.num_nodes) == (name, nodes)
+    assert graph.train_mask is not None
+    assert graph.train_mask.shape == (nodes, splits)
+
+
+def test_classes_of_pyg_have_names() -> None:
+    if not os.environ.get("GRAPHRELU_DATA"):
+        pytest.skip("GRAPHRELU_DATA names no folder with datasets")
+    graph = load("Photo")
+    assert (graph.name, graph.num_nodes, graph.num_classes) == ("photo", 7650, 8)
 
 
 def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,11 @@ def test_every_activation_is_given_the_same_grid() -> None:
     cells = GraphGrid().cells()
     assert len(cells) == 2 * 3 * 6 * 16 * 2
     by_activation = {
-        name: [replace(c, activation="relu") for c in cells if c.activation == name]
+        name: [
+            replace(c, activation="relu", activation_options=())
+            for c in cells
+            if c.activation == name
+        ]
         for name in ACTIVATIONS
     }
     assert all(part == by_activation["relu"] for part in by_activation.values())

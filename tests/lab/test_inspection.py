@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models as ``graphrelu compare --save`` keeps them, GReLU's gate open; and other files."""
+    """Models as ``graphrelu compare --save`` keeps them, GReLU off its start; and other files."""
     folder = tmp_path_factory.mktemp("models")
     graph = load("digits")
     for name, dataset, activation in (
@@ -45,7 +45,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         config = recipe(dataset, "other", "gcn", activation, hidden=5)
         state = build(config, graph, 3).state_dict()
         if activation == "grelu":
-            state["acts.0.gate"].fill_(0.7)
+            state["acts.0.channel_mlp.bias"].normal_(std=0.1)
         content = {"config": config.to_dict(), "seed": 3, "state_dict": state}
         torch.save(content, folder / f"{name}.pt")
     content["config"] = recipe("digits", "other", "gcn", "grelu", hidden=9).to_dict()

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from graphrelu.lab.config import Config
+from graphrelu import GReLU
+from graphrelu.lab.config import CONSTANTS, Config
 from graphrelu.lab.recipes import (
     ABLATED,
     ACTIVATIONS,
@@ -17,6 +18,7 @@ from graphrelu.lab.recipes import (
     MODERN,
     NODE_DATASETS,
     TABLE,
+    graph_cell,
     modern,
     node_table,
     recipe,
@@ -79,7 +81,25 @@ def test_every_activation_gets_the_same_hyperparameters() -> None:
             for backbone in BACKBONES:
                 cells = [recipe(dataset, family, backbone, name) for name in ACTIVATIONS]
                 assert [cell.activation for cell in cells] == list(ACTIVATIONS)
-                assert len({replace(cell, activation="any") for cell in cells}) == 1
+                assert len({plain(cell) for cell in cells}) == 1
+
+
+def plain(cell: Config) -> Config:
+    """What must be the same for all activations."""
+    return replace(cell, activation="any", activation_options=())
+
+
+def test_grelus_constants_are_spelled_out() -> None:
+    """With few labels, under full supervision, and none in the printed form."""
+    few = dict(recipe("cora", "citation", "gcn", "grelu").activation_options)
+    assert few == {"dropout": 0.2, "gamma_max": 3.0, "scale": 8.0, "temperature": 3.0}
+    for deep in (modern("mine.npz", "gcn", "grelu"), graph_cell("mutag", "gin", "grelu")):
+        assert dict(deep.activation_options) == CONSTANTS
+        act = GReLU(4, **CONSTANTS)
+        assert all(getattr(act, name) == getattr(GReLU(4), name) for name in CONSTANTS)
+    printed = recipe("cora", "citation", "gcn", "grelu", activation_options={"mode": "paper"})
+    assert dict(printed.activation_options) == {"mode": "paper"}
+    assert recipe("cora", "citation", "gcn", "relu").activation_options == ()
 
 
 def test_the_main_table() -> None:
@@ -117,7 +137,7 @@ def test_overrides() -> None:
         activation_options={"steps": 5},
     )
     assert dict(changed.backbone_options) == {"heads": 2, "output_heads": 1}
-    assert dict(changed.activation_options) == {"steps": 5}
+    assert changed.told_options == (("steps", 5),)
     differing = {name for name, value in asdict(changed).items() if value != asdict(plain)[name]}
     assert differing == {"hidden", "metric", "backbone_options", "activation_options"}
     assert dict(TABLE["gat"]["cora", "citeseer"].options) == {"heads": 8, "output_heads": 1}
@@ -139,11 +159,11 @@ def test_deep_networks() -> None:
         activation_options={"steps": 5},
     )
     assert dict(changed.backbone_options) == network | {"layers": 2, "norm": None, "heads": 4}
-    assert dict(changed.activation_options) == {"steps": 5}
+    assert changed.told_options == (("steps", 5),)
     assert (changed.split, changed.normalize_features) == ("full", True)
     assert dict(modern("mine.npz", "gat", "relu").backbone_options) == network | {"heads": 8}
     cells = [modern("mine.npz", "sage", name) for name in (*ACTIVATIONS, *MODERN, *ABLATED)]
-    assert len({replace(cell, activation="any") for cell in cells}) == 1
+    assert len({plain(cell) for cell in cells}) == 1
     with pytest.raises(ValueError, match="no backbone 'sgc'"):
         modern("mine.npz", "sgc", "none")
     with pytest.raises(ValueError, match=r"no setting 'epoch' \(did you mean epochs\?\)"):

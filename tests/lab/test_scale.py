@@ -45,7 +45,8 @@ def test_scale_one_is_the_main_tables() -> None:
     assert len({cell.key() for cell in cells}) == len(cells) == 2 * 3 * 6
     own = [cell for cell in cells if cell.feature_scale == 1]
     assert own == node_table(["cora"], ["gcn", "sage"])
-    settings = {replace(cell, activation="any", backbone="any", epochs=1) for cell in cells}
+    same = {"activation": "any", "activation_options": (), "backbone": "any", "epochs": 1}
+    settings = {replace(cell, **same) for cell in cells}
     assert len(settings) == len(SCALES)
     assert all(cell.normalize_features for cell in cells)
     assert all(map(scale.belongs, cells))

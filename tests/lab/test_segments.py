@@ -30,9 +30,7 @@ def test_two_segments_are_the_main_tables() -> None:
     for dataset in segments.DATASETS:
         first, *others = segments.cells(dataset)
         assert [first] == node_table([dataset], ["gcn"], ["grelu"])
-        assert [dict(cell.activation_options) for cell in others] == [
-            {"K": K} for K in (3, 4, 5, 6, 7)
-        ]
+        assert [dict(cell.told_options) for cell in others] == [{"K": K} for K in (3, 4, 5, 6, 7)]
 
 
 def test_rows() -> None:

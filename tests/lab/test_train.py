@@ -239,7 +239,7 @@ def test_every_activation_gets_the_same() -> None:
             assert torch.equal(other.test.index, batches[0].test.index)
             weight = next(iter(batches[0].parameters))
             assert torch.equal(other.parameters[weight], batches[0].parameters[weight])
-            changed = {"activation": batches[0].config.activation}
+            changed = {"activation": batches[0].config.activation, "activation_options": {}}
             assert {**other.config.to_dict(), **changed} == batches[0].config.to_dict()
 
 
