@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -129,6 +130,7 @@ class DeepRow:
     over_b: Comparison | None
 
 
+@cache
 def name_of(config: Config) -> str | None:
     """The activation's name on the page; none for what has no place there."""
     for name, (activation, options) in ACTIVATIONS.items():

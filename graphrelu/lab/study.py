@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
@@ -134,6 +135,7 @@ def _train(by_runs: Runs, request: Request) -> tuple[int, int]:
     return finished, sum(runs * len(configs) for runs, configs in by_runs.items())
 
 
+@cache
 def place_of(config: Config) -> tuple[Cell, Candidate | None] | None:
     """Cell and candidate (none: ReLU) of a run; none for those of other experiments."""
     if config.is_deep:

@@ -201,6 +201,7 @@ def test_kill_and_continue_compare(tmp_path: Path) -> None:
 
     def arguments(record: Path) -> list[str]:
         options = ["--runs", "4", "--activations", "relu,grelu,maxout", "--epochs", "60"]
+        options += ["--layers", "2"]
         return ["graphrelu.lab", "compare", "digits", *options, "--out", str(record)]
 
     assert start(arguments(whole)).wait() == 0
