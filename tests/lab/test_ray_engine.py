@@ -6,7 +6,6 @@ import inspect
 import os
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,10 +26,9 @@ from tests.lab.test_train import blocks
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
+def _cluster() -> None:
+    """Ends with the process: Ray's own shutdown has aborted the process now and then."""
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
-    yield
-    ray.shutdown()
 
 
 def cells(*activations: str, epochs: int = 6) -> list[Config]:
