@@ -1,5 +1,6 @@
 """Bad input gets one sentence that names the argument and what was expected."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,8 @@ def check_options(
     for name in ("scale", "temperature", "gamma_max"):
         if not getattr(form, name) > 0:
             raise ValueError(f"{name} must be positive, got {getattr(form, name)}.")
+    if math.isinf(form.scale):
+        raise ValueError("scale must be finite, got inf.")
     if not 0 <= form.dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {form.dropout}.")
     if not form.negative_slope <= 1:

@@ -30,16 +30,15 @@ DEEP_BACKBONES: dict[str, dict[str, Any]] = {
     "appnp": BACKBONES["appnp"],
 }
 NORMS = ("layer", "batch")
-RESIDUALS = ("identity", "linear")
 
 
 class DeepGNN(NodeNetwork):
     r"""Any number of graph convolutions, and a linear head.
 
-    Each layer is a convolution, then normalisation, an activation of its own and dropout, with a
-    skip around all of it or around the convolution alone: the latter are the networks of `"Classic
-    GNNs are Strong Baselines" <https://arxiv.org/abs/2406.08993>`_. As in
-    :class:`~graphrelu.backbones.GNN`, features and graph can be prepared.
+    Each layer is a convolution with a linear skip around it, then normalisation, an activation of
+    its own and dropout: the networks of `"Classic GNNs are Strong Baselines"
+    <https://arxiv.org/abs/2406.08993>`_. As in :class:`~graphrelu.backbones.GNN`, features and
+    graph can be prepared.
 
     Args:
         backbone (str): :obj:`"gcn"`, :obj:`"sage"` (mean), :obj:`"gat"` (the heads'
@@ -56,10 +55,8 @@ class DeepGNN(NodeNetwork):
             the statistics of all nodes it is called with, in evaluation as well: where every
             pass sees the whole graph, they are the statistics of training.
             (default: :obj:`None`)
-        residual (str, optional): :obj:`"identity"` adds a layer's input to its output (in the
-            first layer, whose sizes differ, a linear map of it); :obj:`"linear"` adds a linear map
-            of a convolution's input to its output, before normalisation and activation.
-            (default: :obj:`None`)
+        residual (bool, optional): If set to :obj:`True`, a linear map of a convolution's input is
+            added to its output, before normalisation and activation. (default: :obj:`False`)
         linear_first (bool, optional): If set to :obj:`True`, the features are projected to the
             hidden size, with dropout, before the first convolution. (default: :obj:`False`)
         dropout (float, optional): Dropout probability after each activation.
@@ -80,7 +77,7 @@ class DeepGNN(NodeNetwork):
         activation: str | Callable[..., torch.nn.Module] = "relu",
         layers: int = 4,
         norm: str | None = None,
-        residual: str | None = None,
+        residual: bool = False,
         linear_first: bool = False,
         dropout: float = 0.5,
         activation_options: dict[str, Any] | None = None,
@@ -94,8 +91,6 @@ class DeepGNN(NodeNetwork):
             raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
         if norm is not None:
             check_name("norm", norm, NORMS)
-        if residual is not None:
-            check_name("residual", residual, RESIDUALS)
         options = {**DEEP_BACKBONES[backbone], **backbone_options}
         if backbone == "gat" and hidden_channels % options["heads"] != 0:
             raise ValueError(
@@ -118,10 +113,9 @@ class DeepGNN(NodeNetwork):
         self.skips = torch.nn.ModuleList()
         self.norms = torch.nn.ModuleList()
         for layer in range(layers):
-            is_raw = layer == 0 and not linear_first
-            width = in_channels if is_raw else hidden_channels
+            width = in_channels if layer == 0 and not linear_first else hidden_channels
             self.convs.append(self._convolution(width, options))
-            if residual == "linear" or (residual == "identity" and is_raw):
+            if residual:
                 self.skips.append(Linear(width, hidden_channels))
             if norm == "layer":
                 self.norms.append(torch.nn.LayerNorm(hidden_channels))
@@ -149,21 +143,14 @@ class DeepGNN(NodeNetwork):
         graph: tuple[Any, ...],
         apply: Callable[[torch.nn.Module, Any], Tensor],
     ) -> Tensor:
-        residual = self.backbone_options["residual"]
         if self.first is not None:
             x = F.dropout(apply(self.first, x), p=self.dropout, training=self.training)
         for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
             out = apply(conv, x)
-            if residual == "linear":
+            if len(self.skips) > 0:
                 out = out + apply(self.skips[layer], x)
             if len(self.norms) > 0:
                 out = self.norms[layer](out)
-            out = F.dropout(act(out, *graph), p=self.dropout, training=self.training)
-            if residual == "identity" and layer < len(self.skips):
-                out = out + apply(self.skips[layer], x)
-            elif residual == "identity":
-                assert isinstance(x, Tensor)  # only raw features may be sparse
-                out = out + x
-            x = out
+            x = F.dropout(act(out, *graph), p=self.dropout, training=self.training)
         out = apply(self.head, x)
         return out if self.propagation is None else apply(self.propagation, out)

@@ -40,10 +40,10 @@ def model_of(backbone: str, activation: str = "relu", **options: Any) -> DeepGNN
     return model
 
 
-@pytest.mark.parametrize("residual", [None, "identity", "linear"])
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("norm", [None, "layer", "batch"])
 @pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
-def test_prepared_equals_pyg(backbone: str, norm: str | None, residual: str | None) -> None:
+def test_prepared_equals_pyg(backbone: str, norm: str | None, residual: bool) -> None:
     for density, weighted, linear_first in ((0.05, False, False), (0.8, True, True)):
         x, edge_index, edge_weight = graph_and_features(density)
         weight = edge_weight if weighted else None
@@ -53,10 +53,10 @@ def test_prepared_equals_pyg(backbone: str, norm: str | None, residual: str | No
         assert_same(model, model(model.prepare(x, edge_index, weight)), expected)
 
 
-def test_by_hand_with_linear_skips() -> None:
+def test_by_hand() -> None:
     """Convolution plus skip, norm, activation, dropout, layer by layer; then the head."""
     x, edge_index, _ = graph_and_features(0.8)
-    model = model_of("gcn", "prelu", norm="layer", residual="linear", linear_first=True)
+    model = model_of("gcn", "prelu", norm="layer", residual=True, linear_first=True)
     with HashDropout(torch.tensor(1)) as mode:
         out = model(x, edge_index)
     assert mode.calls == [((NODES, 4), 0.5)] * 4  # the projected features, and three layers
@@ -71,25 +71,12 @@ def test_by_hand_with_linear_skips() -> None:
     assert_close(out, model.head(h))
 
 
-def test_by_hand_with_identity_skips() -> None:
-    """Convolution, norm, activation, dropout, plus the layer's input; raw features by a map."""
-    x, edge_index, _ = graph_and_features(0.8)
-    model = model_of("gcn", "prelu", norm="layer", residual="identity").eval()
-    assert len(model.skips) == 1
-    h = x
-    for layer, (conv, norm, act) in enumerate(
-        zip(model.convs, model.norms, model.acts, strict=True)
-    ):
-        h = act(norm(conv(h, edge_index))) + (model.skips[0](h) if layer == 0 else h)
-    assert_close(model(x, edge_index), model.head(h))
-
-
 @pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("activation", ["relu", "grelu"])
 @pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
 def test_many_models_at_once(backbone: str, activation: str, norm: str) -> None:
     x, edge_index, _ = graph_and_features(0.05)
-    options = {"norm": norm, "residual": "identity", "linear_first": norm == "batch"}
+    options = {"norm": norm, "residual": True, "linear_first": norm == "batch"}
     models = [model_of(backbone, activation, **options) for _ in range(2)]
     skeleton = copy.deepcopy(models[0]).to("meta")
     parameters, buffers = stack_module_state(models)  # type: ignore[arg-type]
@@ -122,7 +109,7 @@ def test_batch_norm_takes_all_nodes_in_evaluation_as_well() -> None:
 
 @pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
 def test_reset_leaves_nothing(backbone: str) -> None:
-    model = model_of(backbone, "maxout", norm="layer", residual="linear", linear_first=True)
+    model = model_of(backbone, "maxout", norm="layer", residual=True, linear_first=True)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(7.0)
@@ -150,7 +137,7 @@ def test_layers() -> None:
     assert [type(conv) for conv in model.convs] == [Linear] * 4
     assert str(DeepGNN("gcn", 10, 4, 3, norm="layer")) == (
         "DeepGNN(gcn, 10, 4, 3, activation=relu, dropout=0.5, layers=4, norm=layer, "
-        "residual=None, linear_first=False)"
+        "residual=False, linear_first=False)"
     )
 
 

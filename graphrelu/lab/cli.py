@@ -124,11 +124,8 @@ def compare(
     ] = None,
     norm: Annotated[str | None, typer.Option(help="layer, batch or none, else layer.")] = None,
     residual: Annotated[
-        str | None,
-        typer.Option(
-            help="Skips: identity, around each layer; linear, around each convolution; or none. "
-            "Else identity."
-        ),
+        bool | None,
+        typer.Option("--residual/--no-residual", help="A linear skip around each convolution."),
     ] = None,
     hidden: Annotated[int | None, typer.Option(help="Hidden units.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs at most.")] = None,

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import torch
 
-from graphrelu.deep_backbones import NORMS, RESIDUALS
+from graphrelu.deep_backbones import NORMS
 from graphrelu.lab import data, machine
 from graphrelu.lab.checksums import sha256
 from graphrelu.lab.config import FOLD_SPLITS, Config, Metric, SplitName
@@ -50,7 +50,7 @@ def prepare(
 
     ``settings`` are fields of :class:`Config`, and where the network is ``deep`` those of
     :func:`~graphrelu.lab.recipes.modern`, the same for every activation; what is ``None`` is left
-    to the recipe, and of norm and skips ``"none"`` is none.
+    to the recipe, and the norm ``"none"`` is none.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, choices in (("split", SplitName), ("metric", Metric)):
@@ -58,10 +58,9 @@ def prepare(
             settings[name] = check_name(name, settings[name], get_args(choices))
     if data.holds_graphs(dataset):
         return _prepare_graphs(dataset, backbone, activations, seeds, root, settings)
-    for setting, known in (("norm", NORMS), ("residual", RESIDUALS)):
-        if settings.get(setting) is not None:
-            name = check_name(setting, settings[setting], (*known, "none"))
-            settings[setting] = None if name == "none" else name
+    if "norm" in settings:
+        name = check_name("norm", settings["norm"], (*NORMS, "none"))
+        settings["norm"] = None if name == "none" else name
 
     def cell(name: str, family: str, activation: str) -> Config:
         if not deep:

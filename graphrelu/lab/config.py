@@ -23,7 +23,7 @@ Select = Literal["loss", "score"]
 CONSTANTS = {
     name: getattr(DEFAULT, name) for name in ("scale", "temperature", "gamma_max", "dropout")
 }
-FEW_LABELS = {"dropout": 0.2, "temperature": 3.0}  # of them, in the paper's networks
+FEW_LABELS = {"dropout": 0.2}  # in the paper's networks
 
 
 @dataclass(frozen=True)

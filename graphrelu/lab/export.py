@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from graphrelu.lab import divergence
 from graphrelu.lab.comparison import Comparison
-from graphrelu.lab.config import Config
+from graphrelu.lab.config import FEW_LABELS, Config
 from graphrelu.lab.results import Result
 from graphrelu.lab.tables import (
     NodeRow,
@@ -121,8 +121,9 @@ def grelu_form(results: Iterable[Result]) -> str:
         return "GReLU has not been run with its present form yet."
     if any("scale" not in own for own in calibrated):  # older than the record's constants
         return "GReLU's runs are of the form of version 0.1.0; they have not been run again yet."
-    if calibrated and all(own["temperature"] == 3.0 for own in calibrated):
-        return "GReLU has `dropout=0.2, temperature=3.0`, as labels are few."
+    if calibrated and all(FEW_LABELS.items() <= own.items() for own in calibrated):
+        told = ", ".join(f"{name}={value}" for name, value in FEW_LABELS.items())
+        return f"GReLU has `{told}`, as labels are few."
     return ""
 
 

@@ -66,7 +66,7 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
     options |= {"runs": runs} | settings
     if first.is_deep:
         network = _network(first)
-        options |= network | {name: network[name] or "none" for name in ("norm", "residual")}
+        options |= network | {"norm": network["norm"] or "none"}
     return spelled(first.dataset, options)
 
 

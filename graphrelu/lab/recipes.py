@@ -121,7 +121,7 @@ def modern(
     *,
     layers: int = 4,
     norm: str | None = "layer",
-    residual: str | None = "identity",
+    residual: bool = True,
     linear_first: bool = False,
     hidden: int = 64,
     dropout: float = 0.2,

@@ -90,7 +90,7 @@ def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
     options = dict(config.backbone_options)
     depth = f"{options['layers']} layers of " if options.get("layers") else ""
     norm = f"{options['norm']} norm, " if options.get("norm") else ""
-    skips = f"{options['residual']} skips, " if options.get("residual") else ""
+    skips = "linear skips, " if options.get("residual") else ""
     return (
         f"{graph.name}: {graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
         f"{graph.num_features:,} features, {graph.num_classes} classes\n"

@@ -40,7 +40,7 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
         "digits: 1,797 nodes, 24,678 edges, 64 features, 10 classes GCN: 4 layers "
     )
     assert "Split: 20 nodes per class for training, 500 for validation, 1,000 for testing" in shown
-    assert "GCN: 4 layers of 64 hidden units, layer norm, identity skips, dropout 0.2" in shown
+    assert "GCN: 4 layers of 64 hidden units, layer norm, linear skips, dropout 0.2" in shown
     assert "10 runs of each activation, random split, test accuracy in percent" in shown
     lines = result.stdout.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("activation"))
@@ -91,9 +91,7 @@ def test_the_record_is_continued(folder: Path) -> None:
 def test_settings_hold_for_every_activation(folder: Path) -> None:
     options = "--hidden 8 --epochs 7 --lr 0.5 --weight-decay 0 --dropout 0.1 --metric F1"
     shown = text(invoke("compare", *options.split(), "--json", "a.json"))
-    assert (
-        "layers of 8 hidden units, layer norm, identity skips, dropout 0.1, learning rate" in shown
-    )
+    assert "layers of 8 hidden units, layer norm, linear skips, dropout 0.1, learning rate" in shown
     assert "test macro F1 in percent" in shown
     configs = json.loads((folder / "a.json").read_text())["configs"]
     assert len(configs) == 6
@@ -105,13 +103,13 @@ def test_settings_hold_for_every_activation(folder: Path) -> None:
 
 
 def test_settings_of_the_network(folder: Path) -> None:
-    options = "--layers 2 --norm none --residual none --patience 3 --normalize-features"
+    options = "--layers 2 --norm none --no-residual --patience 3 --normalize-features"
     options += " --split full --backbone gin --activations relu,mish,grelu"
     shown = text(invoke("compare", *options.split(), "--json", "a.json"))
     assert "GIN: 2 layers of 64 hidden units, dropout 0.2, learning rate 0.003" in shown
     assert "Split: 60 / 20 / 20 % of every class, at random." in shown
     config = json.loads((folder / "a.json").read_text())["configs"]["mish"]
-    network = {"layers": 2, "norm": None, "residual": None, "linear_first": False}
+    network = {"layers": 2, "norm": None, "residual": False, "linear_first": False}
     assert config["backbone_options"] == network
     assert (config["patience"], config["normalize_features"]) == (3, True)
     assert (config["epochs"], config["select"]) == (200, "score")
@@ -120,7 +118,7 @@ def test_settings_of_the_network(folder: Path) -> None:
 def test_the_papers_graphs_have_the_papers_network() -> None:
     nothing = dict.fromkeys(("layers", "norm", "residual"))
     assert not wants_deep("Cora", nothing)
-    assert wants_deep("cora", {**nothing, "residual": "none"})
+    assert wants_deep("cora", {**nothing, "residual": False})
     assert wants_deep("digits", nothing)
     assert wants_deep("mine.npz", nothing)
     assert not wants_deep("mutag", {**nothing, "layers": 2})

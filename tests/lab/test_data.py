@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -262,19 +261,17 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(("name", "nodes", "splits"), [("squirrel", 2223, 10), ("actor", 7600, 10)])
-def test_files_below_the_root_have_names(name: str, nodes: int, splits: int) -> None:
-    if not os.environ.get("GRAPHRELU_DATA"):
-        pytest.skip("GRAPHRELU_DATA names no folder with datasets")
-    graph = load(name)
+def test_files_below_the_root_have_names(
+    real_root: Path, name: str, nodes: int, splits: int
+) -> None:
+    graph = load(name, real_root)
     assert (graph.name, graph.num_nodes) == (name, nodes)
     assert graph.train_mask is not None
     assert graph.train_mask.shape == (nodes, splits)
 
 
-def test_classes_of_pyg_have_names() -> None:
-    if not os.environ.get("GRAPHRELU_DATA"):
-        pytest.skip("GRAPHRELU_DATA names no folder with datasets")
-    graph = load("Photo")
+def test_classes_of_pyg_have_names(real_root: Path) -> None:
+    graph = load("Photo", real_root)
     assert (graph.name, graph.num_nodes, graph.num_classes) == ("photo", 7650, 8)
 
 

@@ -92,7 +92,7 @@ def plain(cell: Config) -> Config:
 def test_grelus_constants_are_spelled_out() -> None:
     """With few labels, under full supervision, and none in the printed form."""
     few = dict(recipe("cora", "citation", "gcn", "grelu").activation_options)
-    assert few == {"dropout": 0.2, "gamma_max": 3.0, "scale": 8.0, "temperature": 3.0}
+    assert few == {"dropout": 0.2, "gamma_max": 3.0, "scale": 8.0, "temperature": 1.0}
     for deep in (modern("mine.npz", "gcn", "grelu"), graph_cell("mutag", "gin", "grelu")):
         assert dict(deep.activation_options) == CONSTANTS
         act = GReLU(4, **CONSTANTS)
@@ -146,7 +146,7 @@ def test_overrides() -> None:
 def test_deep_networks() -> None:
     config = modern("mine.npz", "GCN", "gelu")
     assert (config.backbone, config.activation, config.select) == ("gcn", "gelu", "score")
-    network = {"layers": 4, "norm": "layer", "residual": "identity", "linear_first": False}
+    network = {"layers": 4, "norm": "layer", "residual": True, "linear_first": False}
     assert numbers(config) == (64, 400, 0, 0.003, 0.0, 0.2, network)
     assert (config.split, config.metric, config.is_deep) == ("random", "accuracy", True)
     changed = modern(

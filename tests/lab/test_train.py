@@ -110,7 +110,7 @@ def test_deep_networks_alone_as_in_a_batch(backbone: str, norm: str) -> None:
 
 
 def deep_cell(backbone: str, activation: str, norm: str = "layer", **overrides: object) -> Config:
-    options = {"layers": 3, "norm": norm, "residual": "identity", "linear_first": False}
+    options = {"layers": 3, "norm": norm, "residual": True, "linear_first": False}
     settings = {"hidden": 8, "epochs": 30, "patience": 0, "lr": 0.01, "weight_decay": 0.0}
     return Config(
         *("blocks", backbone, activation),
