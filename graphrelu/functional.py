@@ -35,7 +35,7 @@ class Form(NamedTuple):
     bias: bool = True
     negative_slope: float = 0.0
     scale: float = 8.0
-    temperature: float = 1.0
+    temperature: float = 3.0
     gamma_max: float = 3.0
     dropout: float = 0.0
 
@@ -83,7 +83,19 @@ def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> T
     r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` of each graph, `[B, C]`."""
     if batch is None:
         return e.sum(dim=0, keepdim=True) / max(1, e.size(0))
-    return scatter(e, batch, dim=0, dim_size=batch_size, reduce="mean")
+    count = nodes_per_graph(batch, batch_size).clamp(min=1)
+    return graph_sum(e, batch, batch_size) / count.view(-1, 1)
+
+
+def graph_sum(x: Tensor, batch: Tensor, batch_size: int) -> Tensor:
+    """The sum over the nodes of each graph; on a GPU scatter would add in any order."""
+    if not x.is_cuda:
+        return scatter(x, batch, dim=0, dim_size=batch_size, reduce="sum")
+    return x.new_zeros(batch_size, x.size(1)).index_put((batch,), x, accumulate=True)
+
+
+def nodes_per_graph(batch: Tensor, batch_size: int) -> Tensor:
+    return scatter(torch.ones_like(batch), batch, dim=0, dim_size=batch_size, reduce="sum")
 
 
 def channel_parameters(logits: Tensor, channels: int, form: Form) -> tuple[Tensor, Tensor]:
@@ -111,7 +123,7 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # One by one, in float32, the nodes of a large graph would not add up.
-    total = scatter(weight.double(), batch, dim=0, dim_size=batch_size, reduce="sum")
+    total = graph_sum(weight.double(), batch, batch_size)
     return weight / total.to(weight.dtype)[batch]
 
 
@@ -124,9 +136,7 @@ def calibrated_node_parameters(
     if batch is None:
         gamma = logits.size(0) * gamma
     else:
-        ones = torch.ones_like(batch)
-        count = scatter(ones, batch, dim=0, dim_size=batch_size, reduce="sum")
-        gamma = count[batch].view(-1, 1) * gamma
+        gamma = nodes_per_graph(batch, batch_size)[batch].view(-1, 1) * gamma
     return gamma.clamp(max=form.gamma_max)
 
 

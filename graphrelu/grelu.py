@@ -82,9 +82,9 @@ class GReLU(torch.nn.Module):
             only. (default: :obj:`0.0`)
         scale (float, optional): :math:`s`, how fast the slopes and intercepts learn. Turn it down
             where training is unstable. Calibrated mode only. (default: :obj:`8.0`)
-        temperature (float, optional): :math:`T` of the node softmax. Turn it up, as to :obj:`3.0`,
-            for nodes that differ less from each other. Calibrated mode only.
-            (default: :obj:`1.0`)
+        temperature (float, optional): :math:`T` of the node softmax. Turn it down,
+            as to :obj:`1.0`, for nodes that differ more from each other. Calibrated mode only.
+            (default: :obj:`3.0`)
         gamma_max (float, optional): :math:`m`, the largest weight of a node; the mean is 1. Turn it
             down where single nodes dominate. Calibrated mode only. (default: :obj:`3.0`)
         diagonal (bool, optional): If :obj:`False`, the channel block is a full linear map as in
@@ -148,7 +148,7 @@ class GReLU(torch.nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         scale: float = 8.0,
-        temperature: float = 1.0,
+        temperature: float = 3.0,
         gamma_max: float = 3.0,
         diagonal: bool | None = None,
         hidden: int | None = None,

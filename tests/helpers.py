@@ -13,7 +13,7 @@ from graphrelu import GReLU, functional
 ROOT = Path(__file__).parent.parent
 
 # Other constants than the default's, as keyword arguments.
-OTHER = {"scale": 1.7, "temperature": 3.0, "gamma_max": 1.2}
+OTHER = {"scale": 1.7, "temperature": 2.0, "gamma_max": 1.2}
 FULL = {"diagonal": False, "scale": 1.0, "temperature": 0.5}
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from graphrelu import GReLU
 from graphrelu.lab import deep, study
-from graphrelu.lab.config import Config
+from graphrelu.lab.config import CONSTANTS, FEW_LABELS, Config
 from graphrelu.lab.experiment import Request
 from graphrelu.lab.results import Record, Result
 from graphrelu.lab.study import FULL, Candidate, Cell
 
+ROOT = Path(__file__).parents[2]
 SEEDS = range(study.FIRST_SEED, study.FIRST_SEED + 8)
 Lead = Callable[[Cell, Candidate], float]
 
@@ -178,3 +180,12 @@ def test_deep_table(tmp_path: Path) -> None:
     assert len(csv.read_text().splitlines()) == 1 + 2 * 4
     with pytest.raises(ValueError, match="has no runs of these networks"):
         deep.render(tmp_path / "none.jsonl")
+
+
+def test_the_default_is_what_the_rule_chooses() -> None:
+    """From the committed record."""
+    chosen = study.choices(study.leads(Record(ROOT / "results" / "study.jsonl").read()))[0]
+    assert chosen.cells == len(study.cells())
+    default = study.candidates()[chosen.form, chosen.full_dropout]
+    assert default == CONSTANTS == {name: getattr(GReLU(4), name) for name in CONSTANTS}
+    assert {"dropout": chosen.few_dropout} == FEW_LABELS
