@@ -21,8 +21,8 @@ from torch_geometric.nn import APPNP
 
 from graphrelu import GReLU, functional
 from graphrelu import graph as graph_module
-from graphrelu.lab.machine import surroundings
-from graphrelu.rectifiers import Maxout, PReLU, ReLU
+from graphrelu.lab.models.activations import Maxout, PReLU, ReLU
+from graphrelu.lab.record.machine import surroundings
 
 
 class StraightforwardGReLU(GReLU):

@@ -13,8 +13,8 @@ from torch import Tensor
 from graphrelu.diffusion import exact_operator, normalized_adjacency, polynomial, to_csr
 from graphrelu.graph import as_edges
 from graphrelu.lab.data import load
-from graphrelu.lab.machine import surroundings
-from graphrelu.sparse import row_normalized
+from graphrelu.lab.models.sparse import row_normalized
+from graphrelu.lab.record.machine import surroundings
 
 GRAPHS = ("cora", "citeseer", "blogcatalog", "flickr")
 FORMS = [("power", steps) for steps in (5, 10, 20)]

@@ -17,15 +17,15 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
-from graphrelu.lab.config import Config
 from graphrelu.lab.data import load
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import run, scaled_features
-from graphrelu.lab.graph import Graph
-from graphrelu.lab.machine import surroundings
-from graphrelu.lab.recipes import recipe
-from graphrelu.lab.results import Result
-from graphrelu.lab.splits import make_split
-from graphrelu.lab.timing import seconds
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.machine import surroundings
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.results import Result
+from graphrelu.lab.reproduce.timing import seconds
 
 
 class StockGCN(torch.nn.Module):

@@ -17,8 +17,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import GReLU
-from graphrelu.lab.machine import surroundings
-from graphrelu.rectifiers import ELU, Maxout, PReLU, ReLU
+from graphrelu.lab.models.activations import ELU, Maxout, PReLU, ReLU
+from graphrelu.lab.record.machine import surroundings
 
 
 class GCN(torch.nn.Module):

@@ -13,8 +13,8 @@ from torch_geometric.nn import GCN
 
 from graphrelu import convert, replacements
 from graphrelu.lab.data import load
-from graphrelu.lab.graph import Graph
-from graphrelu.lab.splits import Split, make_split
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.splits import Split, make_split
 
 
 def train(model: torch.nn.Module, graph: Graph, split: Split, epochs: int) -> None:

@@ -14,7 +14,7 @@ from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
 from graphrelu.lab.data import load
-from graphrelu.lab.splits import make_split
+from graphrelu.lab.data.splits import make_split
 
 
 class GCN(pl.LightningModule):

@@ -16,7 +16,7 @@ from torch_geometric.utils import k_hop_subgraph
 
 from graphrelu import GReLU
 from graphrelu.lab.data import load
-from graphrelu.lab.splits import make_split
+from graphrelu.lab.data.splits import make_split
 
 STEPS = 2
 # One for each convolution, those of the diffusion, and one for the degrees of the outermost nodes.

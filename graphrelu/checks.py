@@ -9,8 +9,8 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from graphrelu.diffusion import DIFFUSIONS
-from graphrelu.eager import is_transformed
 from graphrelu.functional import MODES, Form
+from graphrelu.ops.eager import is_transformed
 
 
 def check_options(

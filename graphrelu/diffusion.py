@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from graphrelu.backend import backend
-from graphrelu.eager import with_eager_twin
-from graphrelu.products import block_diagonal, index_dtype, replicated, sorted_entries
+from graphrelu.ops.dispatch import backend
+from graphrelu.ops.eager import with_eager_twin
+from graphrelu.ops.products import block_diagonal, index_dtype, replicated, sorted_entries
 
 DIFFUSIONS = ("power", "chebyshev", "exact")
 
@@ -186,7 +186,7 @@ def _add_product(out: Tensor, matrix: CSR, x: Tensor, beta: float, alpha: float)
     if matrix.value.numel() == 0 or x.numel() == 0:
         return out.mul_(beta) if beta else out.zero_()  # the sparse libraries refuse empty operands
     if backend(x) == "triton" and x.dtype == torch.float and out.is_contiguous():
-        from graphrelu.csr_kernels import add_product
+        from graphrelu.ops.triton.csr import add_product
 
         return add_product(out, *matrix, x, beta, alpha)
     size = (x.size(0), x.size(0))

@@ -53,7 +53,7 @@ DEFAULT = Form()
 
 
 class Statistics(Protocol):
-    """What replaces the graph-wide quantities of a batch; see :mod:`graphrelu.running`."""
+    """What replaces the graph-wide quantities of a batch; see :mod:`graphrelu.statistics`."""
 
     def __call__(
         self,

@@ -11,7 +11,6 @@ from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
-from graphrelu.backend import backend
 from graphrelu.diffusion import (
     CSR,
     Edges,
@@ -22,10 +21,11 @@ from graphrelu.diffusion import (
     pagerank_csr,
     to_csr,
 )
-from graphrelu.eager import is_transformed
+from graphrelu.ops.dispatch import backend
+from graphrelu.ops.eager import is_transformed
 
 if TYPE_CHECKING:
-    from graphrelu.sliced import Sliced
+    from graphrelu.ops.triton.sliced import Sliced
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
@@ -58,7 +58,7 @@ class PreparedGraph(NamedTuple):
         """Applies S to every column of `z`."""
         alpha, steps, diffusion, _ = self.settings
         if self.slices is not None and z.size(1) == 1 and not is_transformed():
-            from graphrelu.sliced import pagerank_sliced
+            from graphrelu.ops.triton.sliced import pagerank_sliced
 
             return pagerank_sliced(z, *self.slices, alpha, steps, diffusion)
         if self.matrices is not None:
@@ -212,13 +212,13 @@ def _is_large(matrix: CSR) -> bool:
         return False
     if matrix.col.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    from graphrelu import sliced
+    from graphrelu.ops.triton import sliced
 
     return matrix.col.dtype == torch.int32 and matrix.col.numel() >= sliced.FROM_ENTRIES
 
 
 def _slice(matrix: CSR, transposed: CSR) -> "tuple[Sliced, Sliced]":
-    from graphrelu.sliced import slice_matrix
+    from graphrelu.ops.triton.sliced import slice_matrix
 
     degree = _degree_of_unweighted(matrix)
     first = slice_matrix(matrix, degree)

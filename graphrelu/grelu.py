@@ -4,14 +4,15 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from graphrelu import functional, kernels, projection
-from graphrelu.backend import backend
+from graphrelu import functional
 from graphrelu.checks import check_batch, check_features, check_options, may_look
-from graphrelu.eager import without_autocast
 from graphrelu.functional import Form
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
 from graphrelu.mlp import DiagonalMap, HyperMLP
-from graphrelu.running import GraphStatistics
+from graphrelu.ops import piecewise, project
+from graphrelu.ops.dispatch import backend
+from graphrelu.ops.eager import without_autocast
+from graphrelu.statistics import GraphStatistics
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -278,7 +279,7 @@ class GReLU(torch.nn.Module):
             x, edge_index, edge_weight, batch, batch_size, update=True, training=self.training
         )
         base = self._form.base_slopes
-        return kernels.piecewise_max(x, gamma, slopes, intercepts, base, batch)
+        return piecewise.piecewise_max(x, gamma, slopes, intercepts, base, batch)
 
     @property
     def _form(self) -> Form:
@@ -425,7 +426,7 @@ class GReLU(torch.nn.Module):
         mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
             weight = self.node_mlp.projection(dtype)
-            logits, total, x = projection.project_and_sum(x, weight, mass)
+            logits, total, x = project.project_and_sum(x, weight, mass)
             mean = total / max(1, x.size(0))
         else:
             features = x.to(dtype)

@@ -27,13 +27,10 @@ import matplotlib.pyplot  # noqa: F401
 import sklearn.datasets  # noqa: F401
 import torch
 
-from graphrelu.lab import (
-    cli,
-    engine,  # noqa: F401
-    segments,
-)
-from graphrelu.lab.reproduce import INTERRUPTED
-from graphrelu.lab.results import Record, commit
+from graphrelu.lab import cli
+from graphrelu.lab.record.results import Record, commit
+from graphrelu.lab.reproduce import segments
+from graphrelu.lab.reproduce.node import INTERRUPTED
 
 RUNS, EPOCHS = 2, 10
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)

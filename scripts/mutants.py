@@ -37,8 +37,8 @@ TESTS = {
     "graphrelu/functional.py": ("tests/test_functional.py", *GRELU_TESTS, "tests/test_running.py"),
     "graphrelu/diffusion.py": ("tests/test_diffusion.py", *GRELU_TESTS),
     "graphrelu/grelu.py": (*GRELU_TESTS, "tests/test_backend.py", "tests/test_running.py"),
-    "graphrelu/lab/stats.py": ("tests/lab/test_stats.py",),
-    "graphrelu/lab/splits.py": ("tests/lab/test_splits.py",),
+    "graphrelu/lab/stats/__init__.py": ("tests/lab/stats/test_stats.py",),
+    "graphrelu/lab/data/splits.py": ("tests/lab/data/test_splits.py",),
 }
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from graphrelu.lab import deep, export, leads, runtime, structure
-from graphrelu.lab.comparison import fewest_seeds
-from graphrelu.lab.findings import several
-from graphrelu.lab.output import write_text
-from graphrelu.lab.results import Record, Result
-from graphrelu.lab.runtime_page import rows_of
-from graphrelu.lab.tables import NodeRow, label, loss_tallies, node_rows, tallies
+from graphrelu.lab.record.output import write_text
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export, leads
+from graphrelu.lab.render.tables import NodeRow, label, loss_tallies, node_rows, tallies
+from graphrelu.lab.reproduce import deep, runtime, structure
+from graphrelu.lab.reproduce.findings import several
+from graphrelu.lab.reproduce.runtime_page import rows_of
+from graphrelu.lab.stats.comparison import fewest_seeds
 
 ROOT = Path(__file__).parents[1]
 NODE_RECORD = ROOT / "results" / "node.jsonl"

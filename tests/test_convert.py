@@ -16,7 +16,7 @@ from torch_geometric.nn import GAT, GCN, GIN, PNA, EdgeCNN, GraphSAGE
 
 from graphrelu import GReLU, convert, replacements
 from graphrelu.lab.data import load
-from graphrelu.lab.splits import make_split
+from graphrelu.lab.data.splits import make_split
 from tests.helpers import opened, random_graph
 
 MODELS = [GCN, GraphSAGE, GAT, GIN, PNA, EdgeCNN]

@@ -20,10 +20,10 @@ API = (
     "functional",
     "grelu",
     "convert",
-    "rectifiers",
-    "undecomposed",
-    "backbones",
-    "graph_backbones",
+    "lab/models/activations",
+    "lab/models/undecomposed",
+    "lab/models/backbones",
+    "lab/models/graph_backbones",
 )
 
 

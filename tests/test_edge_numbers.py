@@ -9,10 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphrelu import GReLU, blocked, functional, fused, products, sliced
+from graphrelu import GReLU, functional
 from graphrelu.diffusion import Edges, normalized_adjacency, to_csr
-from graphrelu.graph_backbones import GraphGNN
-from graphrelu.products import index_dtype, sorted_entries
+from graphrelu.lab.models.graph_backbones import GraphGNN
+from graphrelu.ops import cpu, products
+from graphrelu.ops.products import index_dtype, sorted_entries
+from graphrelu.ops.triton import fused, sliced
 from tests.helpers import (
     FULL,
     OTHER,
@@ -129,7 +131,7 @@ def test_half_gradient_overflows_only_as_a_whole() -> None:
     x, weight, mass = torch.ones(1, 1, 1).half(), torch.ones(1, 1, 1), torch.ones(1)
     first = torch.full((1, 1, 1), -3e4).half()
     terms = torch.full((1, 1, 1), 7e4), torch.zeros(1, 1, 1)
-    grad, _ = blocked.project_and_sum_backward(x, weight, mass, *terms, first)
+    grad, _ = cpu.project_and_sum_backward(x, weight, mass, *terms, first)
     assert float(grad) == 4e4
 
 

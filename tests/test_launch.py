@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu import launch as launcher
-from graphrelu.launch import launch, workspace
+from graphrelu.ops.triton import launch as launcher
+from graphrelu.ops.triton.launch import launch, workspace
 
 
 class Kernel:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import graphrelu
-from graphrelu.lab.recipes import node_table
-from graphrelu.lab.reproduce import write_tables
-from graphrelu.lab.results import Record
-from graphrelu.lab.tables import label, node_rows, protocol_check, tallies
+from graphrelu.lab.record.recipes import node_table
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.render.tables import label, node_rows, protocol_check, tallies
+from graphrelu.lab.reproduce.node import write_tables
 from scripts import readme
 
 ROOT = Path(__file__).parent.parent
@@ -135,16 +135,15 @@ def test_prose_about_the_main_table_is_that_of_the_record() -> None:
 
 def test_paper_map_names_what_exists() -> None:
     text = (ROOT / "docs" / "paper_map.md").read_text()
-    for module, name in re.findall(
-        r"`(functional|kernels|diffusion|projection)\.(?!py`)(\w+)`", text
-    ):
+    for module, name in re.findall(r"`(functional|diffusion|ops\.\w+)\.(?!py`)(\w+)`", text):
         assert hasattr(importlib.import_module(f"graphrelu.{module}"), name), (module, name)
     current = None
     for file, name in re.findall(r"`(test_\w+\.py)?(?:::(test_\w+))?`", text):
         current = file or current
         if not current:
             continue
-        source = (ROOT / "tests" / current).read_text()
+        source = "".join(path.read_text() for path in (ROOT / "tests").rglob(current))
+        assert source, current
         if name:
             assert f"def {name}(" in source, (current, name)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.reproduce import _parser
-from graphrelu.lab.results import Record
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.reproduce.node import _parser
 from scripts import records
 from tests.lab.fake_engine import make_result
 from tests.lab.faults import cell

@@ -12,7 +12,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import k_hop_subgraph
 
 from graphrelu import GReLU
-from graphrelu.running import GraphStatistics
+from graphrelu.statistics import GraphStatistics
 from tests.helpers import (
     FULL,
     OTHER,

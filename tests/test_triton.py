@@ -8,16 +8,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from graphrelu import (
-    GReLU,
-    attention_kernels,
-    csr_kernels,
-    kernels,
-    sliced_kernels,
-    triton_kernels,
-)
-from graphrelu.backend import backend
-from graphrelu.lab import dropout_kernels
+from graphrelu import GReLU
+from graphrelu.lab.models import attention_kernels, dropout_kernels
+from graphrelu.ops import piecewise
+from graphrelu.ops.dispatch import backend
+from graphrelu.ops.triton import csr, kernels, sliced_kernels
 from tests.helpers import assert_close, interpreted, opened, random_graph
 
 
@@ -27,7 +22,7 @@ def test_kernels_against_the_reference() -> None:
 
 
 def test_attention_against_the_reference() -> None:
-    done = interpreted("-m", "tests.attention_cases")
+    done = interpreted("-m", "tests.lab.models.attention_cases")
     assert done.stdout == "17 cases passed on cpu\n", done.stderr
 
 
@@ -59,10 +54,10 @@ CONSTANTS |= {
 def all_kernels() -> list[triton.JITFunction]:
     modules = (
         attention_kernels,
-        csr_kernels,
+        csr,
         dropout_kernels,
         sliced_kernels,
-        triton_kernels,
+        kernels,
     )
     found = [value for module in modules for value in vars(module).values()]
     return [
@@ -114,7 +109,7 @@ def test_backends(monkeypatch: pytest.MonkeyPatch) -> None:
         outs = [act(x, edge_index), act(x, edge_index, batch=batch)]
         with monkeypatch.context() as patch:
             patch.setenv("GRAPHRELU_BACKEND", "reference")
-            patch.setattr(kernels, "piecewise_max", None)  # not needed by the reference
+            patch.setattr(piecewise, "piecewise_max", None)  # not needed by the reference
             assert_close(act(x, edge_index), outs[0], 1e-6)
             assert_close(act(x, edge_index, batch=batch), outs[1], 1e-6)
     monkeypatch.setenv("GRAPHRELU_BACKEND", "cuda")

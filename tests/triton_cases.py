@@ -17,9 +17,10 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from graphrelu import GReLU, functional, fused, sliced
-from graphrelu.backend import backend
-from graphrelu.lab.machine import commit, device_name, environment, now
+from graphrelu import GReLU, functional
+from graphrelu.lab.record.machine import commit, device_name, environment, now
+from graphrelu.ops.dispatch import backend
+from graphrelu.ops.triton import fused, sliced
 from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
 
 # Relative to the largest entry of the exact result, computed in float64.

@@ -9,18 +9,19 @@ from typing import Any, get_args
 
 import torch
 
-from graphrelu.deep_backbones import NORMS
-from graphrelu.lab import data, machine
-from graphrelu.lab.checksums import sha256
-from graphrelu.lab.config import FOLD_SPLITS, Config, Metric, SplitName
-from graphrelu.lab.folds import NUM_FOLDS, fold_split
-from graphrelu.lab.graph import Graph
-from graphrelu.lab.graph_set import GraphSet
-from graphrelu.lab.recipes import NODE_DATASETS, check_name, graph_cell, modern, recipe
-from graphrelu.lab.results import Result
-from graphrelu.lab.splits import make_split
-from graphrelu.lab.tables import CompareRow
-from graphrelu.lab.train import build
+from graphrelu.lab import data
+from graphrelu.lab.data.checksums import sha256
+from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import make_split
+from graphrelu.lab.engine.train import build
+from graphrelu.lab.models.deep_backbones import NORMS
+from graphrelu.lab.record import machine
+from graphrelu.lab.record.config import FOLD_SPLITS, Config, Metric, SplitName
+from graphrelu.lab.record.recipes import NODE_DATASETS, check_name, graph_cell, modern, recipe
+from graphrelu.lab.record.results import Result
+from graphrelu.lab.render.tables import CompareRow
 
 # Of a comparison on a deep network: it is to end in about a minute on a small graph and two cores.
 DEFAULTS = {"epochs": 200, "patience": 10}
@@ -49,8 +50,8 @@ def prepare(
     """Load and check a graph, or a set of graphs, and spell out each activation's configuration.
 
     ``settings`` are fields of :class:`Config`, and where the network is ``deep`` those of
-    :func:`~graphrelu.lab.recipes.modern`, the same for every activation; what is ``None`` is left
-    to the recipe, and the norm ``"none"`` is none.
+    :func:`~graphrelu.lab.record.recipes.modern`, the same for every activation; what is ``None`` is
+    left to the recipe, and the norm ``"none"`` is none.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, choices in (("split", SplitName), ("metric", Metric)):

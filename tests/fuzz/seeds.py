@@ -11,10 +11,10 @@ import torch
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 
-from graphrelu.lab import complexity, inspection, runtime
-from graphrelu.lab.graph import Graph, quiet_csr
-from graphrelu.lab.recipes import recipe
-from graphrelu.lab.train import build
+from graphrelu.lab.data.graph import Graph, quiet_csr
+from graphrelu.lab.engine.train import build
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.reproduce import complexity, inspection, runtime
 from tests.lab.fake_engine import make_result
 
 NODES = 12

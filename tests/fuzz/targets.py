@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graphrelu.lab import complexity, inspection, inspection_page, page, runtime
+from graphrelu.lab import page
 from graphrelu.lab.data import DataError, load
-from graphrelu.lab.keep import read_model, saved_model
-from graphrelu.lab.results import Record
+from graphrelu.lab.engine.keep import read_model, saved_model
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.reproduce import complexity, inspection, inspection_page, runtime
 from tests.fuzz import seeds
 from tests.fuzz.mutate import Mutate, relined, rezipped
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from graphrelu.lab import data, engine
-from graphrelu.lab.config import Config
-from graphrelu.lab.recipes import modern
-from graphrelu.lab.results import Record
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import modern
+from graphrelu.lab.record.results import Record
+from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke
-from tests.lab.test_train import blocks
 
 NAMES = ("relu", "elu", "grelu")
 COMMAND = ["compare", "blocks", "--epochs", 3, "--hidden", 4, "--runs", 2, "--device", "cpu"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from graphrelu.lab.graph_set import GraphSet, graph_set
+from graphrelu.lab.data.graph_set import GraphSet, graph_set
 
 
 def rings_and_paths(num_graphs: int = 190, seed: int = 0, name: str = "rings") -> GraphSet:

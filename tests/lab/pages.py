@@ -10,11 +10,11 @@ import numpy as np
 from torch_geometric.data import Data
 
 from graphrelu.lab import page
-from graphrelu.lab.config import Config
-from graphrelu.lab.graph import from_data
-from graphrelu.lab.keep import inspection_path
-from graphrelu.lab.recipes import recipe
-from graphrelu.lab.results import Result
+from graphrelu.lab.data.graph import from_data
+from graphrelu.lab.engine.keep import inspection_path
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.results import Result
 from tests.lab.fake_engine import make_result, score
 
 NAMES = ("relu", "elu", "grelu")
@@ -41,7 +41,7 @@ def runs(config: Config, seeds: int = 8) -> list[Result]:
 
 
 def keep_look(record: Path, config: Config, nodes: int = 12) -> None:
-    """What :func:`graphrelu.lab.keep.inspect` writes; node n has gamma n, and slopes n."""
+    """What :func:`graphrelu.lab.engine.keep.inspect` writes; node n has gamma n, and slopes n."""
     path = inspection_path(record, config.key())
     path.parent.mkdir(parents=True)
     open_nodes = np.arange(12)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from graphrelu import blocked
+from graphrelu.ops import cpu
 from tests.helpers import reference
 from tests.property.comparison import assert_is_the_reference, assert_near, expected_of
 from tests.property.strategies import (
@@ -25,7 +25,7 @@ Case = tuple[Graph, Setup]
 @given(case=cases(), block=st.sampled_from([8, 1 << 18]))
 def test_module_is_the_reference(case: Case, block: int) -> None:
     """In float64, the features in one block or in many."""
-    with mock.patch.object(blocked, "_BLOCK", block):
+    with mock.patch.object(cpu, "_BLOCK", block):
         assert_is_the_reference(*case, torch.double)
 
 
@@ -78,7 +78,7 @@ def test_module_is_the_reference(case: Case, block: int) -> None:
     block=8,
 )
 def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case, block: int) -> None:
-    with mock.patch.object(blocked, "_BLOCK", block):
+    with mock.patch.object(cpu, "_BLOCK", block):
         assert_is_the_reference(*case, dtype)
 
 

@@ -6,8 +6,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from graphrelu import sliced
-from graphrelu.backend import backend
+from graphrelu.ops.dispatch import backend
+from graphrelu.ops.triton import sliced
 from tests.property.comparison import assert_is_the_reference
 from tests.property.strategies import LOW_PRECISION, Graph, Setup, cases
 

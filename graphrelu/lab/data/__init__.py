@@ -1,0 +1,269 @@
+"""Graphs by name or path: the paper's datasets, any of PyG's, generated ones, or a file."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias, TypeVar
+
+from graphrelu.lab.data import fetch, generated, graph_readers, own_files, readers
+from graphrelu.lab.data.checksums import (
+    CLASS_SIZES,
+    EDITION,
+    GRAPH_SOURCES,
+    SOURCES,
+    Counts,
+    Source,
+    check_class_sizes,
+    check_counts,
+    compare,
+    compare_edition,
+    read_verified,
+    sha256,
+)
+from graphrelu.lab.data.graph import DataError, Graph, first_line, from_data
+from graphrelu.lab.data.graph_set import GraphSet
+
+__all__ = ["GRAPH_NAMES", "NAMES", "DataError", "DatasetStatus", "Graph", "GraphSet"]
+__all__ += ["data_root", "holds_graphs", "load", "load_graphs", "survey"]
+
+DIGITS_COUNTS = Counts(1_797, 24_678, 64, 10)
+DIGIT_GRAPHS_COUNTS = Counts(6_363, 18_962, 17, 10)
+NAMES = ("digits", *SOURCES)
+GRAPH_NAMES = ("digit-graphs", *GRAPH_SOURCES)
+# Graphs that are read with a class of PyG's, or from files as a user has them, below the data root.
+OF_PYG = {
+    "photo": "Amazon/Photo",
+    "computers": "Amazon/Computers",
+    "cs": "Coauthor/CS",
+    "physics": "Coauthor/Physics",
+    "minesweeper": "HeterophilousGraphDataset/minesweeper",
+    "tolokers": "HeterophilousGraphDataset/tolokers",
+}
+FILES = {
+    "squirrel": "Heterophilous/squirrel_filtered.npz",
+    "chameleon": "Heterophilous/chameleon_filtered.npz",
+    "actor": "Heterophilous/actor.npz",
+}
+FILE_READERS = {".npz": own_files.read_npz, ".pt": own_files.read_pt}
+
+Loaded = TypeVar("Loaded", Graph, GraphSet)
+Files: TypeAlias = dict[str, bytes]  # the contents of raw files, by name
+
+
+@dataclass(frozen=True)
+class DatasetStatus:
+    """What is on disk of one dataset known by name; ``folder`` holds its raw files."""
+
+    name: str
+    folder: Path | None
+    state: Literal["present", "missing", "altered"]
+    missing: tuple[str, ...]
+    altered: tuple[str, ...]
+    counts: Counts
+    note: str = ""
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The argument, else ``$GRAPHRELU_DATA``, else ``graphrelu`` in the user's cache folder."""
+    if root is None:
+        root = os.environ.get("GRAPHRELU_DATA") or None
+    if root is None:
+        root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphrelu"
+    return Path(root).expanduser()
+
+
+def load(name: str, root: str | Path | None = None) -> Graph:
+    """Load a graph, check it, and write nothing.
+
+    Args:
+        name: One of :data:`NAMES`, :data:`OF_PYG` or :data:`FILES`; a path to a ``.npz`` in the
+            usual GNN-benchmark form or to a ``.pt`` with a saved PyG ``Data``; ``pyg:CLASS/NAME``
+            for a dataset class of PyG's; or ``csbm:NAME=VALUE,...`` for a
+            :class:`~graphrelu.lab.data.generated.BlockModel`.
+        root: Where the raw files are, or are downloaded to; see :func:`data_root`.
+    """
+    if holds_graphs(name):
+        raise DataError(f"{name} holds many graphs; choose a dataset of one graph.")
+    if name.startswith("pyg:"):
+        for key, source in SOURCES.items():
+            # PyG would unpickle these without a look at their sums.
+            if name.lower() == f"pyg:{source.pyg_class}/{source.pyg_name}".lower():
+                return replace(_load_source(key, source, data_root(root), _read), name=name)
+        data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
+        return from_data(data, name, family)
+    if generated.is_generated(name):
+        model = generated.parse(name)
+        return from_data(model.generate(), model.name)
+    path = Path(name).expanduser()
+    if path.suffix.lower() in FILE_READERS:
+        if not path.is_file():
+            raise DataError(f"There is no file {path}.")
+        return from_data(FILE_READERS[path.suffix.lower()](path), path.name)
+    key = name.lower()
+    if key in OF_PYG:
+        return replace(load(f"pyg:{OF_PYG[key]}", root), name=key)
+    if key in FILES:
+        return replace(load(str(data_root(root) / FILES[key]), root), name=key)
+    if key == "digits":
+        graph = from_data(readers.read_digits(), key)
+        check_counts(graph, DIGITS_COUNTS)
+        return graph
+    if key in SOURCES:
+        return _load_source(key, SOURCES[key], data_root(root), _read)
+    known = (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else ""
+    raise DataError(
+        f"There is no dataset {name!r}{hint}; known are {', '.join(known)}, "
+        f"paths to .npz and .pt files, pyg:CLASS/NAME, and csbm:NAME=VALUE,..."
+    )
+
+
+def holds_graphs(name: str) -> bool:
+    """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
+    return name.lower() in GRAPH_NAMES or name.startswith(f"pyg:{fetch.GRAPH_CLASS}")
+
+
+def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
+    """Load a set of graphs, check it, and write nothing.
+
+    Args:
+        name: One of :data:`GRAPH_NAMES`, or ``pyg:TUDataset/NAME``.
+        root: Where the raw files are, or are downloaded to; see :func:`data_root`.
+    """
+    if name.startswith("pyg:"):
+        return fetch.read_pyg_graphs(name.removeprefix("pyg:"), data_root(root), name)
+    key = name.lower()
+    if key == "digit-graphs":
+        graphs = graph_readers.read_digit_graphs(key)
+        check_counts(graphs, DIGIT_GRAPHS_COUNTS)
+        return graphs
+    if key in GRAPH_SOURCES:
+        return _load_source(key, GRAPH_SOURCES[key], data_root(root), _read_graphs)
+    raise DataError(
+        f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)} "
+        f"and pyg:{fetch.GRAPH_CLASS}/NAME."
+    )
+
+
+def survey(root: str | Path | None = None) -> list[DatasetStatus]:
+    """What is there, missing or altered of every dataset known by name."""
+    return [
+        _embedded("digits", DIGITS_COUNTS),
+        *_on_disk(SOURCES, data_root(root)),
+        _embedded("digit-graphs", DIGIT_GRAPHS_COUNTS),
+        *_on_disk(GRAPH_SOURCES, data_root(root)),
+    ]
+
+
+def _embedded(name: str, counts: Counts) -> DatasetStatus:
+    bundled = importlib.util.find_spec("sklearn") is not None
+    return DatasetStatus(
+        name=name,
+        folder=None,
+        state="present" if bundled else "missing",
+        missing=() if bundled else ("scikit-learn",),
+        altered=(),
+        counts=counts,
+        note="comes with scikit-learn",
+    )
+
+
+def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
+    for name, source in sources.items():
+        folder = root / source.folder
+        missing, altered, sums = compare_edition(source, folder)
+        yield DatasetStatus(
+            name=name,
+            folder=folder / "raw",
+            state="altered" if altered else "missing" if missing else "present",
+            missing=tuple(missing),
+            altered=tuple(altered),
+            counts=source.counts,
+            note="" if sums == source.sums else "as PyG downloads it, not the files of our results",
+        )
+
+
+def _load_source(
+    name: str, source: Source, root: Path, read: Callable[[str, Source, Files], Loaded]
+) -> Loaded:
+    folder = root / source.folder
+    raw = folder / "raw"
+    missing, altered, sums = compare_edition(source, folder)
+    if altered:
+        files = ", ".join(str(raw / file) for file in altered)
+        raise DataError(
+            f"{name}: the SHA-256 sum of {files} is not the known one, it may be truncated; "
+            f"remove the folder {raw} to have it downloaded again."
+        )
+    if not missing:
+        return read(name, source, read_verified(raw, sums))
+    with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
+        try:
+            staged = fetch.download(source, Path(staging))
+        except Exception as error:  # no network, a moved address, a damaged archive
+            raise DataError(
+                f"{name} is not complete and cannot be downloaded "
+                f"({first_line(error)}); put {', '.join(missing)} into {raw}."
+            ) from error
+        graph = _check_download(name, source, staged, raw, read)
+        fetch.publish(staged.parent, folder)
+    return graph
+
+
+def _check_download(
+    name: str,
+    source: Source,
+    staged: Path,
+    raw: Path,
+    read: Callable[[str, Source, Files], Loaded],
+) -> Loaded:
+    """Read freshly downloaded files; where they are another edition, note their sums."""
+    lacking, differing = compare(staged, source.sums)
+    if lacking or (differing and source.pinned):
+        files = ", ".join(lacking or differing)
+        raise DataError(f"{name}: the SHA-256 sum of the downloaded {files} is not the known one.")
+    others = {file: sha256(staged / file) for file in differing}
+    sums = source.sums | others
+    _, other_edition = compare(raw, sums)
+    if other_edition:
+        raise DataError(
+            f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
+            f"PyG downloads; complete or remove that folder."
+        )
+    graph = read(name, source, read_verified(staged, sums))
+    if differing:
+        record = "".join(f"{digest}  {file}\n" for file, digest in sums.items())
+        (staged.parent / EDITION).write_text(record)
+    return graph
+
+
+def _read(name: str, source: Source, files: Files) -> Graph:
+    try:
+        if source.pyg_class == "Planetoid":
+            data = readers.read_planetoid(files, source.pyg_name)
+        else:
+            data = readers.read_attributed(files)
+    except readers.UNREADABLE as error:
+        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
+    graph = from_data(data, name, source.family)
+    check_counts(graph, source.counts)
+    return graph
+
+
+def _read_graphs(name: str, source: Source, files: Files) -> GraphSet:
+    try:
+        graphs = graph_readers.read_tu(files, source.pyg_name, name)
+    except DataError:
+        raise
+    except readers.UNREADABLE as error:
+        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
+    check_counts(graphs, source.counts)
+    check_class_sizes(graphs, CLASS_SIZES[name])
+    return graphs

@@ -1,0 +1,154 @@
+"""PyG's dataset classes, run in a temporary folder: the data root only ever gains whole files."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import redirect_stderr, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch_geometric import datasets
+from torch_geometric.data import Dataset
+
+from graphrelu.lab.data.checksums import Source
+from graphrelu.lab.data.graph import DataError, Family, first_line
+from graphrelu.lab.data.graph_readers import from_dataset
+from graphrelu.lab.data.graph_set import GraphSet
+
+CITATION_CLASSES = ("Planetoid", "CitationFull", "CoraFull")
+GRAPH_CLASS = "TUDataset"  # of sets of graphs
+T = TypeVar("T")
+
+
+def download(source: Source, staging: Path) -> Path:
+    """Let PyG download a known dataset below ``staging``; returns the folder of raw files."""
+    cls = _dataset_class(source.pyg_class)
+    # Everything that PyG does after the download is left out, where it can be.
+    nothing = {"_process": lambda self: None, "load": lambda self, path: None}
+    if source.pyg_class == GRAPH_CLASS:  # reads at once what it has processed, so that it must
+        nothing = {}
+    type(cls.__name__, (cls,), nothing)(root=str(staging / source.pyg_class), name=source.pyg_name)
+    shutil.rmtree(staging / source.folder / "processed", ignore_errors=True)
+    return staging / source.folder / "raw"
+
+
+def publish(staged: Path, raw: Path) -> None:
+    """Move downloaded files to where they belong; each appears under its name when complete."""
+    for file in sorted(path for path in staged.rglob("*") if path.is_file()):
+        target = raw / file.relative_to(staged)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, part)
+            os.replace(part, target)
+        except OSError as error:
+            raise DataError(f"{target} cannot be written ({first_line(error)}).") from error
+        finally:
+            with suppress(OSError):
+                part.unlink()
+
+
+def read_pyg(spec: str, root: Path) -> tuple[Any, Family]:
+    """The graph of any PyG dataset class, ``CLASS`` or ``CLASS/NAME``, and its family.
+
+    Raw files are taken from ``root/CLASS``, laid out as PyG does, or downloaded there.
+    """
+
+    def only_graph(dataset: Any) -> Any:
+        if len(dataset) != 1:
+            raise DataError(f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph.")
+        return dataset[0]
+
+    data = _open(spec, root, only_graph)
+    return data, "citation" if spec.partition("/")[0] in CITATION_CLASSES else "other"
+
+
+def read_pyg_graphs(spec: str, root: Path, name: str) -> GraphSet:
+    """All graphs of PyG's ``TUDataset/NAME``, under another name."""
+    return _open(spec, root, lambda dataset: from_dataset(dataset, name), use_node_attr=True)
+
+
+def _open(spec: str, root: Path, use: Callable[[Any], T], **options: Any) -> T:
+    """What ``use`` makes of a PyG dataset, ``CLASS`` or ``CLASS/NAME``."""
+    class_name, _, name = spec.partition("/")
+    cls = _dataset_class(class_name)
+    home = root / class_name
+    downloaded: list[bool] = []
+    with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
+        staging = Path(folder)
+        _link_raw_files(home, staging)
+        arguments = _arguments(cls, class_name, name, staging)
+        try:
+            with redirect_stderr(io.StringIO()):  # PyG reports its processing there
+                found = use(_staged(cls, staging, home, downloaded)(**arguments, **options))
+        except DataError:
+            raise
+        except Exception as error:  # whatever the class or its files may raise
+            raise DataError(f"PyG cannot load {spec} ({first_line(error)}).") from error
+        if downloaded:
+            for raw in staging.rglob("raw"):
+                publish(raw, home / raw.relative_to(staging))
+    return found
+
+
+def _dataset_class(class_name: str) -> Any:
+    cls = getattr(datasets, class_name, None)
+    if not (inspect.isclass(cls) and issubclass(cls, Dataset)):
+        close = difflib.get_close_matches(class_name, datasets.__all__, n=1)
+        hint = f"; did you mean {close[0]}?" if close else "."
+        raise DataError(f"PyG has no dataset class {class_name!r}{hint}")
+    return cls
+
+
+def _arguments(cls: Any, class_name: str, name: str, staging: Path) -> dict[str, str]:
+    parameters = inspect.signature(cls).parameters
+    arguments = {"root": str(staging)} if "root" in parameters else {}
+    if name and "name" not in parameters:
+        raise DataError(f"PyG's {class_name} takes no name; write pyg:{class_name}.")
+    if name:
+        arguments["name"] = name
+    elif "name" in parameters and parameters["name"].default is inspect.Parameter.empty:
+        raise DataError(f"PyG's {class_name} needs a name; write pyg:{class_name}/NAME.")
+    return arguments
+
+
+def _link_raw_files(home: Path, staging: Path) -> None:
+    """Show the raw files below ``home`` at the same places below ``staging``."""
+    for raw in home.rglob("raw"):
+        for file in (path for path in raw.rglob("*") if path.is_file()):
+            link = staging / file.relative_to(home)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                link.symlink_to(file.resolve())
+            except OSError:  # a system that does not allow symbolic links
+                shutil.copyfile(file, link)
+
+
+def _staged(cls: Any, staging: Path, home: Path, downloaded: list[bool]) -> Any:
+    """The dataset class with a download that never writes through the links to the real files."""
+    if cls.download is Dataset.download:
+        return cls
+
+    def download_afresh(self: Any) -> None:
+        raw_dir = home / Path(self.raw_dir).relative_to(staging)
+        missing = [Path(path).name for path in self.raw_paths if not Path(path).exists()]
+        for link in [path for path in staging.rglob("*") if path.is_symlink()]:
+            link.unlink()
+        try:
+            with redirect_stderr(sys.__stderr__):
+                cls.download(self)
+        except Exception as error:
+            raise DataError(
+                f"{cls.__name__} cannot be downloaded ({first_line(error)}); "
+                f"put {', '.join(missing)} into {raw_dir}."
+            ) from error
+        downloaded.append(True)
+
+    return type(cls.__name__, (cls,), {"download": download_afresh})

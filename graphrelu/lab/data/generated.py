@@ -1,0 +1,156 @@
+"""Generated graphs: contextual stochastic block models, the same for a name on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
+
+from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.data.splits import random_keys
+
+PREFIX = "csbm"
+LIMITS: dict[str, tuple[float, float]] = {
+    "nodes": (20, 5_000),
+    "classes": (2, 10),
+    "regions": (1, 100),
+    "degree": (0, 1_000),
+    "homophily": (0, 1),
+    "inside": (0, 1),
+    "features": (4, 1_000),
+    "signal": (0, 1_000),
+    "marker": (0, 1_000),
+    "shift": (0, 9),
+    "opposed": (0, 1),
+    "seed": (0, 2**63 - 1),
+}
+
+
+@dataclass(frozen=True)
+class BlockModel:
+    """A contextual stochastic block model with regions.
+
+    Attributes:
+        nodes: Number of nodes, the same in every class and region, up to one.
+        classes: Number of classes.
+        regions: Number of regions; the even ones are of one kind, the odd ones of another.
+        degree: The expected number of neighbours of a node.
+        homophily: The expected share of a node's neighbours that are of its class.
+        inside: The expected share of a node's neighbours that are of its region.
+        features: The first half of them tells of the class, the second of the region's kind.
+            Each has normal noise of variance 1.
+        signal: How far the mean of a feature of the first half is from 0: above for one class,
+            below for the others.
+        marker: The same for the second half: above in the odd regions, below in the even ones.
+        shift: In odd regions the first half is that of so many classes further: with 1 and two
+            classes, what speaks for a class in an even region speaks against it in an odd one.
+        opposed: If 1, `homophily` holds in even regions, 1 - `homophily` in odd ones, and half of
+            what lies between two regions of different kinds is of one class.
+        seed: Of edges and noise.
+    """
+
+    nodes: int = 1_500
+    classes: int = 2
+    regions: int = 10
+    degree: float = 4.0
+    homophily: float = 0.8
+    inside: float = 0.95
+    features: int = 16
+    signal: float = 0.5
+    marker: float = 0.1
+    shift: int = 0
+    opposed: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if not low <= value <= high:  # NaN, too
+                raise DataError(f"{name} must lie in [{low:,}, {high:,}], not {value}.")
+        if self.features < 2 * self.classes:
+            raise DataError(
+                f"features must be two for each of {self.classes} classes, not {self.features}."
+            )
+        if self.shift >= self.classes:
+            raise DataError(f"shift must be below {self.classes} classes, not {self.shift}.")
+        if self.edge_probabilities().max() > 1:
+            raise DataError(
+                f"degree must be smaller than {self.degree}: there are not so many nodes of one "
+                f"class in one region."
+            )
+
+    @property
+    def name(self) -> str:
+        """What :func:`read` understands: all that is not left at its default."""
+        changed = [
+            f"{field.name}={getattr(self, field.name)}"
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        ]
+        return ":".join([PREFIX, ",".join(changed)]) if changed else PREFIX
+
+    def edge_probabilities(self) -> np.ndarray:
+        """The probability of an edge, by how many of its nodes are in odd regions, and whether
+        they are of one region and of one class: `[3, 2, 2]`."""
+        size = self.nodes / (self.regions * self.classes)
+        inside = 1.0 if self.regions == 1 else self.inside
+        region = np.array([(1 - inside) / max(1, self.regions - 1), inside])
+        odd = 1 - self.homophily if self.opposed else self.homophily
+        alike = np.array([self.homophily, (self.homophily + odd) / 2, odd])
+        kind = np.stack([(1 - alike) / (self.classes - 1), alike], axis=1)
+        return self.degree / size * region[:, None] * kind[:, None, :]
+
+    def generate(self) -> Data:
+        """Draw the graph."""
+        node = np.arange(self.nodes)
+        y, region = node % self.classes, node // self.classes % self.regions
+        odd = region % 2
+        first, second = np.triu_indices(self.nodes, k=1)
+        keys = random_keys(self.seed, len(first) + 6 * self.nodes * self.features)
+        chance = (keys[: len(first)] >> np.uint64(11)) * 2.0**-53
+        is_near = (region[first] == region[second]).astype(np.int64)
+        is_alike = (y[first] == y[second]).astype(np.int64)
+        num_odd = odd[first] + odd[second]
+        is_edge = chance < self.edge_probabilities()[num_odd, is_near, is_alike]
+        edges = torch.from_numpy(np.stack([first[is_edge], second[is_edge]]))
+
+        # Twelve uniform numbers less six: as good as normal, and no machine rounds it otherwise.
+        halves = keys[len(first) :].view(np.uint32).reshape(self.nodes, self.features, 12)
+        x = halves.sum(axis=2, dtype=np.int64) * 2.0**-32 - 6
+        half = self.features // 2
+        seen = (y + self.shift * odd) % self.classes
+        is_own = seen[:, None] == np.arange(half) % self.classes
+        x[:, :half] += self.signal * np.where(is_own, 1, -1 / (self.classes - 1))
+        x[:, half:] += self.marker * (2 * odd - 1)[:, None]
+        return Data(
+            x=torch.from_numpy(x.astype(np.float32)),
+            edge_index=to_undirected(edges, num_nodes=self.nodes),
+            y=torch.from_numpy(y),
+        )
+
+
+def is_generated(name: str) -> bool:
+    """Whether a name is that of a generated graph."""
+    return name.partition(":")[0] == PREFIX
+
+
+def parse(name: str) -> BlockModel:
+    """The model of a name such as ``csbm:homophily=0.2,degree=8``; the rest has its defaults."""
+    kinds = {f.name: int if isinstance(f.default, int) else float for f in fields(BlockModel)}
+    values: dict[str, Any] = {}
+    for pair in filter(None, name.partition(":")[2].split(",")):
+        key, _, text = pair.partition("=")
+        if key not in kinds:
+            raise DataError(f"{PREFIX} has no parameter {key!r}; it has {', '.join(kinds)}.")
+        if key in values:
+            raise DataError(f"{name} gives {key} twice.")
+        try:
+            values[key] = kinds[key](text)
+        except ValueError:
+            what = "a whole number" if kinds[key] is int else "a number"
+            raise DataError(f"{key} must be {what}, not {text!r}.") from None
+    return BlockModel(**values)

@@ -1,0 +1,216 @@
+"""From configurations to results: what is not on record yet is trained, batch by batch."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphrelu.lab.data import load, load_graphs
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.engine.fold_train import collect, train_folds
+from graphrelu.lab.engine.keep import inspect, save_models
+from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory, runs_at_once
+from graphrelu.lab.engine.stacked import StackedRuns
+from graphrelu.lab.engine.train import SeedBatch, build, train
+from graphrelu.lab.models.propagation import PreparedInputs
+from graphrelu.lab.models.sparse import row_normalized
+from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.results import Batch, Record, Result
+
+
+class Progress(NamedTuple):
+    """How far the runs of `config` are, and how many runs of all are finished."""
+
+    config: Config
+    seeds: tuple[int, ...]
+    epoch: int
+    runs_done: int
+    runs_total: int
+    epochs: int
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    """The device by name; `auto` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in MOST_SEEDS:
+        raise ValueError(f"There is no device {name!r}; known are auto, cpu and cuda.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"There is no device {name!r} here: torch finds no such GPU.")
+    return device
+
+
+def scaled_features(config: Config, graph: Graph) -> Tensor:
+    """The graph's features as a cell has them, dense or sparse as they are."""
+    x = row_normalized(graph.x) if config.normalize_features else graph.x
+    return x * config.feature_scale
+
+
+def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
+    """Features and graph of a cell in the form that its models take, whatever their activation."""
+    weight = graph.edge_weight
+    return build(config, graph, 0).prepare(
+        scaled_features(config, graph).to(device, getattr(torch, config.dtype)),
+        graph.edge_index.to(device),
+        None if weight is None else weight.to(device),
+    )
+
+
+class PreparedCells:
+    """The graph and the prepared inputs of the cell at hand; neighbours in a table share them."""
+
+    def __init__(
+        self,
+        graphs: Mapping[str, Graph | GraphSet],
+        root: str | Path | None,
+        device: torch.device,
+    ) -> None:
+        self.graphs, self.root, self.device = dict(graphs), root, device
+        self.key: tuple[Any, ...] | None = None
+        self.inputs: Any = None
+
+    def graph(self, config: Config) -> Graph | GraphSet:
+        if config.dataset not in self.graphs:
+            read = load_graphs if config.split in FOLD_SPLITS else load
+            self.graphs[config.dataset] = read(config.dataset, self.root)
+        return self.graphs[config.dataset]
+
+    def train(
+        self, batch: Batch, report: Callable[[tuple[int, ...], int], None]
+    ) -> Iterator[tuple[StackedRuns, list[Result]]]:
+        """Trains the runs of a batch at once or, where memory does not suffice, half by half."""
+        try:
+            trained = self._train(batch.config, batch.seeds, partial(report, batch.seeds))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            parts = halves(batch)
+        else:
+            yield trained
+            return
+        gc.collect()  # only now, as the error held on to what there was
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        for part in parts:
+            yield from self.train(part, report)
+
+    def _train(
+        self, config: Config, seeds: Sequence[int], progress: Callable[[int], None]
+    ) -> tuple[StackedRuns, list[Result]]:
+        graph, inputs = self.graph(config), self.inputs_of(config)
+        if isinstance(graph, GraphSet):
+            return train_folds(config, graph, inputs, seeds, self.device, progress)
+        return train(config, graph, inputs, seeds, self.device, progress)
+
+    def inputs_of(self, config: Config) -> Any:
+        graph = self.graph(config)
+        scale = config.feature_scale
+        features = (config.dataset, config.normalize_features, scale, config.dtype)
+        key: tuple[Any, ...] = (*features, config.backbone, config.backbone_options)
+        if isinstance(graph, GraphSet):  # GReLU's diffusion is prepared, too
+            key = (*features, config.backbone, config.activation, config.activation_options)
+        if key == self.key:
+            return self.inputs
+        self.inputs = None  # the old ones go before the new ones come
+        if isinstance(graph, GraphSet):
+            self.inputs = collect(config, graph, self.device)
+        else:
+            self.inputs = prepare_inputs(config, graph, self.device)
+        self.key = key
+        return self.inputs
+
+
+def run(
+    configs: Sequence[Config],
+    seeds: Sequence[int],
+    record: Record | None,
+    *,
+    root: str | Path | None = None,
+    graphs: Mapping[str, Graph | GraphSet] | None = None,
+    device: str = "auto",
+    seeds_at_once: int | None = None,
+    save: Path | None = None,
+    deadline: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> list[Result]:
+    """Trains what is missing and returns all results of these configurations and seeds.
+
+    Args:
+        configs: The cells, those of one graph and backbone best together.
+        seeds: The runs of each cell.
+        record: Where finished runs are, and are added; without one all are trained.
+        root: The folder of the datasets.
+        graphs: Graphs that are loaded already, by the name of their dataset.
+        device: `auto`, `cpu` or `cuda`.
+        seeds_at_once: The most runs in one batch; by default as many as fit.
+        save: A folder for the trained models.
+        deadline: A value of `time.monotonic()` after which no batch is begun.
+        progress: Called every few epochs.
+    """
+    where = choose_device(device)
+    prepared = PreparedCells(graphs or {}, root, where)
+    done: dict[tuple[str, int], Result] = {}
+    wanted = {(config.key(), seed) for config in configs for seed in seeds}
+
+    def gather() -> None:
+        if record is not None:
+            found = {(r.config.key(), r.seed): r for r in record.read()}
+            done.update({key: result for key, result in found.items() if key in wanted})
+
+    gather()
+    for config in configs:
+        if all((config.key(), seed) in done for seed in seeds):
+            continue
+        if deadline is not None and time.monotonic() > deadline:
+            break
+        size = runs_at_once(config, prepared.graph(config), where, seeds_at_once)
+        for batch in _batches(record, config, seeds, size):
+            if deadline is not None and time.monotonic() > deadline:
+                break
+
+            def report(names: tuple[int, ...], epoch: int, config: Config = config) -> None:
+                if progress is not None:
+                    progress(Progress(config, names, epoch, len(done), len(wanted), config.epochs))
+
+            try:
+                if record is not None and not record.claim(*batch):
+                    continue  # another process was faster
+                for trained, results in prepared.train(batch, report):
+                    if save is not None:
+                        save_models(trained, save)
+                    missing = {r.seed: r for r in results if r.seed in batch.missing}
+                    if record is not None:
+                        if isinstance(trained, SeedBatch) and seeds[0] in missing:
+                            inspect(trained, seeds[0], record.path)
+                        record.append(missing.values())
+                    done.update({(config.key(), seed): r for seed, r in missing.items()})
+                    report(trained.seeds, config.epochs)
+                    del trained  # before the next part takes its memory
+            except BaseException:
+                if record is not None:
+                    with suppress(OSError):  # the error at hand says more
+                        record.release(config, batch.missing)
+                raise
+    gather()
+    order = [(config.key(), seed) for config in configs for seed in seeds]
+    return [done[key] for key in order if key in done]
+
+
+def _batches(record: Record | None, config: Config, seeds: Sequence[int], size: int) -> list[Batch]:
+    if record is not None:
+        return record.plan([config], seeds, size)
+    chunks = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
+    return [Batch(config, chunk, chunk) for chunk in chunks]

@@ -1,0 +1,156 @@
+"""Deep networks for nodes, as they are trained today: one class for all convolutions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Linear
+from torch_geometric.nn import APPNP, GATConv, GINConv
+
+from graphrelu.lab.models.backbones import (
+    BACKBONES,
+    NodeNetwork,
+    activation_factory,
+    check_name,
+    convolution,
+    resettable,
+)
+from graphrelu.lab.models.sparse import Features
+
+# The options of each backbone, and what they are unless told otherwise.
+DEEP_BACKBONES: dict[str, dict[str, Any]] = {
+    "gcn": {},
+    "sage": {},
+    "gat": {"heads": 8},
+    "gin": {},
+    "cheb": BACKBONES["cheb"],
+    "arma": BACKBONES["arma"],
+    "appnp": BACKBONES["appnp"],
+}
+NORMS = ("layer", "batch")
+
+
+class DeepGNN(NodeNetwork):
+    r"""Any number of graph convolutions, and a linear head.
+
+    Each layer is a convolution with a linear skip around it, then normalisation, an activation of
+    its own and dropout: the networks of `"Classic GNNs are Strong Baselines"
+    <https://arxiv.org/abs/2406.08993>`_. As in
+    :class:`~graphrelu.lab.models.backbones.GNN`, features and graph can be prepared.
+
+    Args:
+        backbone (str): :obj:`"gcn"`, :obj:`"sage"` (mean), :obj:`"gat"` (the heads'
+            outputs side by side), :obj:`"gin"` (with an MLP of two layers, whose inner ReLU is
+            not the compared activation), :obj:`"cheb"`, :obj:`"arma"` or :obj:`"appnp"` (linear
+            layers, and one propagation at the end).
+        in_channels (int): Size of each input sample.
+        hidden_channels (int): Size of each hidden layer, for :obj:`"gat"` of all heads together.
+        out_channels (int): Size of each output sample.
+        activation (str or callable, optional): As in :class:`~graphrelu.lab.models.backbones.GNN`.
+            (default: :obj:`"relu"`)
+        layers (int, optional): Number of convolutions. (default: :obj:`4`)
+        norm (str, optional): :obj:`"layer"`, :obj:`"batch"`, or none. Batch normalisation takes
+            the statistics of all nodes it is called with, in evaluation as well: where every
+            pass sees the whole graph, they are the statistics of training.
+            (default: :obj:`None`)
+        residual (bool, optional): If set to :obj:`True`, a linear map of a convolution's input is
+            added to its output, before normalisation and activation. (default: :obj:`False`)
+        linear_first (bool, optional): If set to :obj:`True`, the features are projected to the
+            hidden size, with dropout, before the first convolution. (default: :obj:`False`)
+        dropout (float, optional): Dropout probability after each activation.
+            (default: :obj:`0.5`)
+        activation_options (dict, optional): Further arguments of the activation.
+            (default: :obj:`None`)
+        **backbone_options (optional): :obj:`heads` (default: :obj:`8`) of :obj:`"gat"`; those of
+            :class:`~graphrelu.lab.models.backbones.GNN` for :obj:`"cheb"`, :obj:`"arma"` and
+            :obj:`"appnp"`.
+    """
+
+    def __init__(
+        self,
+        backbone: str,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        activation: str | Callable[..., torch.nn.Module] = "relu",
+        layers: int = 4,
+        norm: str | None = None,
+        residual: bool = False,
+        linear_first: bool = False,
+        dropout: float = 0.5,
+        activation_options: dict[str, Any] | None = None,
+        **backbone_options: Any,
+    ) -> None:
+        super().__init__()
+        check_name("backbone", backbone, DEEP_BACKBONES)
+        for option in backbone_options:
+            check_name(f"options of backbone {backbone!r}", option, DEEP_BACKBONES[backbone])
+        if not isinstance(layers, int) or layers < 1:
+            raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
+        if norm is not None:
+            check_name("norm", norm, NORMS)
+        options = {**DEEP_BACKBONES[backbone], **backbone_options}
+        if backbone == "gat" and hidden_channels % options["heads"] != 0:
+            raise ValueError(
+                f"hidden_channels must be a multiple of heads ({options['heads']}), "
+                f"got {hidden_channels}."
+            )
+        factory = activation_factory(backbone, activation)
+        assert factory is not None
+        self.backbone = backbone
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.activation = activation
+        self.dropout = dropout
+        settings = {"layers": layers, "norm": norm}
+        settings |= {"residual": residual, "linear_first": linear_first}
+        self.backbone_options = {**settings, **options}
+
+        self.first = Linear(in_channels, hidden_channels) if linear_first else None
+        self.skips = torch.nn.ModuleList()
+        self.norms = torch.nn.ModuleList()
+        for layer in range(layers):
+            width = in_channels if layer == 0 and not linear_first else hidden_channels
+            self.convs.append(self._convolution(width, options))
+            if residual:
+                self.skips.append(Linear(width, hidden_channels))
+            if norm == "layer":
+                self.norms.append(torch.nn.LayerNorm(hidden_channels))
+            elif norm == "batch":
+                # Running statistics would be updated in place, which vmap does not allow.
+                batch_norm = torch.nn.BatchNorm1d(hidden_channels, track_running_stats=False)
+                self.norms.append(batch_norm)
+            self.acts.append(resettable(factory(hidden_channels, **(activation_options or {}))))
+        self.head = Linear(hidden_channels, out_channels)
+        if backbone == "appnp":
+            self.propagation = APPNP(**options)
+
+    def _convolution(self, in_channels: int, options: dict[str, Any]) -> torch.nn.Module:
+        width = self.hidden_channels
+        if self.backbone == "gat":
+            return GATConv(in_channels, width // options["heads"], options["heads"])
+        if self.backbone == "gin":
+            mlp = (Linear(in_channels, width), torch.nn.ReLU(), Linear(width, width))
+            return GINConv(torch.nn.Sequential(*mlp))
+        return convolution(self.backbone, in_channels, width, options)
+
+    def _layers(
+        self,
+        x: Features,
+        graph: tuple[Any, ...],
+        apply: Callable[[torch.nn.Module, Any], Tensor],
+    ) -> Tensor:
+        if self.first is not None:
+            x = F.dropout(apply(self.first, x), p=self.dropout, training=self.training)
+        for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
+            out = apply(conv, x)
+            if len(self.skips) > 0:
+                out = out + apply(self.skips[layer], x)
+            if len(self.norms) > 0:
+                out = self.norms[layer](out)
+            x = F.dropout(act(out, *graph), p=self.dropout, training=self.training)
+        out = apply(self.head, x)
+        return out if self.propagation is None else apply(self.propagation, out)

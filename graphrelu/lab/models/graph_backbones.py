@@ -1,0 +1,227 @@
+"""The networks of the paper's graph classification, from PyG's convolutions: one class for all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Linear
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+from torch_geometric.nn.inits import reset
+from torch_geometric.utils import scatter
+
+from graphrelu.graph import DiffusionSettings, as_edges, check_values
+from graphrelu.grelu import GReLU
+from graphrelu.lab.models.backbones import activation_factory, check_name, resettable
+from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph
+from graphrelu.lab.models.masked_norm import MaskedBatchNorm
+from graphrelu.lab.models.propagation import convolve, prepare_graph
+from graphrelu.lab.models.sparse import SparseMatrix, matmul
+
+# How each backbone makes one vector of a graph's nodes.
+POOLING = {"gcn": "mean", "sage": "max", "gin": "sum"}
+
+
+class GINLayer(torch.nn.Module):
+    """The MLP of a GIN convolution: two layers, with batch normalisation and a ReLU of its own
+    between them."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.first = Linear(in_channels, out_channels)
+        self.norm = MaskedBatchNorm(out_channels)
+        self.last = Linear(out_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        for module in (self.first, self.norm, self.last):
+            module.reset_parameters()
+
+    def forward(self, x: Tensor, is_node: Tensor | None = None) -> Tensor:
+        out: Tensor = self.last(F.relu(self.norm(self.first(x), is_node)))
+        return out
+
+
+class GraphGNN(torch.nn.Module):
+    r"""A stack of graph convolutions, each with an activation; pooling, dropout and a linear layer
+    turn the nodes of each graph into its class scores.
+
+    .. code-block:: python
+
+        model = GraphGNN("gin", 7, 32, 2, layers=3, activation="grelu")
+        out = model(x, edge_index, batch, batch_size)
+
+        graphs = model.collect(x, edge_index, node_ptr)  # where the graphs never change:
+        mini_batch = graphs.gather(order, capacity)  # one of each model that trains
+        out = torch.func.vmap(...)  # of model(mini_batch, batch_size=...), the same numbers
+
+    Args:
+        backbone (str): :obj:`"gcn"` with mean pooling, :obj:`"sage"` (mean over neighbours) with
+            max pooling, or :obj:`"gin"` with sum pooling. GIN's convolutions hold an MLP of two
+            layers, whose inner ReLU is not the compared activation, and are followed by batch
+            normalisation.
+        in_channels (int): Size of each input sample.
+        hidden_channels (int): Size of each hidden layer.
+        out_channels (int): Size of each output sample.
+        layers (int, optional): Number of convolutions. (default: :obj:`3`)
+        activation (str or callable, optional): As in
+            :class:`~graphrelu.lab.models.backbones.GNN`; each convolution is followed by
+            one of its own. (default: :obj:`"relu"`)
+        dropout (float, optional): Dropout probability of the pooled vectors.
+            (default: :obj:`0.5`)
+        activation_options (dict, optional): Further arguments of the activation.
+            (default: :obj:`None`)
+    """
+
+    def __init__(
+        self,
+        backbone: str,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        layers: int = 3,
+        activation: str | Callable[..., torch.nn.Module] = "relu",
+        dropout: float = 0.5,
+        activation_options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        check_name("backbone", backbone, POOLING)
+        if not isinstance(layers, int) or layers < 1:
+            raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
+        factory = activation_factory(backbone, activation)
+        assert factory is not None
+        self.backbone = backbone
+        self.in_channels = in_channels
+        self.hidden_channels = hidden_channels
+        self.out_channels = out_channels
+        self.activation = activation
+        self.dropout = dropout
+
+        self.convs = torch.nn.ModuleList()
+        self.norms = torch.nn.ModuleList()
+        self.acts = torch.nn.ModuleList()
+        for layer in range(layers):
+            width = in_channels if layer == 0 else hidden_channels
+            self.convs.append(self._convolution(width))
+            self.acts.append(resettable(factory(hidden_channels, **(activation_options or {}))))
+            if backbone == "gin":
+                self.norms.append(MaskedBatchNorm(hidden_channels))
+        self.head = Linear(hidden_channels, out_channels)
+
+    def _convolution(self, in_channels: int) -> torch.nn.Module:
+        if self.backbone == "gcn":
+            return GCNConv(in_channels, self.hidden_channels)
+        if self.backbone == "sage":
+            return SAGEConv(in_channels, self.hidden_channels)
+        return GINConv(GINLayer(in_channels, self.hidden_channels))
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module, those of the activations included, and
+        the running statistics."""
+        for modules in (self.convs, self.norms, self.acts, self.head):
+            reset(modules)
+
+    def forward(
+        self,
+        x: Tensor | GraphBatch,
+        edge_index: Any = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""Forward pass; returns a row of scores for each graph.
+
+        Args:
+            x (torch.Tensor or GraphBatch): The node features; or a mini-batch gathered from
+                :meth:`collect`, and `batch_size`, its number of graphs with the padding's.
+            edge_index (torch.Tensor): The edge indices, or a sparse transposed adjacency.
+            batch (torch.Tensor, optional): The graph of each node, sorted; one graph unless
+                given. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs. Automatically calculated if not
+                given. (default: :obj:`None`)
+        """
+        if isinstance(x, GraphBatch):
+            if batch_size is None:
+                raise ValueError("batch_size must be given for a gathered mini-batch.")
+            inputs = x
+            graph = prepared_graph(self.diffusion, inputs)
+
+            def fast(conv: torch.nn.Module, x: Tensor) -> Tensor:
+                if isinstance(conv, GINConv):
+                    out: Tensor = conv.nn(x + matmul(inputs.graph, x), inputs.is_node)
+                    return out
+                return convolve(conv, x, inputs.graph)
+
+            return self._layers(inputs.x, fast, graph, inputs.batch, batch_size, inputs.is_node)
+
+        if batch is None:
+            batch, batch_size = x.new_zeros(x.size(0), dtype=torch.long), 1
+        elif batch_size is None:
+            batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
+
+        def pyg(conv: torch.nn.Module, x: Tensor) -> Tensor:
+            out: Tensor = conv(x, edge_index)
+            return out
+
+        return self._layers(x, pyg, edge_index, batch, batch_size, None)
+
+    def _layers(
+        self,
+        x: Tensor,
+        apply: Callable[[torch.nn.Module, Tensor], Tensor],
+        graph: Any,
+        batch: Tensor,
+        batch_size: int,
+        is_node: Tensor | None,
+    ) -> Tensor:
+        for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
+            x = apply(conv, x)
+            if len(self.norms) > 0:
+                x = self.norms[layer](x, is_node)
+            x = act(x, graph, None, batch, batch_size)
+        x = pool(x, batch, batch_size, POOLING[self.backbone])
+        out: Tensor = self.head(F.dropout(x, p=self.dropout, training=self.training))
+        return out
+
+    @property
+    def diffusion(self) -> DiffusionSettings | None:
+        """How GReLU sees the graph in this model; none where no activation does."""
+        act = self.acts[0]
+        if not isinstance(act, GReLU) or not act.topology:
+            return None
+        return DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+
+    @torch.no_grad()
+    def collect(self, x: Tensor, edge_index: Tensor, node_ptr: Tensor) -> GraphCollection:
+        r"""Graphs, as constants, to gather mini-batches from, for every model of the same backbone
+        and activation.
+
+        Args:
+            x (torch.Tensor): The features of all nodes, graph by graph.
+            edge_index (torch.Tensor): The edge indices.
+            node_ptr (torch.Tensor): The first node of each graph, and the number of all nodes.
+        """
+        edges = as_edges(edge_index, None, x.size(0), x.dtype)
+        check_values(edges, "power", torch.repeat_interleave(node_ptr.diff()))
+        matrix = prepare_graph(self.convs[0], edges)
+        assert isinstance(matrix, SparseMatrix)
+        return GraphCollection.from_graphs(x, edge_index, node_ptr, matrix, self.diffusion)
+
+    def __repr__(self) -> str:
+        name = self.activation
+        name = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
+        return (
+            f"{self.__class__.__name__}({self.backbone}, {self.in_channels}, "
+            f"{self.hidden_channels}, {self.out_channels}, layers={len(self.convs)}, "
+            f"activation={name}, dropout={self.dropout})"
+        )
+
+
+def pool(x: Tensor, batch: Tensor, batch_size: int, how: str) -> Tensor:
+    """One row for each graph: the mean, max or sum of its nodes'; zero where it has none."""
+    if how == "max":
+        # PyG's scatter would leave this to a package without a vmap rule, where it is installed.
+        index = batch.view(-1, 1).expand_as(x)
+        out = x.new_zeros(batch_size, x.size(1))
+        return out.scatter_reduce(0, index, x, "amax", include_self=False)
+    return scatter(x, batch, dim=0, dim_size=batch_size, reduce=how)

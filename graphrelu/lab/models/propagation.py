@@ -1,0 +1,202 @@
+r"""PyG's convolutions on a graph that is prepared once, as a few sparse products.
+
+PyG gathers a message for every edge; many models at once (:func:`torch.func.vmap`) would hold as
+many messages. Here each convolution applies its weights first and then multiplies the projected
+columns with the graph's normalised matrix: linearity permits it, sparse features stay sparse, and
+only hidden columns are propagated. Each function equals the convolution's own forward.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import (
+    APPNP,
+    ARMAConv,
+    ChebConv,
+    GATConv,
+    GCNConv,
+    GINConv,
+    SAGEConv,
+    SGConv,
+)
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
+
+from graphrelu.diffusion import CSR, Edges, pagerank_csr
+from graphrelu.lab.models.sparse import (
+    Features,
+    GatheredMatrix,
+    SparseMatrix,
+    dropout,
+    linear,
+    matmul,
+)
+from graphrelu.ops.dispatch import backend
+from graphrelu.ops.products import sorted_entries
+
+
+class AttentionGraph(NamedTuple):
+    """The edges between which GAT attends, self-loops included, in the order of `matrix`."""
+
+    edge_index: Tensor
+    matrix: SparseMatrix
+
+
+class PreparedInputs(NamedTuple):
+    """Constant features and a constant graph, ready for a network of
+    :mod:`graphrelu.lab.models`."""
+
+    x: Features
+    graph: SparseMatrix | AttentionGraph  # by which the convolution propagates
+    edge_index: Any  # from here on: what the activations are called with
+    edge_weight: Tensor | None
+    batch: Tensor | None
+    batch_size: int | None
+
+
+def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | AttentionGraph:
+    """What `conv` propagates with, by PyG's own normalisation."""
+    source, target, weight, num_nodes = edges
+    edge_index = torch.stack([source, target])
+    if isinstance(conv, GATConv):
+        edge_index, _ = remove_self_loops(edge_index)
+        edge_index, _ = add_self_loops(edge_index, num_nodes=num_nodes)
+        order = sorted_entries(edge_index[1], edge_index[0], num_nodes, num_nodes)
+        source, target = edge_index = edge_index[:, order]
+        weight = weight.new_ones(order.numel())
+        matrix = SparseMatrix.from_edges(source, target, weight, num_nodes)
+        return AttentionGraph(edge_index, matrix)
+    if isinstance(conv, SAGEConv):  # the mean over neighbours; PyG's knows no edge weights
+        weight = torch.ones_like(weight)
+        degree = scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")
+        return SparseMatrix.from_edges(source, target, weight / degree[target], num_nodes)
+    if isinstance(conv, GINConv):  # the sum, in PyG's without edge weights as well
+        return SparseMatrix.from_edges(source, target, torch.ones_like(weight), num_nodes)
+    if isinstance(conv, ChebConv):
+        edge_index, weight = conv.__norm__(
+            edge_index, num_nodes, weight, conv.normalization, dtype=weight.dtype
+        )
+    else:
+        loops = False if isinstance(conv, ARMAConv) else conv.add_self_loops
+        edge_index, weight = gcn_norm(
+            edge_index, weight, num_nodes, add_self_loops=loops, dtype=weight.dtype
+        )
+    stored = weight != 0  # the diagonal of Cheb's scaled Laplacian is zero
+    source, target = edge_index[:, stored]
+    return SparseMatrix.from_edges(source, target, weight[stored], num_nodes)
+
+
+def _linear(layer: torch.nn.Linear, x: Features, graph: Any) -> Tensor:
+    return linear(x, layer.weight, layer.bias)
+
+
+def _gcn(conv: GCNConv, x: Features, graph: SparseMatrix | GatheredMatrix) -> Tensor:
+    return matmul(graph, linear(x, conv.lin.weight)) + conv.bias
+
+
+def _sage(conv: SAGEConv, x: Features, graph: SparseMatrix | GatheredMatrix) -> Tensor:
+    root = linear(x, conv.lin_r.weight, conv.lin_l.bias)
+    return matmul(graph, linear(x, conv.lin_l.weight)) + root
+
+
+def _cheb(conv: ChebConv, x: Features, graph: SparseMatrix) -> Tensor:
+    r"""Clenshaw's recurrence :math:`b_k = y_k + 2 \hat{L} b_{k+1} - b_{k+2}` for the sum of
+    :math:`T_k(\hat{L}) y_k`, which ends with :math:`y_0 + \hat{L} b_1 - b_2`."""
+    *terms, current = (linear(x, lin.weight) for lin in conv.lins)
+    later: Tensor | None = None
+    while terms:
+        out = terms.pop() + (2.0 if terms else 1.0) * matmul(graph, current)
+        current, later = (out if later is None else out - later), current
+    return current + conv.bias
+
+
+def _arma(conv: ARMAConv, x: Features, graph: SparseMatrix) -> Tensor:
+    weights = [conv.init_weight, *conv.weight]
+    roots, biases = conv.root_weight, conv.bias
+    if conv.num_layers == 1:
+        # One layer without an activation is linear: the mean over the stacks is taken of the
+        # weights instead of the outputs.
+        weights = [conv.init_weight.mean(dim=0, keepdim=True)]
+        roots, biases = (p.mean(dim=1, keepdim=True) for p in (conv.root_weight, conv.bias))
+    stacks = weights[0].size(0)
+    out = _stacked_linear(x, weights[0])
+    for t in range(conv.num_layers):
+        own = 0 if conv.shared_weights else t
+        if t > 0:
+            hidden = out.unflatten(1, (stacks, -1)).transpose(0, 1)
+            out = (hidden @ weights[max(1, own)]).transpose(0, 1).flatten(1)
+        skip = dropout(x, conv.dropout, conv.training)
+        out = matmul(graph, out) + _stacked_linear(skip, roots[own]) + biases[own].flatten()
+    return out.unflatten(1, (stacks, -1)).mean(dim=1)
+
+
+def _stacked_linear(x: Features, weight: Tensor) -> Tensor:
+    """The products with `K` matrices `[K, F, H]`, beside each other: `[N, K * H]`."""
+    return linear(x, weight.transpose(1, 2).flatten(0, 1))
+
+
+def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:
+    """PyG's attention, edge by edge; then one sparse product with it for all heads."""
+    h = linear(x, conv.lin.weight).view(-1, conv.heads, conv.out_channels)
+    scores = ((h * conv.att_src).sum(dim=-1), (h * conv.att_dst).sum(dim=-1))
+    if backend(h) == "triton":
+        from graphrelu.lab.models import attention
+
+        alpha = attention.edge_softmax(*scores, graph.matrix, conv.negative_slope)
+        alpha = F.dropout(alpha, p=conv.dropout, training=conv.training)
+        out = attention.weighted_sum(alpha, h, graph.edge_index[1], graph.matrix)
+    else:
+        alpha = conv.edge_updater(graph.edge_index, alpha=scores, edge_attr=None, size=None)
+
+        def head(alpha: Tensor, h: Tensor) -> Tensor:
+            return matmul(graph.matrix.with_value(alpha), h)
+
+        out = torch.func.vmap(head, in_dims=1, out_dims=1)(alpha, h)
+    return (out.flatten(1) if conv.concat else out.mean(dim=1)) + conv.bias
+
+
+def _gin(conv: GINConv, x: Features, graph: SparseMatrix) -> Tensor:
+    """The MLP's first weights come before the sum over neighbours."""
+    first, *others = conv.nn
+    h = linear(x, first.weight)
+    out = (1 + conv.eps) * h + matmul(graph, h) + first.bias
+    for module in others:
+        out = module(out)
+    return out
+
+
+def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
+    matrix = CSR(graph.pattern.rowptr, graph.pattern.col, graph.value)
+    transposed = CSR(graph.pattern_t.rowptr, graph.pattern_t.col, graph.value_t)
+    return pagerank_csr(x, matrix, transposed, conv.alpha, conv.K, "power")
+
+
+def _sgc(conv: SGConv, x: Features, graph: SparseMatrix) -> Tensor:
+    out = linear(x, conv.lin.weight)
+    for _ in range(conv.K):
+        out = matmul(graph, out)
+    return out + conv.lin.bias
+
+
+_CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
+    torch.nn.Linear: _linear,
+    ChebConv: _cheb,
+    GCNConv: _gcn,
+    SAGEConv: _sage,
+    GATConv: _gat,
+    GINConv: _gin,
+    ARMAConv: _arma,
+    APPNP: _appnp,
+    SGConv: _sgc,
+}
+
+
+def convolve(
+    conv: torch.nn.Module, x: Features, graph: SparseMatrix | GatheredMatrix | AttentionGraph
+) -> Tensor:
+    """The forward of `conv`, as :class:`~graphrelu.lab.models.backbones.GNN` or
+    :class:`~graphrelu.lab.models.deep_backbones.DeepGNN` builds it, on its graph."""
+    return _CONVOLUTIONS[type(conv)](conv, x, graph)

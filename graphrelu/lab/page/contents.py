@@ -1,0 +1,204 @@
+"""From runs to the tables of the page: cells, leads, marks, seeds and curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from graphrelu.lab.page.origin import command, origin_of
+from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.published import published
+from graphrelu.lab.record.recipes import (
+    ACTIVATIONS,
+    GRAPH_BACKBONES,
+    GRAPH_DATASETS,
+    NODE_DATASETS,
+    TABLE,
+)
+from graphrelu.lab.record.results import Result, kept_positions
+from graphrelu.lab.render.graph_table import choices
+from graphrelu.lab.render.tables import label, percent
+from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
+
+Plain: TypeAlias = dict[str, Any]
+Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its settings from others'
+Runs: TypeAlias = dict[Cell, dict[str, list[Result]]]  # cell -> variant -> runs
+Leads: TypeAlias = dict[tuple[Cell, str], Comparison]
+
+CURVE_POINTS = 30
+BAND = (10, 50, 90)  # percentiles
+PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
+
+
+def tables(results: Sequence[Result], source: str) -> list[Plain]:
+    """A table for the graphs of a record, and one for each protocol of its sets of graphs."""
+    by_protocol: dict[str, list[Result]] = {}
+    for result in results:
+        by_protocol.setdefault(PROTOCOLS.get(result.config.split, ""), []).append(result)
+    return [
+        _table(part, f"{source}, {protocol}" if protocol else source)
+        for protocol, part in by_protocol.items()
+    ]
+
+
+def runs_by_cell(results: Sequence[Result]) -> Runs:
+    """The runs that are compared with each other: of one graph, backbone and settings.
+
+    Where the settings were chosen from a grid, each activation is there with its own choice.
+    """
+    chosen = choices(results)
+    kept = {config for choice in chosen.values() for config in choice.configs.values()}
+    cells: Runs = {}
+    for result in results:
+        config = result.config
+        from_grid = (config.split, config.dataset, config.backbone) in chosen
+        if from_grid and config not in kept:
+            continue
+        shared = shared_settings(config)
+        settings = "" if from_grid else json.dumps(shared, sort_keys=True)
+        cell = (config.dataset, config.backbone, settings)
+        cells.setdefault(cell, {}).setdefault(variant(config), []).append(result)
+    order = dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES))
+    place = {name: i for i, name in enumerate(order)}
+    return dict(
+        sorted(cells.items(), key=lambda item: [place.get(n, len(place)) for n in item[0][:2]])
+    )
+
+
+def variant(config: Config) -> str:
+    """An activation as the paper spells it, with what was set of it."""
+    options = ", ".join(f"{name}={value}" for name, value in config.told_options)
+    return f"{label(config.activation)} ({options})" if options else label(config.activation)
+
+
+def leads_over_relu(scores: Mapping[Cell, Mapping[str, Scores]]) -> Leads:
+    """With Holm's correction over the activations of a single cell, else over an activation's
+    cells."""
+    relu = label("relu")
+    families: dict[str, dict[tuple[Cell, str], tuple[Scores, Scores]]] = {}
+    for cell, by_name in scores.items():
+        for name in by_name:
+            if name != relu and relu in by_name:
+                family = families.setdefault(name if len(scores) > 1 else "", {})
+                family[cell, name] = by_name[name], by_name[relu]
+    return {key: lead for family in families.values() for key, lead in compared(family).items()}
+
+
+def marks(scores: Mapping[Cell, Mapping[str, Scores]]) -> dict[tuple[Cell, str], str]:
+    """Of each cell the highest mean, and what is not significantly behind it, corrected over the
+    table; the highest is the winner where all others are behind."""
+    best = {
+        cell: max(by_name, key=lambda name: percent(by_name[name])[0])
+        for cell, by_name in scores.items()
+    }
+    behind = compared(
+        {
+            (cell, name): (by_name[best[cell]], own)
+            for cell, by_name in scores.items()
+            for name, own in by_name.items()
+            if name != best[cell]
+        }
+    )
+    found = {key: "tie" for key, lead in behind.items() if lead.outcome != "better"}
+    for cell, name in best.items():
+        others = [(cell, other) for other in scores[cell] if other != name]
+        # Without a seed in common nothing is known of the difference.
+        won = all(key in behind and key not in found for key in others)
+        if others:
+            found[cell, name] = "winner" if won else "highest"
+    return found
+
+
+def bands(runs: Sequence[Result]) -> dict[str, Plain]:
+    """Of each curve its percentiles over the seeds, as long as half of them are trained."""
+    found: dict[str, Plain] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.curves):
+        curves = [(run.epochs_run, run.curves[name]) for run in runs if name in run.curves]
+        curves = [(n, curve) for n, curve in curves if len(curve) > 1 and np.isfinite(curve).all()]
+        if not curves:
+            continue
+        last = int(np.median([n for n, _ in curves])) - 1
+        epochs = np.unique(np.linspace(0, last, CURVE_POINTS).round())
+        lines = [
+            np.interp(epochs, kept_positions(n, len(curve)), curve, right=np.nan)
+            for n, curve in curves
+        ]
+        low, middle, high = (
+            [float(f"{value:.4g}") for value in line]
+            for line in np.nanpercentile(np.stack(lines), BAND, axis=0)
+        )
+        found[name] = {"epoch": epochs.tolist(), "low": low, "middle": middle, "high": high}
+    return found
+
+
+def _table(results: Sequence[Result], name: str) -> Plain:
+    cells = runs_by_cell(results)
+    scores = {
+        cell: {name: {run.seed: run.score for run in runs} for name, runs in by_name.items()}
+        for cell, by_name in cells.items()
+    }
+    leads, marked = leads_over_relu(scores), marks(scores)
+    rows = []
+    repeated = []
+    for cell, by_name in cells.items():
+        names = {"dataset": label(cell[0]), "backbone": label(cell[1]) + _difference(cell, cells)}
+        for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
+            runs = by_name[which]
+            lead = leads.get((cell, which))
+            mean, std, best, n = percent(scores[cell][which])
+            row = {
+                **names,
+                "activation": which,
+                "family": runs[0].config.activation,
+                "metric": runs[0].config.metric,
+                "mean": mean,
+                "std": std,
+                "best": best,
+                "n": n,
+                "seconds": sum(run.seconds for run in runs) / n,
+                "paper": _paper(runs[0].config),
+                "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
+                "mark": marked.get((cell, which), ""),
+                "seeds": [
+                    [seed, 100 * score] for seed, score in sorted(scores[cell][which].items())
+                ],
+                "curves": bands(runs),
+            }
+            rows.append(row)
+        configs = [runs[0].config for runs in by_name.values()]
+        number = max(len(runs) for runs in by_name.values())
+        settings = {
+            which: {**runs[0].config.to_dict(), "dataset": None, "backbone": None}
+            for which, runs in by_name.items()
+        }
+        repeated.append({**names, "command": command(configs, number), "settings": settings})
+    return {"name": name, "rows": rows, "cells": repeated, "origin": origin_of(results)}
+
+
+def _place(config: Config) -> tuple[int, str]:
+    known = config.activation in ACTIVATIONS
+    return ACTIVATIONS.index(config.activation) if known else len(ACTIVATIONS), variant(config)
+
+
+def _paper(config: Config) -> list[float] | None:
+    table = "graph_classification" if config.split in FOLD_SPLITS else "node_classification"
+    if config.told_options or config.metric != "accuracy" or config.feature_scale != 1:
+        return None
+    if config.is_deep:  # no network of the paper's
+        return None
+    found = published(table, config.dataset, config.backbone, config.activation)
+    return None if found is None else [found.mean, found.std]
+
+
+def _difference(cell: Cell, cells: Iterable[Cell]) -> str:
+    """What tells a cell from those of the same graph and backbone; empty where there are none."""
+    others = [json.loads(other[2]) for other in cells if other[:2] == cell[:2] and other[2]]
+    if len(others) < 2:
+        return ""
+    own = json.loads(cell[2])
+    differing = [name for name in own if any(other[name] != own[name] for other in others)]
+    return f" ({', '.join(f'{name} {own[name]}' for name in differing)})"

@@ -1,0 +1,173 @@
+"""A run, spelled out: everything that determines it except its seed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+from graphrelu.functional import DEFAULT
+from graphrelu.lab.record import kinds
+
+Option: TypeAlias = str | int | float | bool | None
+Options: TypeAlias = tuple[tuple[str, Option], ...]
+
+SplitName = Literal["random", "full", "masks", "folds", "gin_folds"]
+FOLD_SPLITS = ("folds", "gin_folds")  # those of graph classification
+Metric = Literal["accuracy", "f1", "rocauc"]
+Dtype = Literal["float32", "float64"]
+Select = Literal["loss", "score"]
+# Of GReLU's calibrated form; a record spells them out, so that no default is taken for another.
+CONSTANTS = {
+    name: getattr(DEFAULT, name) for name in ("scale", "temperature", "gamma_max", "dropout")
+}
+FEW_LABELS = {"dropout": 0.2}  # in the paper's networks
+
+
+@dataclass(frozen=True)
+class Config:
+    """One cell of a table. Options are pairs of a name and a plain value, sorted by name.
+
+    ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT it
+    is the width of one head. The network is the paper's, or deep where ``backbone_options`` name
+    its ``layers`` (:class:`~graphrelu.lab.models.deep_backbones.DeepGNN`). The best epoch is that
+    of the lowest validation loss or, by ``select``, of the highest validation score. ``patience``
+    is 0 where training never stops early. The features are multiplied by ``feature_scale``, after
+    any normalisation.
+    """
+
+    dataset: str
+    backbone: str
+    activation: str
+    hidden: int
+    epochs: int
+    patience: int
+    lr: float
+    weight_decay: float
+    dropout: float
+    normalize_features: bool
+    activation_options: Options = ()
+    backbone_options: Options = ()
+    split: SplitName = "random"
+    metric: Metric = "accuracy"
+    dtype: Dtype = "float32"
+    feature_scale: float = 1.0
+    select: Select = "loss"
+
+    def __post_init__(self) -> None:
+        for name in ("dataset", "backbone", "activation"):
+            value = getattr(self, name)
+            _require(kinds.text(value) and value != "", f"{name} must be a name", value)
+        _whole("hidden", self.hidden, 0 if self.activation == "none" else 1)
+        _whole("epochs", self.epochs, 1)
+        _whole("patience", self.patience, 0)
+        for name in ("lr", "weight_decay", "dropout", "feature_scale"):
+            # 1 and 1.0 are the same run, so they get the same key.
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        _require(self.lr > 0, "lr must be positive", self.lr)
+        _require(self.weight_decay >= 0, "weight_decay must be zero or more", self.weight_decay)
+        _require(0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout)
+        _require(self.feature_scale > 0, "feature_scale must be positive", self.feature_scale)
+        switch = self.normalize_features
+        _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
+        for name in ("activation_options", "backbone_options"):
+            object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
+        named = {"split": SplitName, "metric": Metric, "dtype": Dtype, "select": Select}
+        for name, choices in named.items():
+            known = get_args(choices)
+            value = getattr(self, name)
+            _require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        by_protocol = self.split not in FOLD_SPLITS or self.select == "loss"
+        _require(by_protocol, "select must be loss for sets of graphs", self.select)
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether nodes are classified by a network other than the paper's."""
+        return self.split not in FOLD_SPLITS and "layers" in dict(self.backbone_options)
+
+    @property
+    def told_options(self) -> Options:
+        """The activation's options without those constants of GReLU that are the protocol's."""
+        is_papers = self.split not in FOLD_SPLITS and not self.is_deep
+        usual = CONSTANTS | FEW_LABELS if is_papers else CONSTANTS
+        return tuple(pair for pair in self.activation_options if usual.get(pair[0]) != pair[1])
+
+    @property
+    def title(self) -> str:
+        """The cell in a few words, the activation's options included."""
+        options = ", ".join(f"{name}={value}" for name, value in self.told_options)
+        words = f"{self.dataset} {self.backbone} {self.activation}"
+        if self.feature_scale != 1:
+            words += f", features x {self.feature_scale:g}"
+        if layers := dict(self.backbone_options).get("layers"):
+            words += f" {self.hidden} x {layers}"
+        if self.split in FOLD_SPLITS:
+            words += f" {self.split}"
+        return f"{words} ({options})" if options else words
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the options become dictionaries.
+
+        ``feature_scale`` is left out where it is 1, and ``select`` where it is the loss: keys and
+        records are older than they.
+        """
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("activation_options", "backbone_options"):
+            plain[name] = dict(plain[name])
+        if self.feature_scale == 1:
+            del plain["feature_scale"]
+        if self.select == "loss":
+            del plain["select"]
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Config:
+        """The inverse of :meth:`to_dict`; fields with a default may be missing."""
+        unknown = set(plain) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"A configuration has no field {sorted(unknown)[0]!r}.")
+        changed = dict(plain)
+        for name in ("activation_options", "backbone_options"):
+            options = plain.get(name, {})
+            _require(isinstance(options, Mapping), f"{name} must be values by name", options)
+            changed[name] = tuple(options.items())
+        try:
+            return cls(**changed)
+        except TypeError as error:
+            raise ValueError(f"The configuration is incomplete ({error}).") from error
+
+    def key(self) -> str:
+        """Twelve hexadecimal digits that are the same everywhere for the same configuration."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def _require(holds: bool, rule: str, value: Any) -> None:
+    if not holds:
+        raise ValueError(f"{rule}, not {value!r}.")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    fits = kinds.whole(value) and value >= least
+    _require(fits, f"{name} must be a whole number from {least}", value)
+
+
+def _number(name: str, value: Any) -> float:
+    _require(kinds.number(value), f"{name} must be a finite number", value)
+    return float(value)
+
+
+def _sorted_options(name: str, pairs: Any) -> Options:
+    try:
+        options = sorted((key, value) for key, value in pairs)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be pairs of a name and a value, not {pairs!r}.") from error
+    names = [key for key, _ in options]
+    _require(all(map(kinds.text, names)), f"{name} must have names", names)
+    _require(len(set(names)) == len(names), f"{name} must not repeat a name", names)
+    for key, value in options:
+        plain = value is None or isinstance(value, bool) or kinds.text(value) or kinds.number(value)
+        _require(plain, f"{name}: {key} must be a plain value", value)
+    return tuple(options)

@@ -1,0 +1,110 @@
+"""A file of lines that several processes add to, and that survives being killed in mid-write."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from graphrelu.lab.record.output import named
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+# Bytes. A line beyond is not read, and not written either: Python needs some twenty times as much.
+LONGEST_LINE = 64 * 2**20
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """The object on a line, in standard JSON; all that is wrong with it is a ``ValueError``."""
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"A line has {LONGEST_LINE:,} bytes at most, not {len(line):,}.")
+    try:
+        entry = json.loads(line.decode(), parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("The values of a line are nested too deeply.") from None
+    if not isinstance(entry, dict):
+        raise ValueError("A line holds an object.")
+    return entry
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of standard JSON.")
+
+
+class Journal:
+    """Lines are only ever added. One is complete once its newline is there.
+
+    Attributes:
+        lines: How many complete lines were read so far.
+        torn: Whether there was an incomplete one after them, at the last look.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.lines = 0
+        self.torn = False
+        self._offset = 0
+
+    def news(self) -> list[bytes]:
+        """The complete lines that were added since the last look."""
+        content, size = b"", 0
+        if self.path.exists():
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                file.seek(self._offset)
+                content = file.read()
+        if size < self._offset:
+            raise ValueError(f"{self.path} was replaced or cut short while it was in use.")
+        *complete, rest = content.split(b"\n")
+        self._offset += len(content) - len(rest)
+        self.lines += len(complete)
+        self.torn = bool(rest)
+        return complete
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep other processes from writing; whatever is in the file then ends in a newline."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lock_path = self.path.with_name(self.path.name + ".lock")
+        with named(self.path), lock_path.open("ab") as lock:
+            if fcntl is None:
+                warnings.warn(
+                    f"This system has no file locks: let only one process write to {self.path}.",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+            else:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
+            self._end_torn_line()
+            yield
+
+    def write(self, lines: Sequence[str]) -> None:
+        """Add lines, under :meth:`exclusive`; on return they are on the disk."""
+        encoded = [line.encode() for line in lines]
+        if any(len(line) > LONGEST_LINE for line in encoded):
+            raise ValueError(f"A line of {self.path} may have {LONGEST_LINE:,} bytes at most.")
+        self._add(b"".join(line + b"\n" for line in encoded))
+
+    def _end_torn_line(self) -> None:
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return
+            file.seek(-1, os.SEEK_END)
+            torn = file.read(1) != b"\n"
+        if torn:
+            self._add(b"\n")
+
+    def _add(self, content: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())

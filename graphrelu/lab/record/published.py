@@ -1,0 +1,43 @@
+"""The numbers that the paper prints, to stand beside ours."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+TABLES = ("node_classification", "graph_classification", "ablation")
+
+
+@dataclass(frozen=True)
+class Published:
+    """Mean, standard deviation and best of the paper's runs, in percent; some cells lack a best."""
+
+    mean: float
+    std: float
+    best: float | None
+
+
+def published(table: str, dataset: str, backbone: str, activation: str) -> Published | None:
+    """What the paper prints for a cell of one of :data:`TABLES`; ``None`` where it has no number.
+
+    The names are ours, in any case: ``lrelu``, ``pubmed``. The ablation calls GReLU's variants
+    ``grelu-a`` to ``grelu-g``, and lists ``sgc`` among the activations.
+    """
+    if table not in TABLES:
+        raise ValueError(f"The paper has no table {table!r}; known are {', '.join(TABLES)}.")
+    return _cells().get((table, dataset.lower(), backbone.lower(), activation.lower()))
+
+
+@cache
+def _cells() -> dict[tuple[str, str, str, str], Published]:
+    text = (
+        files("graphrelu.lab.record").joinpath("published_results.csv").read_text(encoding="utf-8")
+    )
+    cells = {}
+    for row in csv.DictReader(text.splitlines()):
+        names = (row["dataset"].lower(), row["backbone"].lower(), row["activation"].lower())
+        best = float(row["best"]) if row["best"] else None
+        cells[(row["table"], *names)] = Published(float(row["mean"]), float(row["std"]), best)
+    return cells

@@ -1,0 +1,272 @@
+"""Experiments as configurations: the paper's, from one table of hyperparameters, and deep networks.
+
+Of its own the paper gives the widths, the dropout and the splits. The rest comes from PyG's
+``benchmark/citation`` scripts and from the public pre-publication code that grew out of them. The
+numbers depend on the backbone and the graph, never on the activation.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple, get_args
+
+from graphrelu.lab.data.checksums import SOURCES
+from graphrelu.lab.data.graph import Family
+from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
+from graphrelu.lab.record.config import (
+    CONSTANTS,
+    FEW_LABELS,
+    Config,
+    Metric,
+    Option,
+    Select,
+    SplitName,
+)
+
+NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
+BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
+ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
+MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
+COMPARED = ("relu", "prelu", "gelu", "silu", "maxout", "grelu")  # on deep networks
+ABLATED = ("undecomposed",)  # known besides, but not among those compared
+
+GRAPH_DATASETS = ("mutag", "proteins")
+GRAPH_BACKBONES = ("gcn", "sage", "gin")
+GRAPH_HIDDEN = (16, 32, 64, 128)
+GRAPH_LAYERS = (2, 3, 4, 5)
+
+
+class Row(NamedTuple):
+    """What is set for one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
+
+    hidden: int
+    epochs: int
+    patience: int
+    lr: float
+    weight_decay: float
+    dropout: float
+    options: dict[str, Option]
+
+
+_ARMA: dict[str, Option] = {
+    "num_layers": 1,
+    "num_stacks": 2,
+    "shared_weights": False,
+    "skip_dropout": 0.5,
+}
+_ARMA_SHARED = _ARMA | {"num_stacks": 3, "shared_weights": True, "skip_dropout": 0.75}
+_APPNP: dict[str, Option] = {"K": 10, "alpha": 0.1}
+
+# Backbone -> columns -> row. The column "pubmed" also serves every other citation graph, the
+# column "social" every graph of another kind.
+TABLE: dict[str, dict[tuple[str, ...], Row]] = {
+    "cheb": {
+        ("cora", "citeseer"): Row(16, 200, 10, 0.01, 5e-4, 0.5, {"K": 3}),
+        ("pubmed",): Row(16, 200, 10, 0.01, 5e-4, 0.5, {"K": 2}),
+        ("social",): Row(64, 200, 10, 0.01, 5e-4, 0.5, {"K": 2}),
+    },
+    "gcn": {
+        ("cora", "citeseer", "pubmed"): Row(16, 300, 10, 0.01, 5e-4, 0.5, {}),
+        ("social",): Row(64, 300, 10, 0.01, 5e-4, 0.5, {}),
+    },
+    "sage": {
+        ("cora", "citeseer", "pubmed"): Row(16, 400, 10, 0.01, 5e-4, 0.5, {}),
+        ("social",): Row(64, 400, 10, 0.01, 5e-4, 0.5, {}),
+    },
+    "gat": {
+        ("cora", "citeseer"): Row(8, 1000, 100, 0.005, 5e-4, 0.6, {"heads": 8, "output_heads": 1}),
+        ("pubmed", "social"): Row(8, 1000, 100, 0.01, 1e-3, 0.6, {"heads": 8, "output_heads": 8}),
+    },
+    "arma": {
+        ("cora", "citeseer"): Row(16, 1000, 100, 0.01, 5e-4, 0.5, _ARMA_SHARED),
+        ("pubmed",): Row(16, 1000, 100, 0.01, 5e-4, 0.5, _ARMA),
+        ("social",): Row(64, 1000, 100, 0.01, 5e-4, 0.5, _ARMA),
+    },
+    "appnp": {
+        ("cora", "citeseer", "pubmed", "social"): Row(64, 200, 10, 0.01, 5e-4, 0.5, _APPNP),
+    },
+    "sgc": {
+        ("cora",): Row(0, 200, 10, 0.2, 5e-4, 0.0, {"K": 3}),
+        ("citeseer",): Row(0, 200, 10, 0.2, 5e-3, 0.0, {"K": 2}),
+        ("pubmed", "social"): Row(0, 200, 10, 0.2, 5e-4, 0.0, {"K": 2}),
+    },
+}
+
+
+def recipe(dataset: str, family: str, backbone: str, activation: str, **overrides: Any) -> Config:
+    """The configuration of one cell, on any graph.
+
+    Args:
+        dataset: The graph's name; only ``cora`` and ``citeseer`` have columns to themselves.
+        family: The graph's family: features are row-normalised on citation graphs only.
+        backbone: One of :data:`BACKBONES`, or ``sgc``.
+        activation: One of :data:`ACTIVATIONS`, :data:`MODERN` or :data:`ABLATED`; ``none`` for
+            ``sgc``, which has no activation.
+        **overrides: Other fields of :class:`Config`. Options, given as a dictionary or as pairs,
+            are added to the table's.
+    """
+    family = check_name("family", family, get_args(Family))
+    backbone = check_name("backbone", backbone, tuple(TABLE))
+    if backbone == "sgc" and activation != "none":
+        raise ValueError(f"sgc has no activation, so it takes none, not {activation!r}.")
+    if backbone != "sgc":
+        activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN, *ABLATED))
+    if dataset.lower() in NODE_DATASETS:
+        dataset = dataset.lower()
+    row = _row(backbone, dataset, family)
+    values = row._asdict() | {"normalize_features": family == "citation"}
+    values["activation_options"] = FEW_LABELS if activation == "grelu" else {}
+    values["backbone_options"] = values.pop("options")
+    return _config((dataset, backbone, activation), values, overrides)
+
+
+def modern(
+    dataset: str,
+    backbone: str,
+    activation: str,
+    *,
+    layers: int = 4,
+    norm: str | None = "layer",
+    residual: bool = True,
+    linear_first: bool = False,
+    hidden: int = 64,
+    dropout: float = 0.2,
+    lr: float = 0.003,
+    weight_decay: float = 0.0,
+    epochs: int = 400,
+    patience: int = 0,
+    split: SplitName = "random",
+    metric: Metric = "accuracy",
+    select: Select = "score",
+    **overrides: Any,
+) -> Config:
+    """A configuration of a deep network, as they are trained today, on any graph.
+
+    Args:
+        dataset: The graph's name.
+        backbone: One of :data:`~graphrelu.lab.models.deep_backbones.DEEP_BACKBONES`.
+        activation: One of :data:`ACTIVATIONS`, :data:`MODERN` or :data:`ABLATED`.
+        layers, norm, residual, linear_first: See
+            :class:`~graphrelu.lab.models.deep_backbones.DeepGNN`.
+        hidden: The width of a layer, for GAT of all heads together.
+        dropout, lr, weight_decay, epochs, patience, split, metric, select: Fields of
+            :class:`Config`.
+        **overrides: Its other fields, as in :func:`recipe`; features are not normalised.
+    """
+    backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
+    activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN, *ABLATED))
+    network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
+    values: dict[str, Any] = {
+        "hidden": hidden,
+        "epochs": epochs,
+        "patience": patience,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "dropout": dropout,
+        "normalize_features": False,
+        "activation_options": {},
+        "backbone_options": network | DEEP_BACKBONES[backbone],
+        "split": split,
+        "metric": metric,
+        "select": select,
+    }
+    return _config((dataset, backbone, activation), values, overrides)
+
+
+def _config(
+    names: tuple[str, str, str], values: dict[str, Any], overrides: Mapping[str, Any]
+) -> Config:
+    """The configuration of a dataset, backbone and activation; options are added to others.
+
+    GReLU's constants are spelled out, so that a record of one default is never taken for another's.
+    """
+    settings = [field.name for field in fields(Config)]
+    for name, value in overrides.items():
+        setting = check_name("setting", name, settings)
+        values[setting] = values[setting] | dict(value) if setting.endswith("options") else value
+    if names[2] == "grelu":
+        values["activation_options"] = spelled_out(values["activation_options"])
+    for name in ("activation_options", "backbone_options"):
+        values[name] = tuple(values[name].items())
+    return Config(*names, **values)
+
+
+def spelled_out(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of GReLU with its constants; the printed form has none."""
+    if options.get("mode") == "paper":
+        return {name: value for name, value in options.items() if name not in CONSTANTS}
+    return CONSTANTS | dict(options)
+
+
+def family_of(dataset: str) -> Family:
+    """The family of a dataset known by name; ``other`` of the embedded ones."""
+    return SOURCES[dataset].family if dataset in SOURCES else "other"
+
+
+def node_table(
+    datasets: Sequence[str] = NODE_DATASETS,
+    backbones: Sequence[str] = BACKBONES,
+    activations: Sequence[str] = ACTIVATIONS,
+) -> list[Config]:
+    """The paper's main table, a dataset's cells together, the activations innermost."""
+    cells = []
+    for dataset in [check_name("dataset", name, NODE_DATASETS) for name in datasets]:
+        for backbone in [check_name("backbone", name, tuple(TABLE)) for name in backbones]:
+            for activation in ("none",) if backbone == "sgc" else activations:
+                cells.append(recipe(dataset, family_of(dataset), backbone, activation))
+    return cells
+
+
+def graph_cell(
+    dataset: str,
+    backbone: str,
+    activation: str,
+    hidden: int = 32,
+    layers: int = 3,
+    **overrides: Any,
+) -> Config:
+    """A configuration of graph classification, the same on every set of graphs.
+
+    The learning rate is halved every 50 epochs; ``split`` names the protocol.
+    """
+    values: dict[str, Any] = {
+        "epochs": 100,
+        "patience": 0,
+        "lr": 0.01,
+        "weight_decay": 0.0,
+        "dropout": 0.5,
+        "normalize_features": False,
+        "split": "folds",
+        "backbone_options": (("layers", layers),),
+    }
+    values |= overrides
+    activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN))
+    if activation == "grelu":
+        options = spelled_out(dict(values.get("activation_options", ())))
+        values["activation_options"] = tuple(options.items())
+    return Config(
+        dataset=dataset.lower() if dataset.lower() in GRAPH_DATASETS else dataset,
+        backbone=check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES),
+        activation=activation,
+        hidden=hidden,
+        **values,
+    )
+
+
+def check_name(what: str, name: str, known: Sequence[str]) -> str:
+    """The known name that is meant, whatever its case; otherwise an error with the nearest."""
+    names = {candidate.lower(): candidate for candidate in known}
+    if name.lower() in names:
+        return names[name.lower()]
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f" (did you mean {names[close[0]]}?)" if close else ""
+    raise ValueError(f"There is no {what} {name!r}{hint}; known are {', '.join(known)}.")
+
+
+def _row(backbone: str, dataset: str, family: str) -> Row:
+    column = "pubmed" if family == "citation" else "social"
+    if dataset in ("cora", "citeseer"):
+        column = dataset
+    return next(row for columns, row in TABLE[backbone].items() if column in columns)

@@ -1,0 +1,261 @@
+"""An append-only record of runs: one JSON line for each, and for each batch that is begun."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphrelu.lab.record import kinds
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.machine import Process, commit, device_name, environment, now
+
+__all__ = ["Batch", "Record", "Result", "kept_positions", "thin"]
+__all__ += ["commit", "device_name", "environment", "now"]
+
+FLOATS = ("score", "val_score", "train_loss", "val_loss", "test_loss", "seconds")
+KINDS: dict[str, kinds.Kind] = {
+    "seed": kinds.whole,
+    **dict.fromkeys(FLOATS, kinds.optional(kinds.number)),
+    "seconds": kinds.number,
+    "best_epoch": kinds.whole,
+    "epochs_run": kinds.whole,
+    "curves": kinds.named(kinds.listed(kinds.optional(kinds.number), least=0)),
+    **kinds.SURROUNDINGS,
+    "note": kinds.text,
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished run. Scores are shares in [0, 1]; scores and losses are the best epoch's.
+
+    The best epoch is the one that ``config.select`` names, and ``score`` the metric on the test
+    nodes then. ``curves`` are thinned (see :func:`thin`); ``note`` says how the nodes were split.
+    """
+
+    config: Config
+    seed: int
+    score: float
+    val_score: float
+    best_epoch: int
+    epochs_run: int
+    train_loss: float
+    val_loss: float
+    test_loss: float
+    curves: dict[str, list[float]]
+    seconds: float
+    device: str
+    versions: dict[str, str]
+    date: str
+    commit: str | None
+    note: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, int):
+            raise ValueError(f"A seed is a whole number, not {self.seed!r}.")
+        if not 0 <= self.score <= 1:
+            raise ValueError(f"A score lies in [0, 1], unlike {self.score!r}.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; a loss that is not finite becomes ``None``."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        plain["config"] = self.config.to_dict()
+        plain |= {name: _to_json(plain[name]) for name in FLOATS}
+        plain["curves"] = {
+            name: [_to_json(value) for value in curve] for name, curve in self.curves.items()
+        }
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Result:
+        """The inverse of :meth:`to_dict`; ``None`` becomes NaN."""
+        kinds.check(plain, KINDS)
+        if any(len(curve) > plain["epochs_run"] for curve in plain["curves"].values()):
+            raise ValueError("A curve is longer than the run.")
+        changed = dict(plain)
+        changed["config"] = Config.from_dict(plain["config"])
+        changed |= {name: _from_json(plain[name]) for name in FLOATS}
+        changed["curves"] = {
+            name: [_from_json(value) for value in curve] for name, curve in plain["curves"].items()
+        }
+        return cls(**changed)
+
+
+class Batch(NamedTuple):
+    """Runs to train at once: ``seeds`` in this order, of which ``missing`` are to be recorded."""
+
+    config: Config
+    seeds: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Claim:
+    """A batch that a process began; ``owed`` are the seeds that it was to record."""
+
+    seeds: tuple[int, ...]
+    owed: frozenset[int]
+    process: Process
+    date: datetime
+
+
+class Record:
+    """A JSONL file of runs that several processes may read and write at once.
+
+    A line that a killed process left incomplete is not data, and the next writer starts on a
+    fresh one. A lock file, ``<path>.lock``, lies beside the record once it was written to.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._journal = Journal(path)
+        self._results: dict[str, dict[int, Result]] = {}
+        self._claims: dict[str, list[_Claim]] = {}
+        self._corrupt: list[int] = []
+
+    @property
+    def corrupt_lines(self) -> list[int]:
+        """The numbers, from 1, of the lines that could not be read, at the last look."""
+        return self._corrupt + ([self._journal.lines + 1] if self._journal.torn else [])
+
+    def read(self) -> list[Result]:
+        """All finished runs, cell by cell; of the same configuration and seed, the first."""
+        self._refresh()
+        return [result for cell in self._results.values() for result in cell.values()]
+
+    def append(self, results: Iterable[Result]) -> None:
+        """Write finished runs; on return they are on the disk."""
+        lines = [_line("finished", result.to_dict()) for result in results]
+        with self._journal.exclusive():
+            self._journal.write(lines)
+
+    def plan(self, configs: Iterable[Config], seeds: Iterable[int], batch_size: int) -> list[Batch]:
+        """What is left to do, without what live processes are at.
+
+        An interrupted batch comes back as it was first composed, so that its runs come out the
+        same; the seeds that nobody began are grouped, ``batch_size`` at most.
+        """
+        if batch_size < 1:
+            raise ValueError(f"A batch has one run or more, not {batch_size}.")
+        self._refresh()
+        wanted = list(dict.fromkeys(seeds))
+        return [
+            batch
+            for config in dict.fromkeys(configs)
+            for batch in self._plan_cell(config, wanted, batch_size)
+        ]
+
+    def claim(
+        self, config: Config, seeds: Sequence[int], missing: Sequence[int] | None = None
+    ) -> bool:
+        """Announce a batch before it is trained; false, and nothing written, if it is too late.
+
+        It is where one of ``missing`` (by default, of all seeds) is finished or claimed by a live
+        process, this one included. ``claim(*batch)`` claims a :class:`Batch`.
+        """
+        owed = list(seeds if missing is None else missing)
+        if not owed or not set(owed) <= set(seeds):
+            raise ValueError(f"The missing seeds {owed} are not some of the batch {list(seeds)}.")
+        with self._journal.exclusive():
+            self._refresh()
+            if not self._taken(config.key()).isdisjoint(owed):
+                return False
+            self._write_event("started", config, seeds=list(seeds), missing=owed)
+        return True
+
+    def release(self, config: Config, seeds: Sequence[int]) -> None:
+        """Give up what this process claimed and did not finish: it is then an interrupted batch.
+
+        For a process that lives on after an error or an interruption; a dead one holds nothing.
+        """
+        with self._journal.exclusive():
+            self._write_event("released", config, seeds=list(seeds))
+
+    def _plan_cell(self, config: Config, wanted: list[int], batch_size: int) -> Iterator[Batch]:
+        key = config.key()
+        taken = self._taken(key)
+        left = [seed for seed in wanted if seed not in taken]
+        for claim in self._claims.get(key, []):
+            missing = tuple(seed for seed in claim.seeds if seed in left)
+            if missing:
+                yield Batch(config, claim.seeds, missing)
+                left = [seed for seed in left if seed not in missing]
+        for start in range(0, len(left), batch_size):
+            fresh = tuple(left[start : start + batch_size])
+            yield Batch(config, fresh, fresh)
+
+    def _taken(self, key: str) -> set[int]:
+        """The seeds of a cell that are finished, or claimed by a live process."""
+        taken = set(self._results.get(key, {}))
+        for claim in self._claims.get(key, []):
+            if not claim.owed <= taken and claim.process.alive(claim.date):
+                taken |= claim.owed
+        return taken
+
+    def _write_event(self, event: str, config: Config, **seeds: list[int]) -> None:
+        who = asdict(Process.current())
+        self._journal.write(
+            [_line(event, {"config": config.to_dict(), **seeds, **who, "date": now()})]
+        )
+
+    def _refresh(self) -> None:
+        before = self._journal.lines
+        for number, line in enumerate(self._journal.news(), start=before + 1):
+            if not line.strip():
+                continue
+            try:
+                self._take(parse_line(line))
+            except (AttributeError, KeyError, TypeError, ValueError):
+                self._corrupt.append(number)
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        event = entry.pop("event")
+        if event == "finished":
+            result = Result.from_dict(entry)
+            self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
+            return
+        key = Config.from_dict(entry["config"]).key()
+        claims = self._claims.setdefault(key, [])
+        kinds.check(entry, {"seeds": kinds.listed(kinds.whole)})
+        seeds, process = tuple(entry["seeds"]), Process.from_dict(entry)
+        if event == "started":
+            kinds.check(entry, {"missing": kinds.listed(kinds.whole), "date": kinds.text})
+            date = datetime.fromisoformat(entry["date"]).astimezone()
+            claims.append(_Claim(seeds, frozenset(entry["missing"]), process, date))
+        elif event == "released":
+            claims[:] = [
+                replace(claim, owed=claim.owed - set(seeds)) if claim.process == process else claim
+                for claim in claims
+            ]
+        else:
+            raise ValueError(f"There is no event {event!r}.")
+
+
+def kept_positions(length: int, at_most: int = 50) -> list[int]:
+    """Which of so many values :func:`thin` keeps: evenly spaced, the first and last included."""
+    if length <= at_most:
+        return list(range(length))
+    return [round(i * (length - 1) / (at_most - 1)) for i in range(at_most)]
+
+
+def thin(values: Sequence[float], at_most: int = 50) -> list[float]:
+    """A curve with fewer points, of four digits each: enough to draw it."""
+    return [float(f"{float(values[i]):.4g}") for i in kept_positions(len(values), at_most)]
+
+
+def _line(event: str, entry: dict[str, Any]) -> str:
+    return json.dumps({"event": event, **entry}, separators=(",", ":"), allow_nan=False)
+
+
+def _to_json(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _from_json(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -1,0 +1,104 @@
+"""Figures from records: how they look and where they go; each experiment draws its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphrelu.lab.record import output
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from graphrelu.lab.stats.comparison import Comparison
+
+# Told apart in black and white, too: each line has a marker and a dash of its own.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "++")
+
+STYLE: Any = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 100,
+    "font.size": 9,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "graphrelu",  # the same record gives the same bytes
+}
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Inside, figures are drawn in the project's style and never on a screen."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    with matplotlib.rc_context(STYLE):
+        yield
+
+
+def line_styles() -> Iterator[dict[str, Any]]:
+    """Keyword arguments of one line after another."""
+    for colour, marker, dash in cycle(zip(COLOURS, MARKERS, DASHES, strict=True)):
+        yield {"color": colour, "marker": marker, "linestyle": dash, "markersize": 4}
+
+
+def bar_styles() -> Iterator[dict[str, Any]]:
+    """Keyword arguments of one group of bars after another."""
+    for colour, hatch in cycle(zip(COLOURS, HATCHES, strict=True)):
+        yield {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
+
+
+def draw_leads(
+    axes: Axes, leads: Iterable[tuple[float, Comparison | None]], style: dict[str, Any]
+) -> None:
+    """Differences, as far as there are any, at their places, with their 95 % intervals."""
+    known = [(place, lead) for place, lead in leads if lead is not None]
+    reach = [0.0 if lead.high is None else lead.high - lead.difference for _, lead in known]
+    axes.errorbar(
+        [place for place, _ in known],
+        [lead.difference for _, lead in known],
+        yerr=reach,
+        capsize=2,
+        **style,
+    )
+
+
+def write(record: Path, page: str, table: str, draw: Callable[[], Figure]) -> list[Path]:
+    """Page, table and figure beside a record, under its name; the page comes first."""
+    paths = [record.with_suffix(ending) for ending in (".md", ".csv")]
+    if record in paths:
+        raise ValueError(f"{record} is the record itself; its name must end in .jsonl.")
+    for path, text in zip(paths, (page, table), strict=True):
+        output.write_text(output.check_file(path), text)
+    with drawing():
+        return [*paths, *save(draw(), record.with_suffix(""))]
+
+
+def save(figure: Figure, prefix: Path) -> list[Path]:
+    """Writes ``prefix.png`` and ``prefix.svg``, each complete or not at all."""
+    import matplotlib.pyplot as plt
+
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for ending, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
+        path = prefix.with_name(prefix.name + ending)
+        part = path.with_name(f".{path.stem}.{os.getpid()}{ending}")
+        try:
+            figure.savefig(part, metadata=metadata)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        paths.append(path)
+    plt.close(figure)
+    return paths

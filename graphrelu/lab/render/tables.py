@@ -1,0 +1,290 @@
+"""From results to the rows of tables, in percent: ours, the paper's, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from statistics import fmean
+
+from graphrelu.lab import stats
+from graphrelu.lab.data import FILES, OF_PYG
+from graphrelu.lab.data.checksums import GRAPH_SOURCES, SOURCES
+from graphrelu.lab.record.divergence import diverged
+from graphrelu.lab.record.published import published
+from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
+from graphrelu.lab.record.results import Result
+from graphrelu.lab.stats.comparison import (
+    Cells,
+    Comparison,
+    Scores,
+    compared,
+    fewest_seeds,
+    scores_by_cell,
+)
+
+LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
+LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
+LABELS |= {name: name.capitalize() for name in (*OF_PYG, *FILES)} | {"cs": "CS"}
+LABELS |= {"relu": "ReLU", "lrelu": "LReLU", "elu": "ELU", "prelu": "PReLU"}
+LABELS |= {"maxout": "Maxout", "grelu": "GReLU", "gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
+
+CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
+CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
+
+
+@dataclass(frozen=True)
+class CompareRow:
+    """One activation on one graph: its scores, its lead over ReLU, and GReLU's lead over it.
+
+    ``diverged`` counts the runs whose loss became infinite or NaN.
+    The leads over ReLU are one family for Holm's correction; GReLU's leads over the activations
+    other than ReLU are another.
+    """
+
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
+    seconds: float
+    over_relu: Comparison | None
+    grelu_over_it: Comparison | None
+    diverged: int = 0
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One cell of the main table beside the paper's; ``difference`` is ours minus the paper's.
+
+    GReLU's rows have its lead over ReLU, with Holm's correction over all of them.
+    """
+
+    dataset: str
+    backbone: str
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
+    paper_mean: float | None
+    paper_std: float | None
+    difference: float | None
+    over_relu: Comparison | None
+
+
+@dataclass(frozen=True)
+class Tally:
+    """In how many cells GReLU is significantly better or worse than a rival, or neither.
+
+    ``higher`` counts the cells in which GReLU's mean is higher, significantly or not.
+    """
+
+    rival: str
+    won: int
+    tied: int
+    lost: int
+    higher: int
+
+
+@dataclass(frozen=True)
+class ProtocolCheck:
+    """The baselines on the citation graphs: those that repeat the paper's numbers, and the rest."""
+
+    within: tuple[NodeRow, ...]
+    others: tuple[NodeRow, ...]
+
+    @property
+    def sentence(self) -> str:
+        cells = len(self.within) + len(self.others)
+        if cells == 0:
+            return "None of these cells is one of the baselines on the citation graphs."
+        names = ", ".join(map(label, CHECKED_ACTIVATIONS))
+        return (
+            f"In {len(self.within)} of {cells} cells of {names} on the citation graphs, our mean "
+            f"lies within one published standard deviation of the paper's."
+        )
+
+
+def label(name: str) -> str:
+    """A name as the paper spells it."""
+    return LABELS.get(name, name)
+
+
+def amount(lead: Comparison) -> str:
+    """A difference with its interval: ``+0.5 [-0.1, +1.1]``."""
+    if lead.low is None or lead.high is None:
+        return signed(lead.difference)
+    return f"{signed(lead.difference)} [{signed(lead.low)}, {signed(lead.high)}]"
+
+
+def marked(lead: Comparison | None) -> str:
+    """The same with a mark where it is significant; empty where there is no difference."""
+    if lead is None:
+        return ""
+    return amount(lead) if lead.outcome == "undecided" else f"{amount(lead)} *"
+
+
+def signed(number: float) -> str:
+    """One decimal and a sign; what is just below zero is -0.0, zero itself +0.0."""
+    return f"{number + 0.0:+.1f}"
+
+
+def p_value(p: float | None) -> str:
+    """Two digits, no false precision."""
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def percent(scores: Scores) -> tuple[float, float, float, int]:
+    """Mean, standard deviation and best of the scores, and their number."""
+    found = stats.summary(list(scores.values()))
+    return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
+
+
+def measured(lead: Comparison) -> str:
+    """A difference with all that is known of it."""
+    points = f"{amount(lead)} points over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
+    p = p_value(lead.p_holm)
+    return f"{points}, corrected p {'' if '<' in p else '= '}{p}" if p else points
+
+
+def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
+    """A row for each activation, in the order of the results, all of one graph and backbone."""
+    results = list(results)
+    cells = scores_by_cell(results)
+    if len(cells) != 1:
+        raise ValueError(f"A comparison is of one graph and one backbone, not of {len(cells)}.")
+    (scores,) = cells.values()
+    relu, grelu = scores.get("relu", {}), scores.get("grelu", {})
+    over_relu = compared({name: (scores[name], relu) for name in scores if name != "relu"})
+    rest = [name for name in scores if name not in ("relu", "grelu")]
+    grelu_over = compared({name: (grelu, scores[name]) for name in rest})
+    rows = []
+    for name in scores:
+        mean, std, best, n = percent(scores[name])
+        runs = [result for result in results if result.config.activation == name]
+        time = sum(run.seconds for run in runs) / len(runs)
+        leads = over_relu.get(name), grelu_over.get(name)
+        lost = sum(map(diverged, runs))
+        rows.append(CompareRow(name, mean, std, best, n, time, *leads, lost))
+    return rows
+
+
+def node_rows(results: Iterable[Result]) -> list[NodeRow]:
+    """The main table, in the paper's order."""
+    cells = scores_by_cell(results)
+    return _node_rows(cells, _grelu_against("relu", cells))
+
+
+def caution(rows: Iterable[NodeRow]) -> str:
+    """A sentence where there are too few seeds for any mark in the table; empty otherwise."""
+    return too_few([row.over_relu for row in rows if row.over_relu is not None])
+
+
+def too_few(leads: Sequence[Comparison]) -> str:
+    """A sentence where none of the leads, corrected together, can be significant; else empty."""
+    fewest = fewest_seeds(len(leads))
+    if not leads or max(lead.n for lead in leads) >= fewest:
+        return ""
+    return (
+        f"Nothing in this table can be significant: corrected for {len(leads)} cells, "
+        f"that takes {fewest} seeds or more."
+    )
+
+
+def tallies(results: Iterable[Result]) -> list[Tally]:
+    """GReLU against each rival, with Holm's correction over the cells of that rival."""
+    return _tallies(scores_by_cell(results))
+
+
+def loss_tallies(results: Iterable[Result]) -> list[Tally]:
+    """The same by the cross-entropy of the test nodes, the lower the better, of the runs in which
+    it is a number."""
+    known = [result for result in results if isfinite(result.test_loss)]
+    return _tallies(scores_by_cell(known, score_of=lambda result: -result.test_loss))
+
+
+def _tallies(cells: Cells) -> list[Tally]:
+    return tallies_of({rival: leads.values() for rival, leads in grelu_leads(cells).items()})
+
+
+def against_best(results: Iterable[Result]) -> str:
+    """A sentence: GReLU against whichever activation has the highest mean in a cell."""
+    cells = scores_by_cell(results)
+    pairs = {}
+    for cell, scores in cells.items():
+        best = max(scores, key=lambda name: fmean(scores[name].values()))
+        if "grelu" in scores and best != "grelu":
+            pairs[cell] = (scores["grelu"], scores[best])
+    total = sum("grelu" in scores for scores in cells.values())
+    worse = [cell for cell, lead in compared(pairs).items() if lead.outcome == "worse"]
+    names = ", ".join("-".join(map(label, cell)) for cell in worse)
+    return (
+        "Against whichever activation has the highest mean accuracy of a cell, as seen on the "
+        "same test nodes, which favours it: GReLU has it itself in "
+        f"{total - len(pairs)} of {total} cells, "
+        f"is not told apart from it in {len(pairs) - len(worse)}, and is significantly worse in "
+        f"{len(worse)}{f' ({names})' if worse else ''}."
+    )
+
+
+def tallies_of(leads_by_rival: Mapping[str, Collection[Comparison]]) -> list[Tally]:
+    """GReLU against each rival of which there are leads."""
+    counts = []
+    for rival, leads in leads_by_rival.items():
+        if not leads:
+            continue
+        outcomes: list[str] = [lead.outcome for lead in leads]
+        won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
+        counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
+    return counts
+
+
+def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
+    """Which baselines on the citation graphs lie within one published standard deviation."""
+    within: list[NodeRow] = []
+    others: list[NodeRow] = []
+    for row in _node_rows(scores_by_cell(results), leads={}):
+        checked = row.dataset in CHECKED_DATASETS and row.activation in CHECKED_ACTIVATIONS
+        if checked and row.difference is not None and row.paper_std is not None:
+            # A deviation of exactly one counts, whatever the last bit of a sum.
+            close = abs(row.difference) <= row.paper_std + 1e-9
+            (within if close else others).append(row)
+    return ProtocolCheck(tuple(within), tuple(others))
+
+
+def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[NodeRow]:
+    rows = []
+    for (dataset, backbone), scores in cells.items():
+        for name in scores:
+            mean, std, best, n = percent(scores[name])
+            paper = published("node_classification", dataset, backbone, name)
+            row = NodeRow(
+                *(dataset, backbone, name, mean, std, best, n),
+                paper_mean=paper.mean if paper else None,
+                paper_std=paper.std if paper else None,
+                difference=mean - paper.mean if paper else None,
+                over_relu=leads.get((dataset, backbone)) if name == "grelu" else None,
+            )
+            rows.append(row)
+    place = {name: i for i, name in enumerate((*NODE_DATASETS, *TABLE, *ACTIVATIONS))}
+    return sorted(
+        rows,
+        key=lambda row: [
+            place.get(name, len(place)) for name in (row.dataset, row.backbone, row.activation)
+        ],
+    )
+
+
+def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:
+    """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
+    return {rival: _grelu_against(rival, cells) for rival in ACTIVATIONS if rival != "grelu"}
+
+
+def _grelu_against(rival: str, cells: Cells) -> dict[tuple[str, str], Comparison]:
+    pairs = {
+        cell: (scores.get("grelu", {}), scores.get(rival, {})) for cell, scores in cells.items()
+    }
+    return compared(pairs)

@@ -1,0 +1,7 @@
+"""`python -m graphrelu.lab.reproduce`, where the command line's packages are not installed."""
+
+import sys
+
+from graphrelu.lab.reproduce.node import main
+
+sys.exit(main())

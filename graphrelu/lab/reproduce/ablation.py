@@ -1,0 +1,232 @@
+"""The paper's ablation tables: GReLU's variants, ReLU and SGC on Flickr with GCN.
+
+Two rows are not the paper's: GReLU as printed, and the undecomposed hyperfunction that the paper
+rejects without a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from graphrelu.grelu import VARIANTS
+from graphrelu.lab.record import output
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.published import published
+from graphrelu.lab.record.recipes import family_of, recipe
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export
+from graphrelu.lab.render.tables import label, marked, percent, signed
+from graphrelu.lab.reproduce import findings
+from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.reproduce.findings import Observation
+from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
+
+PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
+QUICK_EPOCHS = {"digits": 100, "flickr": 20}
+
+TABLES = {
+    "topology and non-linearity (the paper's Table 3)": (
+        *("GReLU-A", "GReLU-B", "GReLU-C", "GReLU-D"),
+        *("ReLU", "SGC"),
+    ),
+    "intercepts, nodes and channels (the paper's Table 4)": (
+        *("GReLU-A", "GReLU-E", "GReLU-F", "GReLU-G"),
+    ),
+    "not in the paper's tables": ("GReLU-A", PRINTED, UNDECOMPOSED, "ReLU"),
+}
+CLAIMS = (
+    ("GReLU-A", "GReLU-B"),
+    ("GReLU-C", "GReLU-D"),
+    ("GReLU-A", "GReLU-C"),
+    ("GReLU-A", "GReLU-E"),
+    ("GReLU-A", "GReLU-F"),
+    ("GReLU-A", "GReLU-G"),
+    ("GReLU-B", "ReLU"),
+    ("GReLU-C", "SGC"),
+    ("GReLU-D", "SGC"),
+    ("GReLU-A", UNDECOMPOSED),
+)
+
+NOTES = """\
+Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets); the
+paper's numbers are means over 10 runs. Differences are paired by seed, with 95 % intervals; * marks
+what is significant (Wilcoxon test, 5 %, Holm's correction over all differences to A, or over all
+differences to ReLU). B: no topology. C: one segment. D: neither. E: no intercepts. F: channel-wise
+only. G: node-wise only. *Undecomposed*: a one-layer GCN gives each node 2KC values.
+"""
+LOSS_NOTES = """\
+Losses (cross-entropy in nats, means over seeds) are those of the epoch that the validation loss
+chose, without dropout. Their gap, and not the training loss alone, tells of overfitting.
+"""
+
+
+@dataclass(frozen=True)
+class AblationRow:
+    """One variant: scores in percent, losses in nats, A's lead over it and its lead over ReLU.
+
+    Each of the two columns of leads is one family for Holm's correction.
+    """
+
+    dataset: str
+    variant: str
+    mean: float
+    std: float
+    best: float
+    n: int
+    paper_mean: float | None
+    paper_std: float | None
+    train_loss: float
+    test_loss: float
+    behind_a: Comparison | None
+    over_relu: Comparison | None
+
+
+def variants(dataset: str, epochs: int | None = None) -> dict[str, Config]:
+    """The rows of the tables; A and ReLU are the main table's own cells."""
+    changes = {} if epochs is None else {"epochs": epochs}
+
+    def cell(activation: str, backbone: str = "gcn", **options: object) -> Config:
+        family = family_of(dataset)
+        return recipe(dataset, family, backbone, activation, activation_options=options, **changes)
+
+    cells = {f"GReLU-{name}": cell("grelu", **options) for name, options in VARIANTS.items()}
+    cells |= {PRINTED: cell("grelu", mode="paper"), UNDECOMPOSED: cell("undecomposed")}
+    return cells | {"ReLU": cell("relu"), "SGC": cell("none", "sgc")}
+
+
+NAMES = {(c.activation, c.activation_options): name for name, c in variants("flickr").items()}
+
+
+def collect(request: Request) -> str:
+    """Train what the record lacks."""
+    (dataset,) = request.datasets("flickr")
+    epochs = QUICK_EPOCHS[dataset] if request.quick else None
+    configs = list(variants(dataset, epochs).values())
+    finished = train_missing(configs, request)
+    return standing(len(finished), len(configs) * request.runs, request.out)
+
+
+def scores_by_variant(results: Sequence[Result]) -> dict[str, dict[str, Scores]]:
+    """Dataset -> variant -> scores, in the order of the tables."""
+    found: dict[str, dict[str, Scores]] = {}
+    for (dataset, _), scores in scores_by_cell(results, _name).items():
+        found.setdefault(dataset, {}).update(scores)
+    return {
+        dataset: {name: scores[name] for name in NAMES.values() if name in scores}
+        for dataset, scores in found.items()
+    }
+
+
+def ablation_rows(results: Sequence[Result]) -> list[AblationRow]:
+    """A row for each variant that was run."""
+    rows = []
+    for dataset, scores in scores_by_variant(results).items():
+        first, relu = scores.get("GReLU-A", {}), scores.get("ReLU", {})
+        behind = compared({n: (first, own) for n, own in scores.items() if n != "GReLU-A"})
+        over = compared({n: (own, relu) for n, own in scores.items() if n != "ReLU"})
+        for name, own in scores.items():
+            paper = published("ablation", dataset, "gcn", name)
+            part = [r for r in results if (r.config.dataset, _name(r.config)) == (dataset, name)]
+            rows.append(
+                AblationRow(
+                    *(dataset, name, *percent(own)),
+                    paper_mean=paper.mean if paper else None,
+                    paper_std=paper.std if paper else None,
+                    train_loss=fmean(result.train_loss for result in part),
+                    test_loss=fmean(result.test_loss for result in part),
+                    behind_a=behind.get(name),
+                    over_relu=over.get(name),
+                )
+            )
+    return rows
+
+
+def observations(results: Sequence[Result], dataset: str) -> list[Observation]:
+    """The paper's claims about its variants, held against the runs on one graph."""
+    scores = scores_by_variant(results).get(dataset, {})
+    leads = compared({(a, b): (scores.get(a, {}), scores.get(b, {})) for a, b in CLAIMS})
+    found = []
+    for pair in CLAIMS:
+        papers = [published("ablation", "flickr", "gcn", name) for name in pair]
+        difference = "no figure"
+        if papers[0] and papers[1]:
+            difference = f"{signed(papers[0].mean - papers[1].mean)} points"
+        found.append(findings.of_lead(" > ".join(pair), difference, leads.get(pair)))
+    return [*found, _overfitting(results, dataset)]
+
+
+def render(record: Path) -> list[Path]:
+    """The tables as a page and as CSV."""
+    results = [result for result in Record(record).read() if _key(result.config) in NAMES]
+    if not results:
+        raise ValueError(f"{record} has no runs of the ablation.")
+    page, csv = (output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv"))
+    rows = ablation_rows(results)
+    output.write_text(page, document(results, rows, record.name))
+    output.write_text(csv, export.to_csv(rows, AblationRow))
+    return [page, csv]
+
+
+def document(results: Sequence[Result], rows: Sequence[AblationRow], source: str) -> str:
+    """Everything about a record of the ablation on one page."""
+    origin = export.provenance(results, source, variants("flickr").values())
+    parts = ["# The ablation, run again\n", origin + "\n", NOTES]
+    for dataset in dict.fromkeys(row.dataset for row in rows):
+        by_name = {row.variant: row for row in rows if row.dataset == dataset}
+        for title, names in TABLES.items():
+            lines = [_line(by_name[name]) for name in names if name in by_name]
+            head = ("variant", "ours", "paper", "A - it", "it - ReLU")
+            parts += [f"## {label(dataset)}: {title}\n", export.table(head, lines, numbers=1)]
+        columns = ("variant", "training loss", "test loss", "gap")
+        losses = export.table(columns, map(_losses, by_name.values()), numbers=1)
+        found = findings.to_markdown(observations(results, dataset))
+        parts += [f"## {label(dataset)}: losses\n", LOSS_NOTES, losses]
+        parts += [f"## {label(dataset)}: what the paper observes\n", findings.RULE, found]
+    return "\n".join(parts)
+
+
+def _key(config: Config) -> tuple[object, ...]:
+    return config.activation, config.activation_options
+
+
+def _name(config: Config) -> str:
+    return NAMES[config.activation, config.activation_options]
+
+
+def _line(row: AblationRow) -> tuple[str, ...]:
+    paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
+    leads = map(marked, (row.behind_a, row.over_relu))
+    return row.variant, f"{row.mean:.1f} ± {row.std:.1f} ({row.n})", paper, *leads
+
+
+def _losses(row: AblationRow) -> tuple[str, ...]:
+    losses = (row.train_loss, row.test_loss, row.test_loss - row.train_loss)
+    return row.variant, *(f"{loss:.2f}" for loss in losses)
+
+
+def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
+    """The gaps of the two hyperfunctions, seed by seed."""
+    gaps: dict[str, Scores] = {UNDECOMPOSED: {}, "GReLU-A": {}}
+    for result in results:
+        gap = result.test_loss - result.train_loss
+        name = _name(result.config)
+        if result.config.dataset == dataset and name in gaps and math.isfinite(gap):
+            gaps[name][result.seed] = gap / 100  # in percent, a comparison is then in nats
+    lead = compared({0: (gaps[UNDECOMPOSED], gaps["GReLU-A"])}).get(0)
+    ours = ""
+    if lead is not None:
+        interval = "" if lead.low is None else f" [{lead.low:+.2f}, {lead.high:+.2f}]"
+        ours = f"{lead.difference:+.2f}{interval} nats over {lead.n} seeds"
+    return Observation(
+        f"{UNDECOMPOSED} overfits: a larger gap between test and training loss than A's",
+        "no figure",
+        findings.in_all([] if lead is None else [lead]),
+        ours,
+    )
+
+
+EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=collect, render=render)

@@ -1,0 +1,177 @@
+"""What the experiments have in common: runs or timings on record, and what is drawn of them.
+
+Each experiment is a module of its own with a constant ``EXPERIMENT``; :data:`EXPERIMENTS` is the
+list that both command lines choose from.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphrelu.lab import data
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.record import output
+from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.recipes import check_name
+from graphrelu.lab.record.results import Record, Result
+
+if TYPE_CHECKING:
+    from graphrelu.lab.engine import Progress
+
+ENGINES = ("local", "ray")
+
+# Name -> what it is; the module of the same name is imported when it is asked for.
+EXPERIMENTS: dict[str, str] = {
+    "ablation": "the ablation tables: GReLU's variants on Flickr with GCN",
+    "segments": "the effect of K on the citation graphs, with GCN",
+    "scale": "features a hundred times smaller or larger, on the citation graphs",
+    "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
+    "inspect": "the functions that GReLU has learned, on CiteSeer",
+    "runtime": "seconds for 200 epochs on CiteSeer, every backbone and activation",
+    "study": "how GReLU's default constants were chosen, on validation nodes",
+    "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
+    "complexity": "time against edges, nodes, channels, segments, and against GAT's heads",
+}
+MODULES = {"inspect": "inspection"}  # where the name is another: Python's own module has it
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks of an experiment.
+
+    Attributes:
+        runs: The seeds of every cell, or the repetitions of every timing, are 0, ..., runs - 1.
+        out: The record, to continue or to begin.
+        quick: Only the shape of the result, within minutes on two cores.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
+        seconds: After so many, nothing new is begun.
+        progress: Called every few epochs.
+        engine: ``local``, this process, or ``ray``, the workers of a Ray cluster.
+    """
+
+    runs: int
+    out: Path
+    quick: bool = False
+    device: str = "auto"
+    root: str | Path | None = None
+    seconds: float | None = None
+    progress: Callable[[Progress], None] | None = None
+    engine: str = "local"
+
+    def __post_init__(self) -> None:
+        check_runs(self.runs)
+        check_name("engine", self.engine, ENGINES)
+        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
+
+    def deadline(self) -> float:
+        """The ``time.monotonic()`` after which nothing new is begun, counted from now."""
+        return math.inf if self.seconds is None else time.monotonic() + self.seconds
+
+    def stays_here(self) -> None:
+        """Raise a ``ValueError`` where other machines are asked for: they cannot help here."""
+        if self.engine != "local":
+            raise ValueError(f"This runs in one process, not by the engine {self.engine}.")
+
+    @property
+    def has_root(self) -> bool:
+        """Whether somebody says where datasets are."""
+        return self.root is not None or bool(os.environ.get("GRAPHRELU_DATA"))
+
+    def datasets(self, *names: str) -> tuple[str, ...]:
+        """The datasets to use: in haste the embedded one, where nobody says where others are."""
+        return names if self.has_root or not self.quick else ("digits",)
+
+
+def check_runs(runs: int) -> None:
+    """Raise a ``ValueError`` unless there is something to run."""
+    if runs < 1:
+        raise ValueError(f"runs must be a whole number from 1, not {runs}.")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper.
+
+    Attributes:
+        runs: As many seeds or repetitions unless the user says otherwise.
+        quick_runs: The same in haste.
+        collect: Adds to the record what it lacks, and says in a sentence how much is there. It
+            needs torch, PyG and numpy only.
+        render: Writes tables and figures beside the record, from the record alone, and returns
+            their paths, the page to read first in front; the plotting packages are needed here.
+    """
+
+    runs: int
+    quick_runs: int
+    collect: Callable[[Request], str]
+    render: Callable[[Path], list[Path]]
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    found: Experiment = import_module(
+        f"graphrelu.lab.reproduce.{MODULES.get(name, name)}"
+    ).EXPERIMENT
+    return found
+
+
+def default_record(name: str, quick: bool) -> Path:
+    """Where the record is unless the user says otherwise; haste never mixes with results."""
+    return Path("results", *(["quick"] if quick else []), f"{name}.jsonl")
+
+
+def train_missing(
+    configs: Sequence[Config], request: Request, seeds: Sequence[int] | None = None
+) -> list[Result]:
+    """Train what the record lacks of these cells, and return the runs that are finished.
+
+    The seeds are those that the request asks for, unless they are given.
+    """
+    deadline = request.deadline()
+    run = _engine(request)
+    record = Record(output.check_record(request.out))
+    finished = {(result.config, result.seed) for result in record.read()}
+    seeds = range(request.runs) if seeds is None else seeds
+    unfinished = [c for c in configs if any((c, seed) not in finished for seed in seeds)]
+    # All of them before the first is trained on: a damaged file is then found at once.
+    graphs: dict[str, Graph | GraphSet] = {}
+    for name, split in {config.dataset: config.split for config in unfinished}.items():
+        read = data.load_graphs if split in FOLD_SPLITS else data.load
+        graphs[name] = read(name, request.root)
+    return run(
+        configs,
+        seeds,
+        record,
+        root=request.root,
+        graphs=graphs,
+        device=request.device,
+        deadline=deadline,
+        progress=request.progress,
+    )
+
+
+def _engine(request: Request) -> Callable[..., list[Result]]:
+    if request.engine == "ray":
+        from graphrelu.lab.engine import ray_cluster
+
+        return ray_cluster.run
+    from graphrelu.lab import engine
+
+    engine.choose_device(request.device)
+    return engine.run
+
+
+def standing(finished: int, wanted: int, record: Path, what: str = "runs") -> str:
+    """How much of a table is there."""
+    rest = "." if finished == wanted else "; the same command continues."
+    return f"{finished:,} of these {wanted:,} {what} are in {record}{rest}"

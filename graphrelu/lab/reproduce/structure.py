@@ -1,0 +1,249 @@
+"""Where topology matters: GReLU with and without it on generated graphs of every homophily."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphrelu.grelu import VARIANTS
+from graphrelu.lab.data.generated import BlockModel
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export, report
+from graphrelu.lab.render.tables import label, marked, percent
+from graphrelu.lab.reproduce import findings
+from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.stats.comparison import Comparison, compared, scores_by_cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HOMOPHILY = (0.0, 0.25, 0.5, 0.75, 1.0)
+# How odd regions differ from even ones. Where nothing is mirrored a strong signal would leave
+# nothing to gain.
+KINDS: dict[str, dict[str, Any]] = {
+    "mirrored": {"shift": 1, "signal": 1.0},
+    "opposed": {"opposed": 1, "signal": 0.2},
+    "plain": {"signal": 0.2},
+}
+# Kind of graph and backbone -> expected degrees.
+PANELS: dict[tuple[str, str], tuple[float, ...]] = {
+    ("mirrored", "gcn"): (2.0, 4.0, 8.0),
+    ("mirrored", "sage"): (4.0,),
+    ("opposed", "gcn"): (4.0,),
+    ("plain", "gcn"): (4.0,),
+}
+FIRST_SEED = 100  # of graphs that the search (docs/structure.md) did not see
+QUICK_PANELS = {("mirrored", "gcn"): (4.0,), ("plain", "gcn"): (4.0,)}
+QUICK_HOMOPHILY = (0.0, 1.0)
+QUICK_EPOCHS = 100
+
+ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "GReLU-A": ("grelu", VARIANTS["A"]),
+    "GReLU-B": ("grelu", VARIANTS["B"]),
+    "GReLU-F": ("grelu", VARIANTS["F"]),
+    "ReLU": ("relu", {}),
+    "PReLU": ("prelu", {}),
+}
+RIVALS = tuple(name for name in ACTIVATIONS if name != "GReLU-A")
+SHOWN = ("GReLU-B", "ReLU")  # the leads over the others are in the CSV file, and in short
+
+NOTES = """\
+Test accuracy in percent, means over seeds, and the lead of GReLU-A, paired by seed, with its 95 %
+interval; * marks what is significant (Wilcoxon test, 5 %, Holm's correction over all graphs and
+backbones of this page, for each rival). B: no topology. F: channel-wise only. A graph is fixed; a
+seed stands for a split and for initial parameters.
+
+The nodes are in regions of two kinds, and the kind shows only in an average over many nodes.
+*Mirrored*: what speaks for a class in one kind of region speaks against it in the other. *Opposed*:
+the share of neighbours of a node's own class is the homophily in one kind of region, and what
+remains to 1 in the other. *Plain*: both kinds are alike.
+"""
+CAPTION = """\
+The lead of GReLU-A over GReLU-B, with 95 % intervals, against the expected share of a node's
+neighbours that are of its class.
+"""
+
+
+@dataclass(frozen=True)
+class StructureRow:
+    """One activation on one graph, in percent; ``behind_a`` is GReLU-A's lead over it.
+
+    The leads over one rival are a family for Holm's correction.
+    """
+
+    kind: str
+    backbone: str
+    degree: float
+    homophily: float
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
+    behind_a: Comparison | None
+
+    @property
+    def panel(self) -> tuple[str, str]:
+        return self.kind, self.backbone
+
+
+def _graphs() -> dict[tuple[str, float, float], str]:
+    """Kind, degree and homophily -> the name of a graph; no two share their noise."""
+    places = dict.fromkeys(
+        (kind, degree, homophily)
+        for (kind, _), degrees in PANELS.items()
+        for degree in degrees
+        for homophily in HOMOPHILY
+    )
+    return {
+        (kind, degree, homophily): BlockModel(
+            degree=degree, homophily=homophily, seed=seed, **KINDS[kind]
+        ).name
+        for seed, (kind, degree, homophily) in enumerate(places, FIRST_SEED)
+    }
+
+
+GRAPHS = _graphs()
+PLACES = {name: place for place, name in GRAPHS.items()}
+
+
+def cells(
+    panels: Mapping[tuple[str, str], Sequence[float]] = PANELS,
+    shares: Sequence[float] = HOMOPHILY,
+    epochs: int | None = None,
+) -> list[Config]:
+    """Every activation on every graph, those of one graph and backbone together."""
+    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    return [
+        recipe(
+            *(GRAPHS[kind, degree, homophily], "other", backbone, activation),
+            activation_options=options,
+            **changes,
+        )
+        for (kind, backbone), degrees in panels.items()
+        for degree in degrees
+        for homophily in shares
+        for activation, options in ACTIVATIONS.values()
+    ]
+
+
+NAMES = {
+    (cell.activation, cell.activation_options): name
+    for name, cell in zip(ACTIVATIONS, cells(), strict=False)
+}
+
+
+def collect(request: Request) -> str:
+    """Train what the record lacks; no dataset is needed."""
+    configs = cells(QUICK_PANELS, QUICK_HOMOPHILY, QUICK_EPOCHS) if request.quick else cells()
+    finished = train_missing(configs, request)
+    return standing(len(finished), len(configs) * request.runs, request.out)
+
+
+def structure_rows(results: Sequence[Result]) -> list[StructureRow]:
+    """A row for each backbone, graph and activation, in the order of the panels."""
+    found = scores_by_cell(results, lambda c: NAMES[c.activation, c.activation_options])
+    leads: dict[tuple[str, str, str], Comparison] = {}
+    for rival in RIVALS:
+        pairs = {cell: (s.get("GReLU-A", {}), s.get(rival, {})) for cell, s in found.items()}
+        leads |= {(*cell, rival): lead for cell, lead in compared(pairs).items()}
+    rows = []
+    for (dataset, backbone), scores in found.items():
+        kind, degree, homophily = PLACES[dataset]
+        for name in [name for name in ACTIVATIONS if name in scores]:
+            values = (name, *percent(scores[name]), leads.get((dataset, backbone, name)))
+            rows.append(StructureRow(kind, backbone, degree, homophily, *values))
+    panels = list(PANELS)
+    return sorted(rows, key=lambda row: (panels.index(row.panel), row.degree, row.homophily))
+
+
+def render(record: Path) -> list[Path]:
+    """A page, the same as CSV, and the figure."""
+    results = [result for result in Record(record).read() if belongs(result.config)]
+    if not results:
+        raise ValueError(f"{record} has no runs on the generated graphs.")
+    rows = structure_rows(results)
+    csv = export.to_csv(rows, StructureRow)
+    return report.write(record, document(results, rows, record), csv, partial(draw, rows))
+
+
+def belongs(config: Config) -> bool:
+    """Whether a cell is one of this experiment's graphs, backbones and activations."""
+    if (config.activation, config.activation_options) not in NAMES:
+        return False
+    return config.dataset in PLACES and (PLACES[config.dataset][0], config.backbone) in PANELS
+
+
+def document(results: Sequence[Result], rows: Sequence[StructureRow], record: Path) -> str:
+    """Everything about a record on one page."""
+    parts = [
+        "# Where topology matters\n",
+        export.provenance(results, record.name, cells()) + "\n",
+        NOTES,
+        f"![The lead of GReLU-A over GReLU-B]({record.with_suffix('.png').name})\n",
+        CAPTION,
+        "## In short\n",
+        export.table(("graphs", "backbone", "rival", "GReLU-A"), _in_short(rows), numbers=4),
+    ]
+    leads = (f"A - {rival.removeprefix('GReLU-')}" for rival in SHOWN)
+    head = ("degree", "homophily", *ACTIVATIONS, *leads)
+    for panel, part in groupby(rows, key=lambda row: row.panel):
+        graphs = groupby(part, key=lambda row: (row.degree, row.homophily))
+        lines = [_line(place, several) for place, several in graphs]
+        parts += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
+    return "\n".join(parts)
+
+
+def draw(rows: Sequence[StructureRow]) -> Figure:
+    """The lead of A over B against homophily: a panel for each of the tables."""
+    import matplotlib.pyplot as plt
+
+    panels = list(dict.fromkeys(row.panel for row in rows))
+    styles = dict(zip(sorted({row.degree for row in rows}), report.line_styles(), strict=False))
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(9, 3.3), sharey=True, squeeze=False, layout="constrained"
+    )
+    for panel, axis in zip(panels, axes[0], strict=True):
+        behind = [row for row in rows if row.panel == panel and row.activation == "GReLU-B"]
+        for degree, line in groupby(behind, key=lambda row: row.degree):
+            leads = [(row.homophily, row.behind_a) for row in line]
+            report.draw_leads(axis, leads, {**styles[degree], "label": f"degree {degree:g}"})
+        axis.axhline(0, color="black", linewidth=0.8)
+        axis.set(title=_title(panel), xlabel="homophily", xticks=HOMOPHILY[::2])
+    found = [axis.get_legend_handles_labels() for axis in axes[0]]
+    named = {name: line for lines, names in found for line, name in zip(lines, names, strict=True)}
+    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(styles))
+    axes[0, 0].set_ylabel("lead of A over B (points)")
+    return figure
+
+
+def _title(panel: tuple[str, str]) -> str:
+    return f"{panel[0].capitalize()}, {label(panel[1])}"
+
+
+def _in_short(rows: Sequence[StructureRow]) -> Iterable[tuple[str, ...]]:
+    for kind, backbone in dict.fromkeys(row.panel for row in rows):
+        for rival in RIVALS:
+            wanted = (kind, backbone, rival)
+            leads = [
+                row.behind_a
+                for row in rows
+                if (*row.panel, row.activation) == wanted and row.behind_a is not None
+            ]
+            yield kind, label(backbone), rival, findings.several(leads)
+
+
+def _line(place: tuple[float, float], rows: Iterable[StructureRow]) -> tuple[str, ...]:
+    by_name = {row.activation: row for row in rows}
+    means = (f"{by_name[name].mean:.1f}" if name in by_name else "" for name in ACTIVATIONS)
+    leads = (by_name[name].behind_a if name in by_name else None for name in SHOWN)
+    return (*(f"{number:g}" for number in place), *means, *map(marked, leads))
+
+
+EXPERIMENT = Experiment(runs=30, quick_runs=8, collect=collect, render=render)

@@ -1,0 +1,335 @@
+r"""The activation's passes over the features as Triton kernels.
+
+Rows of one graph (or of one replica) are consecutive, so a program walks over tiles of rows that
+share slopes and intercepts and keeps their gradients in registers. Partial sums are written by
+program and added in a fixed order: the same input gives the same bits twice. Everything is
+computed in float32, whatever the type of the features. Rows and offsets are 64-bit: features may
+have more elements than 32 bits count. Graphs are the first dimension of a grid, as the others end
+at 65,535.
+
+Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `slopes` and `intercepts [R, B, K, C]`,
+`ptr [B + 1]` the first row of each graph.
+"""
+
+import triton
+import triton.language as tl
+
+# Tiles of channels that are written out one after the other; a loop goes over more. With one pass
+# through it the loop is gone, and with all of thousands written out the compiler takes minutes.
+UNROLLED = tl.constexpr(8)
+
+
+@triton.jit
+def _parameters(slopes_ptr, intercepts_ptr, at, cols, C):
+    """A segment's slopes and intercepts, as rows."""
+    a = tl.load(slopes_ptr + at + cols, mask=cols < C, other=0.0)
+    b = tl.load(intercepts_ptr + at + cols, mask=cols < C, other=0.0)
+    return a[None, :], b[None, :]
+
+
+@triton.jit
+def apply_kernel(
+    x_ptr,
+    gamma_ptr,
+    slopes_ptr,
+    intercepts_ptr,
+    ptr_ptr,
+    y_ptr,
+    num_nodes,
+    x_replica,
+    x_row,
+    y_replica,
+    y_row,
+    gamma_replica,
+    gamma_row,
+    slopes_replica,
+    base_first,
+    base_rest,
+    C: tl.constexpr,
+    K: tl.constexpr,
+    J: tl.constexpr,
+    BATCHED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
+    start, end = 0, num_nodes
+    if BATCHED:
+        start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
+    x_ptr += replica * x_replica
+    gamma_ptr += replica * gamma_replica
+    parameters = replica * slopes_replica + graph * K * C
+    y_ptr += replica * y_replica
+    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
+    for span in range(0, C, SPAN):
+        for step in tl.static_range(0, SPAN, COLS):
+            chunk = span + step
+            cols = chunk + tl.arange(0, COLS)
+            in_cols = cols < C
+            first_a, first_b = _parameters(slopes_ptr, intercepts_ptr, parameters, cols, C)
+            last_a, last_b = first_a, first_b
+            if K == 2:
+                last_a, last_b = _parameters(slopes_ptr, intercepts_ptr, parameters + C, cols, C)
+            begin = start + program * ROWS
+            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+                rows = first + tl.arange(0, ROWS)
+                in_rows = rows < end
+                mask = in_rows[:, None] & in_cols[None, :]
+                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+                gamma_at = gamma_ptr + rows * gamma_row
+                weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
+                best = x
+                for k in tl.static_range(K):
+                    if J > 1:
+                        weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
+                    if K > 2:
+                        at = parameters + k * C
+                        a, b = _parameters(slopes_ptr, intercepts_ptr, at, cols, C)
+                    elif k == 0:
+                        a, b = first_a, first_b
+                    else:
+                        a, b = last_a, last_b
+                    base = base_first if k == 0 else base_rest
+                    value = base * x + weight * (a * x + b)
+                    best = value if k == 0 else tl.where(value >= best, value, best)
+                y_at = y_ptr + rows[:, None] * y_row + cols[None, :]
+                tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def backward_kernel(
+    grad_ptr,
+    x_ptr,
+    gamma_ptr,
+    slopes_ptr,
+    intercepts_ptr,
+    ptr_ptr,
+    grad_x_ptr,
+    grad_gamma_ptr,
+    partial_ptr,
+    num_nodes,
+    grad_replica,
+    grad_row,
+    x_replica,
+    x_row,
+    grad_x_replica,
+    grad_x_row,
+    gamma_replica,
+    gamma_row,
+    slopes_replica,
+    base_first,
+    base_rest,
+    C: tl.constexpr,
+    K: tl.constexpr,
+    J: tl.constexpr,
+    BATCHED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+    K_PADDED: tl.constexpr,
+):
+    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
+    start, end = 0, num_nodes
+    if BATCHED:
+        start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
+    grad_ptr += replica * grad_replica
+    x_ptr += replica * x_replica
+    gamma_ptr += replica * gamma_replica
+    parameters = replica * slopes_replica + graph * K * C
+    grad_x_ptr += replica * grad_x_replica
+    grad_gamma_ptr += replica * num_nodes * J
+    # [R, B, programs, 2, K, C]
+    group = (replica * tl.num_programs(0) + graph) * tl.num_programs(1) + program
+    partial_ptr += group * 2 * K * C
+    segments = tl.arange(0, K_PADDED)
+    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
+    for span in range(0, C, SPAN):
+        for step in tl.static_range(0, SPAN, COLS):
+            chunk = span + step
+            cols = chunk + tl.arange(0, COLS)
+            in_cols = cols < C
+            first_slopes, first_intercepts = _parameters(
+                slopes_ptr, intercepts_ptr, parameters, cols, C
+            )
+            last_slopes, last_intercepts = first_slopes, first_intercepts
+            if K == 2:
+                last_slopes, last_intercepts = _parameters(
+                    slopes_ptr, intercepts_ptr, parameters + C, cols, C
+                )
+            if K <= 2:  # a tile for each sum: rows are added across threads once, at the end
+                first_a = tl.zeros([ROWS, COLS], dtype=tl.float32)
+                first_b, last_a, last_b = first_a, first_a, first_a
+            else:
+                grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+                grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+            begin = start + program * ROWS
+            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+                rows = first + tl.arange(0, ROWS)
+                in_rows = rows < end
+                mask = in_rows[:, None] & in_cols[None, :]
+                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+                grad_at = grad_ptr + rows[:, None] * grad_row + cols[None, :]
+                grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
+                gamma_at = gamma_ptr + rows * gamma_row
+                weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
+                chosen_weight = weight
+                choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
+                best, slope, inner = x, x, x
+                for k in tl.static_range(K):
+                    if J > 1:
+                        weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
+                    if K > 2:
+                        at = parameters + k * C
+                        a, b = _parameters(slopes_ptr, intercepts_ptr, at, cols, C)
+                    elif k == 0:
+                        a, b = first_slopes, first_intercepts
+                    else:
+                        a, b = last_slopes, last_intercepts
+                    base = base_first if k == 0 else base_rest
+                    own = a * x + b
+                    own_slope = base + weight * a
+                    value = base * x + weight * own
+                    if k == 0:
+                        best, inner = value, own
+                        slope = own_slope + tl.zeros_like(x)
+                        if J > 1:
+                            chosen_weight = weight + tl.zeros_like(x)
+                    else:
+                        takes_over = value >= best  # a tie goes to the later segment
+                        best = tl.where(takes_over, value, best)
+                        inner = tl.where(takes_over, own, inner)
+                        slope = tl.where(takes_over, own_slope, slope)
+                        choice = tl.where(takes_over, k, choice)
+                        if J > 1:
+                            chosen_weight = tl.where(takes_over, weight, chosen_weight)
+                grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
+                tl.store(grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :], grad_x, mask=mask)
+                inner *= grad  # the gradient of the weight of the chosen segment
+                weighted = grad * chosen_weight
+                for k in tl.static_range(K):
+                    if J > 1 or k == 0:
+                        node = tl.sum(tl.where(choice == k, inner, 0.0) if J > 1 else inner, axis=1)
+                        where = grad_gamma_ptr + rows * J + k
+                        if chunk > 0:
+                            node += tl.load(where, mask=in_rows, other=0.0)
+                        tl.store(where, node, mask=in_rows)
+                    part = tl.where(choice == k, weighted, 0.0)
+                    if K > 2:
+                        is_k = segments[:, None] == k
+                        grad_a += tl.where(is_k, tl.sum(part * x, axis=0)[None, :], 0.0)
+                        grad_b += tl.where(is_k, tl.sum(part, axis=0)[None, :], 0.0)
+                    elif k == 0:
+                        first_a += part * x
+                        first_b += part
+                    else:
+                        last_a += part * x
+                        last_b += part
+            if K <= 2:
+                tl.store(partial_ptr + cols, tl.sum(first_a, axis=0), mask=in_cols)
+                tl.store(partial_ptr + K * C + cols, tl.sum(first_b, axis=0), mask=in_cols)
+                if K == 2:
+                    tl.store(partial_ptr + C + cols, tl.sum(last_a, axis=0), mask=in_cols)
+                    tl.store(partial_ptr + 3 * C + cols, tl.sum(last_b, axis=0), mask=in_cols)
+            else:
+                in_parameters = (segments < K)[:, None] & in_cols[None, :]
+                out_at = segments[:, None] * C + cols[None, :]
+                tl.store(partial_ptr + out_at, grad_a, mask=in_parameters)
+                tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
+
+
+@triton.jit
+def project_kernel(
+    x_ptr,
+    weight_ptr,
+    mass_ptr,
+    projection_ptr,
+    partial_ptr,
+    num_nodes,
+    C: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    x_ptr += replica * num_nodes * C
+    weight_ptr += replica * C
+    projection_ptr += replica * num_nodes
+    partial_ptr += (replica * tl.num_programs(0) + program) * C
+    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
+    for span in range(0, C, SPAN):
+        for step in tl.static_range(0, SPAN, COLS):
+            chunk = span + step
+            cols = chunk + tl.arange(0, COLS)
+            in_cols = cols < C
+            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
+            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
+            begin = program * ROWS
+            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
+                rows = first + tl.arange(0, ROWS)
+                in_rows = rows < num_nodes
+                mask = in_rows[:, None] & in_cols[None, :]
+                offset = rows[:, None] * C + cols[None, :]
+                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
+                total += x * mass[:, None]
+                projected = tl.sum(x * weight[None, :], axis=1)
+                if chunk > 0:
+                    projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
+                tl.store(projection_ptr + rows, projected, mask=in_rows)
+            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
+
+
+@triton.jit
+def project_backward_kernel(
+    x_ptr,
+    weight_ptr,
+    mass_ptr,
+    grad_projection_ptr,
+    grad_sum_ptr,
+    grad_x_ptr,
+    partial_ptr,
+    num_nodes,
+    C: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """The gradients of x (added to what is there) and of the projection, in one pass."""
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    x_ptr += replica * num_nodes * C
+    weight_ptr += replica * C
+    grad_projection_ptr += replica * num_nodes
+    grad_sum_ptr += replica * C
+    grad_x_ptr += replica * num_nodes * C
+    partial_ptr += (replica * tl.num_programs(0) + program) * C
+    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
+    for span in range(0, C, SPAN):
+        for step in tl.static_range(0, SPAN, COLS):
+            chunk = span + step
+            cols = chunk + tl.arange(0, COLS)
+            in_cols = cols < C
+            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
+            grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
+            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
+            begin = program * ROWS
+            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
+                rows = first + tl.arange(0, ROWS)
+                in_rows = rows < num_nodes
+                mask = in_rows[:, None] & in_cols[None, :]
+                offset = rows[:, None] * C + cols[None, :]
+                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
+                grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
+                total += x * grad
+                grad_x = grad * weight + mass * grad_sum
+                if ACCUMULATE:
+                    grad_x += tl.load(grad_x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                tl.store(grad_x_ptr + offset, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
+            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)

@@ -1,0 +1,174 @@
+"""The command line: what it prints and writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from typer.testing import Result
+
+from graphrelu import __version__
+from graphrelu.lab.compare import wants_deep
+from graphrelu.lab.record.config import CONSTANTS
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.render import show
+from graphrelu.lab.reproduce.experiment import EXPERIMENTS
+from tests.lab import fake_engine
+from tests.lab.fake_engine import invoke
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return fake_engine.only_fakes(tmp_path, monkeypatch)
+
+
+def text(result: Result) -> str:
+    """The output, in one line."""
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    return " ".join(result.stdout.split())
+
+
+def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
+    result = invoke("compare", "digits")
+    shown = text(result)
+    assert shown.startswith(
+        "digits: 1,797 nodes, 24,678 edges, 64 features, 10 classes GCN: 4 layers "
+    )
+    assert "Split: 20 nodes per class for training, 500 for validation, 1,000 for testing" in shown
+    assert "GCN: 4 layers of 64 hidden units, layer norm, linear skips, dropout 0.2" in shown
+    assert "10 runs of each activation, random split, test accuracy in percent" in shown
+    lines = result.stdout.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.startswith("activation"))
+    table = [line.split() for line in lines[head + 2 : head + 8]]
+    assert [cells[0] for cells in table] == ["ReLU", "PReLU", "GELU", "SiLU", "Maxout", "GReLU"]
+    assert table[0] == ["ReLU", "81.4", "1.0", "82.8", "10", "0.25"]
+    grelu = "GReLU 82.2 1.1 83.7 10 +0.8 [+0.8, +0.9] 0.002 0.010 0.25"
+    assert table[5] == grelu.split()
+    assert shown.endswith(
+        "GReLU is significantly better than ReLU here (+0.8 [+0.8, +0.9] points over 10 seeds, "
+        "corrected p = 0.010); no other activation has a higher mean."
+    )
+    assert list(folder.iterdir()) == []
+
+
+def test_piped_output_is_plain_and_narrow(folder: Path) -> None:
+    for result in (invoke("compare"), invoke("data"), invoke("compare", "--runs", 100)):
+        assert "\x1b" not in result.output
+        short = [line for line in result.stdout.splitlines() if str(folder) not in line]
+        assert max(map(len, short)) <= show.PIPED_WIDTH
+
+
+def test_json_holds_everything(folder: Path) -> None:
+    invoke("compare", "--runs", 3, "--activations", "relu,grelu", "--json", "new/a.json")
+    content = json.loads((folder / "new" / "a.json").read_text(), parse_constant=pytest.fail)
+    assert [path.name for path in (folder / "new").iterdir()] == ["a.json"]
+    assert [row["activation"] for row in content["rows"]] == ["relu", "grelu"]
+    assert content["rows"][1]["over_relu"]["n"] == 3
+    scores = [(run["activation"], run["seed"], run["score"]) for run in content["runs"]]
+    names = [(name, seed) for name in ("relu", "grelu") for seed in range(3)]
+    assert scores == [(*run, fake_engine.score(*run)) for run in names]
+    assert content["runs"][0]["val_loss"] is None
+    assert content["configs"]["grelu"]["hidden"] == 64
+    assert content["versions"]["graphrelu"] == __version__
+    assert content["verdict"].startswith("3 seeds are too few to decide")
+    assert content["device"]
+    assert content["split"].startswith("20 nodes per class")
+
+
+def test_the_record_is_continued(folder: Path) -> None:
+    text(invoke("compare", "--runs", 2, "--out", "runs.jsonl"))
+    shown = text(invoke("compare", "--runs", 3, "--out", "runs.jsonl", "--json", "runs.json"))
+    assert "3 runs of each activation" in shown
+    assert len(Record(folder / "runs.jsonl").read()) == 6 * 3
+    assert (folder / "runs.jsonl").read_text().count('"event":"finished"') == 6 * 3
+
+
+def test_settings_hold_for_every_activation(folder: Path) -> None:
+    options = "--hidden 8 --epochs 7 --lr 0.5 --weight-decay 0 --dropout 0.1 --metric F1"
+    shown = text(invoke("compare", *options.split(), "--json", "a.json"))
+    assert "layers of 8 hidden units, layer norm, linear skips, dropout 0.1, learning rate" in shown
+    assert "test macro F1 in percent" in shown
+    configs = json.loads((folder / "a.json").read_text())["configs"]
+    assert len(configs) == 6
+    for name, config in configs.items():
+        assert config.pop("activation") == name
+        options = config.pop("activation_options")
+        assert options == (CONSTANTS if name == "grelu" else {})
+    assert all(config == configs["relu"] for config in configs.values())
+
+
+def test_settings_of_the_network(folder: Path) -> None:
+    options = "--layers 2 --norm none --no-residual --patience 3 --normalize-features"
+    options += " --split full --backbone gin --activations relu,mish,grelu"
+    shown = text(invoke("compare", *options.split(), "--json", "a.json"))
+    assert "GIN: 2 layers of 64 hidden units, dropout 0.2, learning rate 0.003" in shown
+    assert "Split: 60 / 20 / 20 % of every class, at random." in shown
+    config = json.loads((folder / "a.json").read_text())["configs"]["mish"]
+    network = {"layers": 2, "norm": None, "residual": False, "linear_first": False}
+    assert config["backbone_options"] == network
+    assert (config["patience"], config["normalize_features"]) == (3, True)
+    assert (config["epochs"], config["select"]) == (200, "score")
+
+
+def test_the_papers_graphs_have_the_papers_network() -> None:
+    nothing = dict.fromkeys(("layers", "norm", "residual"))
+    assert not wants_deep("Cora", nothing)
+    assert wants_deep("cora", {**nothing, "residual": False})
+    assert wants_deep("digits", nothing)
+    assert wants_deep("mine.npz", nothing)
+    assert not wants_deep("mutag", {**nothing, "layers": 2})
+
+
+def test_ones_own_file(folder: Path, ring: Data, make_npz: Callable[..., Path]) -> None:
+    shown = text(invoke("compare", make_npz(), "--json", "a.json"))
+    assert "ring.npz: 12 nodes, 24 edges, 3 features, 2 classes" in shown
+    assert "Split: 48 / 32 / 20 % of every class, as the graph is too small for 20" in shown
+    first = json.loads((folder / "a.json").read_text())
+    invoke("compare", make_npz(attr_data=torch.ones(12).numpy()), "--json", "a.json")
+    second = json.loads((folder / "a.json").read_text())
+    # A record never mixes two versions of a file.
+    assert first["dataset"].startswith("ring.npz@")
+    assert first["dataset"] != second["dataset"]
+
+    for number, part in enumerate(("train", "val", "test")):
+        mask = torch.arange(12) % 3 == number
+        setattr(ring, f"{part}_mask", torch.stack([mask, mask.roll(1)], dim=1))
+    torch.save(ring, folder / "ring.pt")
+    shown = text(invoke("compare", "ring.pt", "--split", "masks", "--runs", 4))
+    assert (
+        "Split: the graph's own masks, split 1 of 2, and 1 more; "
+        "4 seeds share 2 splits, so nothing is said about other splits." in shown
+    )
+
+
+def test_data(folder: Path) -> None:
+    shown = text(invoke("data"))
+    assert f"Datasets in {folder / 'data'}" in shown
+    assert "digits present 1,797 24,678 64 10" in shown
+    assert "cora missing 2,708 10,556 1,433 7" in shown
+    assert "digit-graphs present 6,363 18,962 17 10" in shown
+    assert "mutag missing 3,371 7,442 7 2" in shown
+    assert "proteins missing 43,471 162,088 3 2" in shown
+    raw = folder / "elsewhere" / "Planetoid" / "Cora" / "raw"
+    raw.mkdir(parents=True)
+    (raw / "ind.cora.x").write_bytes(b"truncated")
+    result = invoke("data", "--data", "elsewhere")
+    assert result.exit_code == 1
+    assert "cora          altered" in result.stdout
+    assert f"cora: altered in {raw.relative_to(folder)}: ind.cora.x\n" in result.stdout
+    result = invoke("data", "--data", raw / "ind.cora.x")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("ind.cora.x is not a folder.\n")
+
+
+def test_version_and_help() -> None:
+    assert invoke("--version").stdout == f"graphrelu {__version__}\n"
+    commands = [[], ["compare"], ["reproduce"], ["reproduce", "node"], ["data"], ["observations"]]
+    for command in (*commands, *(["reproduce", name] for name in EXPERIMENTS)):
+        shown = text(invoke(*command, "--help"))
+        assert f"Example: graphrelu {' '.join(command)}".strip() in shown

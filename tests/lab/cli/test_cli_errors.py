@@ -1,0 +1,167 @@
+"""Whatever is wrong costs one sentence, and nothing is written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+import graphrelu.lab
+from graphrelu.lab import __main__ as entry
+from graphrelu.lab import cli
+from tests.lab import fake_engine
+from tests.lab.fake_engine import invoke
+
+Tree = Callable[[Path], dict[str, tuple[int, int]]]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return fake_engine.only_fakes(tmp_path, monkeypatch)
+
+
+def broken(path: Path, ring: Data, **changes: Any) -> Path:
+    for name, value in changes.items():
+        setattr(ring, name, value)
+    torch.save(ring, path)
+    return path
+
+
+BAD = {
+    "dataset": (["digit"], "There is no dataset 'digit' (did you mean digits?)"),
+    "parameter": (["csbm:homophily=2"], "homophily must lie in [0, 1], not 2.0."),
+    "backbone": (["--backbone", "gcnn"], "There is no backbone 'gcnn' (did you mean gcn?)"),
+    "activation": (["--activations", "relu,greul"], "'greul' (did you mean grelu?)"),
+    "no activation": (["--activations", " ,"], "There is no name in the list ' ,'."),
+    "no runs": (["--runs", 0], "runs must be a whole number from 1, not 0."),
+    "device": (["--device", "tpu"], "There is no device 'tpu'"),
+    "metric": (["--metric", "auc"], "There is no metric 'auc' (did you mean rocauc?)"),
+    "split": (["--split", "mask"], "There is no split 'mask' (did you mean masks?)"),
+    "no masks": (["--split", "masks"], "digits has no train_mask"),
+    "learning rate": (["--lr", -1], "lr must be positive, not -1.0."),
+    "sgc": (["cora", "--backbone", "sgc"], "sgc has no activation, so it takes none, not 'relu'."),
+    "no deep sgc": (["--backbone", "sgc"], "There is no backbone 'sgc'"),
+    "norm": (["--norm", "batches"], "There is no norm 'batches' (did you mean batch?)"),
+    "layers": (["--layers", 0], "layers must be a whole number from 1, got 0."),
+    "heads": (["--backbone", "gat", "--hidden", 12], "must be a multiple of heads (8), got 12."),
+    "norm of graphs": (["mutag", "--norm", "layer"], "whose networks take no norm."),
+    "missing file": (["gone.npz"], "There is no file gone.npz."),
+    "corrupt file": (["corrupt.npz"], "corrupt.npz cannot be read as an .npz file"),
+    "missing raw files": (["cora"], "cora is not complete and cannot be downloaded (no network)"),
+    "altered raw files": (["citeseer"], "the SHA-256 sum of"),
+    "no labels": (["nolabels.pt"], "nolabels.pt has no labels"),
+    "small class": (["small.pt"], "small.pt: class 1 has fewer than 5 nodes (4)."),
+    "nan": (["nan.pt"], "nan.pt: the features contain NaN or infinite values."),
+    "out of range": (["range.pt"], "range.pt: an edge names node 12"),
+    "json in a file": (["--json", "a_file/x.json"], "a_file cannot be a folder, as it is a file."),
+    "json is a folder": (["--json", "a_folder"], "a_folder cannot be written"),
+    "out in a file": (["--out", "a_file/deep/x.jsonl"], "a_file/deep cannot be a folder, as "),
+    "out is no record": (["--out", "a_file"], "a_file is not a record of runs"),
+    "json is out": (["--json", "x", "--out", "./x"], "x cannot be the record and the summary"),
+    "save is a file": (["--save", "a_file"], "a_file cannot be a folder"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_costs_one_sentence(case: str, folder: Path, ring: Data, tree: Tree) -> None:
+    arguments, expected = BAD[case]
+    (folder / "a_file").write_text("my thesis\n")
+    (folder / "a_folder").mkdir()
+    (folder / "corrupt.npz").write_bytes(b"PK\x03\x04 and no more")
+    raw = folder / "data" / "Planetoid" / "CiteSeer" / "raw"
+    raw.mkdir(parents=True)
+    (raw / "ind.citeseer.x").write_bytes(b"truncated")
+    broken(folder / "nolabels.pt", ring.clone(), y=None)
+    broken(folder / "small.pt", ring.clone(), y=(torch.arange(12) < 4).long())
+    broken(folder / "nan.pt", ring.clone(), x=torch.full((12, 3), torch.nan))
+    broken(folder / "range.pt", ring.clone(), edge_index=torch.tensor([[0], [12]]))
+    before = tree(folder)
+    result = invoke("compare", *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.endswith(".\n")
+    assert expected in result.stderr
+    assert "Traceback" not in result.output
+    assert tree(folder) == before
+
+
+def test_misuse_costs_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["compare", "--runs", "ten"], ["compare", "--run", "10"], ["compair"]):
+        assert cli.run(arguments) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+    for arguments in ([], ["reproduce"]):
+        cli.run(arguments)
+        printed = capsys.readouterr()
+        assert "Example: graphrelu" in printed.out
+        assert printed.err == ""
+
+
+@pytest.mark.parametrize(("out", "expected"), [([], "nothing is kept"), (["--out", "r"], "contin")])
+def test_interruption(
+    out: list[str], expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fake_engine, "run", interrupted)
+    result = invoke("compare", *out)
+    assert result.exit_code == 130
+    assert expected in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_disk_that_fails_costs_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device", "a.json")
+
+    monkeypatch.setattr("os.replace", full)
+    result = invoke("compare", "--runs", 1, "--json", "a.json")
+    assert (result.exit_code, result.stderr) == (2, "a.json: No space left on device.\n")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["typer", "rich", "scipy"])
+def test_what_to_install(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, name in ((graphrelu.lab, "cli"), (graphrelu.lab.render, "show")):
+        monkeypatch.delitem(sys.modules, f"{folder.__name__}.{name}")  # to be imported again
+        monkeypatch.delattr(folder, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(SystemExit) as stopped:
+        entry.main()
+    assert stopped.value.code == 2
+    expected = f'The command line needs {package}: pip install "graphrelu[lab]".\n'
+    assert capsys.readouterr().err == expected
+
+
+def test_the_command_itself(folder: Path) -> None:
+    """In a process of its own: imports are as quiet as the error."""
+    command = [sys.executable, "-m", "graphrelu.lab", "compare", "digit"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("There is no dataset 'digit' (did you mean digits?)")
+    assert done.stderr.count("\n") == 1
+
+
+def test_engines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = invoke("reproduce", "node", "--engine", "slurm")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "There is no engine 'slurm'; known are local, ray.\n"
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "graphrelu.lab.engine.ray_cluster", raising=False)
+    monkeypatch.delattr(graphrelu.lab.engine, "ray_cluster", raising=False)
+    result = invoke("reproduce", "node", "--engine", "ray")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == 'This needs ray: pip install "graphrelu[ray]".\n'

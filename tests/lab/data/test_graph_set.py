@@ -1,0 +1,188 @@
+"""Sets of graphs: read as PyG reads them, counted, checked, and said in a sentence if broken."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.datasets import TUDataset
+
+from graphrelu.lab import data
+from graphrelu.lab.data import holds_graphs, load, load_graphs
+from graphrelu.lab.data.checksums import CLASS_SIZES, check_class_sizes
+from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.data.graph_readers import read_tu
+from graphrelu.lab.data.graph_set import graph_set
+from tests.lab.graph_sets import rings_and_paths
+
+
+def write_tu(raw: Path, name: str = "TINY") -> None:
+    """Ten triangles and ten paths of three nodes, with a self-loop and a repeated edge."""
+    raw.mkdir(parents=True, exist_ok=True)
+    pairs, owner, labels = [(1, 1), (1, 2)], [], []
+    for graph in range(20):
+        first = 3 * graph + 1
+        ring = [(0, 1), (1, 2), (2, 0)][: 3 if graph < 10 else 2]
+        pairs += [(first + a, first + b) for a, b in ring]
+        pairs += [(first + b, first + a) for a, b in ring]
+        owner += [graph + 1] * 3
+        labels += [4, 5 + graph % 2, 4]
+    parts = {
+        "A": [f"{a}, {b}" for a, b in pairs],
+        "graph_indicator": owner,
+        "node_labels": labels,
+        "graph_labels": [1] * 10 + [-1] * 10,
+    }
+    for part, lines in parts.items():
+        (raw / f"{name}_{part}.txt").write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize(
+    ("part", "content"),
+    [
+        ("A", b""),
+        ("A", b"1, nan\n"),
+        ("A", b"1, 2, 3\n"),
+        ("A", b"1, 999\n"),
+        ("graph_indicator", b"0\n" * 60),
+        ("graph_indicator", b"-9223372036854775808\n" * 60),
+        ("graph_indicator", b"1\n"),
+        ("node_labels", b"0\n" * 59 + b"9223372036854775807\n"),
+        ("node_labels", b"a\n"),
+        ("graph_labels", b"1\n"),
+    ],
+)
+def test_faulty_files(part: str, content: bytes, tmp_path: Path) -> None:
+    write_tu(tmp_path)
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"."):
+        read_tu(files | {f"TINY_{part}.txt": content}, "TINY", "tiny")
+
+
+def test_read_as_pyg_does(tmp_path: Path) -> None:
+    write_tu(tmp_path / "TUDataset" / "TINY" / "raw")
+    raw = tmp_path / "TUDataset" / "TINY" / "raw"
+    ours = read_tu({file.name: file.read_bytes() for file in raw.iterdir()}, "TINY", "tiny")
+    theirs = load_graphs("pyg:TUDataset/TINY", tmp_path)
+    for name in ("x", "edge_index", "node_ptr", "y"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+    assert (ours.num_graphs, ours.num_nodes, ours.num_edges) == (20, 60, 100)
+    assert (ours.num_features, ours.num_classes) == (3, 2)
+    assert ours.y.tolist() == [1] * 10 + [0] * 10
+    assert not (tmp_path / "TUDataset" / "TINY" / "processed").exists()
+
+
+def test_features_where_there_are_no_labels(tmp_path: Path) -> None:
+    raw = tmp_path / "TUDataset" / "TINY" / "raw"
+    write_tu(raw)
+    labels = raw / "TINY_node_labels.txt"
+    labels.rename(raw / "TINY_node_attributes.txt")
+    assert load_graphs("pyg:TUDataset/TINY", tmp_path).x[:3].tolist() == [[4.0], [5.0], [4.0]]
+    (raw / "TINY_node_attributes.txt").unlink()
+    assert load_graphs("pyg:TUDataset/TINY", tmp_path).x.tolist() == [[1.0]] * 60
+
+
+@pytest.mark.parametrize(
+    ("name", "graphs", "sizes"), [("mutag", 188, (63, 125)), ("proteins", 1_113, (663, 450))]
+)
+def test_the_papers_sets(
+    real_root: Path, tmp_path: Path, name: str, graphs: int, sizes: tuple[int, ...]
+) -> None:
+    ours = load_graphs(name.upper(), real_root)
+    assert (ours.name, ours.num_graphs) == (name, graphs)
+    assert tuple(ours.y.bincount().tolist()) == sizes
+    raw = Path("TUDataset", name.upper(), "raw")
+    shutil.copytree(real_root / raw, tmp_path / raw)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = TUDataset(str(tmp_path / "TUDataset"), name.upper())
+    assert len(theirs) == graphs
+    starts = ours.node_ptr.tolist()
+    edge_start = 0
+    for graph, (start, end) in zip(theirs, pairwise(starts), strict=True):
+        assert torch.equal(graph.x, ours.x[start:end])
+        edges = ours.edge_index[:, edge_start : edge_start + graph.num_edges]
+        assert torch.equal(graph.edge_index + start, edges)
+        edge_start += graph.num_edges
+    assert torch.equal(torch.cat([graph.y for graph in theirs]), ours.y)
+
+
+def test_altered_files_and_wrong_counts(
+    real_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = tmp_path / "TUDataset" / "MUTAG" / "raw"
+    shutil.copytree(real_root / "TUDataset" / "MUTAG" / "raw", raw)
+    (raw / "README.txt").unlink()  # which is not read
+    assert load_graphs("mutag", tmp_path).num_graphs == 188
+    monkeypatch.setitem(data.CLASS_SIZES, "mutag", (64, 124))
+    with pytest.raises(DataError, match="mutag has 63 and 125 graphs of its classes instead of 64"):
+        load_graphs("mutag", tmp_path)
+    labels = raw / "MUTAG_graph_labels.txt"
+    labels.write_bytes(labels.read_bytes()[:-3])
+    with pytest.raises(DataError, match=r"MUTAG_graph_labels\.txt is not the known one"):
+        load_graphs("mutag", tmp_path)
+
+
+def test_missing_files_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyG's class also processes them at once; what it makes is not kept."""
+    source = data.GRAPH_SOURCES["mutag"]
+    tiny = source.counts._replace(nodes=60, edges=100, features=3)
+    monkeypatch.setitem(
+        data.GRAPH_SOURCES, "mutag", type(source)(**{**vars(source), "counts": tiny})
+    )
+    monkeypatch.setitem(data.CLASS_SIZES, "mutag", (10, 10))
+    monkeypatch.setattr(TUDataset, "download", lambda self: write_tu(Path(self.raw_dir), "MUTAG"))
+    assert load_graphs("mutag", tmp_path).num_graphs == 20
+    folder = tmp_path / "TUDataset" / "MUTAG"
+    assert sorted(path.name for path in folder.iterdir()) == ["SHA256SUMS", "raw"]
+    monkeypatch.setattr(TUDataset, "download", lambda self: pytest.fail("downloaded again"))
+    assert load_graphs("mutag", tmp_path).num_graphs == 20
+
+
+def test_digit_graphs() -> None:
+    graphs = load_graphs("digit-graphs")
+    assert graphs.y.bincount().tolist() == [20] * 10
+    ink, place = graphs.x[:, 0], graphs.x[:, 1:]
+    assert 0 < ink.min() <= ink.max() == 1
+    assert place.sum(dim=1).eq(2).all()
+    row, col = place[:, :8].argmax(dim=1), place[:, 8:].argmax(dim=1)
+    source, target = graphs.edge_index
+    apart = (row[source] - row[target]).abs() + (col[source] - col[target]).abs()
+    assert apart.eq(1).all()
+
+
+def test_names() -> None:
+    assert holds_graphs("MUTAG")
+    assert holds_graphs("pyg:TUDataset/ENZYMES")
+    assert not holds_graphs("cora")
+    assert set(CLASS_SIZES) == set(data.GRAPH_SOURCES)
+    with pytest.raises(DataError, match="mutag holds many graphs; choose a dataset of one graph"):
+        load("mutag")
+    with pytest.raises(DataError, match="There is no set of graphs 'cora'; known are digit-graphs"):
+        load_graphs("cora")
+
+
+def test_broken_sets() -> None:
+    good = rings_and_paths(30)
+    x, edge_index, node_ptr, y = good.x, good.edge_index, good.node_ptr, good.y
+    first = int(node_ptr[1])
+    cases = {
+        "has features of 5 nodes": (x[:5], edge_index, node_ptr, y),
+        "the features must be a real matrix": (x[:, 0], edge_index, node_ptr, y),
+        "an edge joins two graphs": (x, torch.tensor([[0], [first]]), node_ptr, y),
+        "an edge names node 999": (x, torch.tensor([[0], [999]]), node_ptr, y),
+        "graph 1 has no nodes": (x, edge_index, node_ptr[[0, 1, 1, *range(2, 31)]], y),
+        "has 29 labels for 30 graphs": (x, edge_index, node_ptr, y[:-1]),
+        "graph 3 has no label": (x, edge_index, node_ptr, y.where(torch.arange(30) != 3, -1)),
+        "one class number per graph": (x, edge_index, node_ptr, torch.stack([y, y], dim=1)),
+        "the labels must be integers": (x, edge_index, node_ptr, y.float()),
+    }
+    for sentence, parts in cases.items():
+        with pytest.raises(DataError, match=sentence):
+            graph_set(*parts, "broken")
+    with pytest.raises(DataError, match="rings has 20 and 10 graphs of its classes instead of 1"):
+        check_class_sizes(good, (1, 29))

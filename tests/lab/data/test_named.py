@@ -1,0 +1,116 @@
+"""The paper's datasets themselves; skipped where they are not on disk."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.datasets import AttributedGraphDataset, Planetoid
+
+from graphrelu.lab.data import DataError, load, readers, survey
+from graphrelu.lab.data.checksums import SOURCES, read_verified
+
+Tree = Callable[[Path], dict[str, tuple[int, int]]]
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_counts_layout_and_no_trace(name: str, real_root: Path, tree: Tree) -> None:
+    before = tree(real_root)
+    graph = load(name, real_root)
+    assert tree(real_root) == before
+    found = (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes)
+    assert found == SOURCES[name].counts
+    social = name in ("blogcatalog", "flickr")
+    assert graph.family == ("social" if social else "citation")
+    assert graph.x.layout == (torch.sparse_csr if social else torch.strided)
+    assert graph.x.dtype == torch.float32
+    assert graph.edge_index.dtype == graph.y.dtype == torch.int64
+    # Both directions of every edge are there.
+    key = graph.edge_index[0] * graph.num_nodes + graph.edge_index[1]
+    flipped = graph.edge_index[1] * graph.num_nodes + graph.edge_index[0]
+    assert torch.equal(key.sort().values, flipped.sort().values)
+    assert (graph.train_mask is None) == social
+
+
+def test_survey_finds_all(real_root: Path) -> None:
+    for status in survey(real_root):
+        assert (status.state, status.missing, status.altered) == ("present", (), ())
+
+
+def test_cora_is_pygs(real_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(real_root / "Planetoid/Cora/raw", tmp_path / "Cora/raw")
+    expected, graph = Planetoid(str(tmp_path), "Cora")[0], load("cora", real_root)
+    for key in ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask"):
+        assert torch.equal(getattr(graph, key), expected[key]), key
+
+
+def test_flickr_is_pygs(real_root: Path, tmp_path: Path) -> None:
+    shutil.copytree(real_root / "AttributedGraphDataset/flickr/raw", tmp_path / "flickr/raw")
+    expected, graph = AttributedGraphDataset(str(tmp_path), "Flickr")[0], load("flickr", real_root)
+    assert torch.equal(graph.x.to_dense(), expected.x.to_dense())
+    assert torch.equal(graph.edge_index, expected.edge_index)
+    assert torch.equal(graph.y, expected.y)
+
+
+def test_facts_of_the_social_networks(real_root: Path) -> None:
+    graph = load("flickr", real_root)
+    features_per_node = graph.x.crow_indices().diff()
+    assert int((features_per_node == 0).sum()) == 11
+    assert set(graph.x.values().tolist()) == {1.0}
+
+
+def test_a_truncated_file_is_named(real_root: Path, tmp_path: Path) -> None:
+    raw = tmp_path / "Planetoid/Cora/raw"
+    shutil.copytree(real_root / "Planetoid/Cora/raw", raw, copy_function=shutil.copyfile)
+    content = (raw / "ind.cora.allx").read_bytes()
+    (raw / "ind.cora.allx").write_bytes(content[:-1])
+    with pytest.raises(DataError, match=r"^cora: .*raw/ind\.cora\.allx is not the known one"):
+        load("cora", tmp_path)
+    (raw / "ind.cora.allx").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert survey(tmp_path)[1].altered == ("ind.cora.allx",)
+
+
+def test_planetoid_without_scipy(real_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SOURCES["citeseer"]
+    files = read_verified(real_root / source.folder / "raw", source.sums)
+    expected = readers.read_planetoid(files, "CiteSeer")
+    real_scipy = sys.modules["scipy.sparse"]
+    monkeypatch.setattr(readers, "has_scipy", lambda: False)
+    found = readers.read_planetoid(files, "CiteSeer")
+    assert torch.equal(found.x, expected.x)
+    assert torch.equal(found.edge_index, expected.edge_index)
+    assert sys.modules["scipy.sparse"] is real_scipy
+
+
+def test_a_bare_machine(real_root: Path, tmp_path: Path) -> None:
+    """Every downloaded dataset loads with torch, PyG and numpy alone, and without a warning."""
+    program = """
+import sys
+for name in ("scipy", "sklearn", "pandas"):
+    sys.modules[name] = None
+import torch_geometric
+import warnings
+warnings.simplefilter("error")
+from graphrelu.lab.data import DataError, load
+for name in ("flickr", "cora"):
+    load(name)
+try:
+    load("digits")
+except DataError as error:
+    print(error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"GRAPHRELU_DATA": str(real_root), "HOME": str(tmp_path)},
+        cwd=Path(__file__).parents[3],
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith("digits needs scikit-learn")

@@ -1,0 +1,251 @@
+"""The user's own files, and the embedded digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.serialization import get_safe_globals
+from torch_geometric.data import Data
+from torch_geometric.io import read_npz as pyg_read_npz
+from torch_geometric.utils import is_undirected
+
+from graphrelu.lab.data import DataError, load
+from graphrelu.lab.data.splits import make_split
+
+MakeNpz = Callable[..., Path]
+
+
+def test_npz_agrees_with_pyg(make_npz: MakeNpz) -> None:
+    path = make_npz()
+    graph, expected = load(str(path)), pyg_read_npz(str(path))
+    assert graph.name == "ring.npz"
+    assert graph.family == "other"
+    assert torch.equal(graph.edge_index, expected.edge_index)
+    assert torch.equal(graph.y, expected.y)
+    assert graph.num_edges == 24  # twelve undirected edges, no self-loops
+    assert graph.x.layout == torch.sparse_csr
+    # PyG sets every positive feature to one, here the values are kept.
+    assert torch.equal((graph.x.to_dense() > 0).float(), expected.x)
+    assert graph.x.values().tolist() == [float(n + 1) for n in range(12)]
+
+
+def test_npz_with_dense_features_and_masks(make_npz: MakeNpz) -> None:
+    sparse = ("attr_data", "attr_indices", "attr_indptr", "attr_shape")
+    features = np.arange(24.0).reshape(12, 2)
+    mask = np.arange(12) < 3
+    graph = load(str(make_npz(drop=sparse, attr_matrix=features, train_mask=mask)))
+    assert graph.x.layout == torch.strided
+    assert torch.equal(graph.x, torch.arange(24.0).view(12, 2))
+    assert graph.train_mask is not None
+    assert int(graph.train_mask.sum()) == 3
+
+
+def test_npz_with_unsorted_and_repeated_entries(make_npz: MakeNpz) -> None:
+    columns = np.arange(12) % 3
+    columns[:3] = [2, 0, 2]
+    graph = load(str(make_npz(attr_indices=columns, attr_indptr=np.array([0] + 11 * [3] + [12]))))
+    assert graph.x.to_dense()[0].tolist() == [2.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"drop": ("adj_indptr",)}, "lacks adj_indptr."),
+        ({"drop": ("labels",)}, "has no labels"),
+        ({"drop": ("attr_data",)}, "has no node features"),
+        ({"drop": ("attr_shape",)}, "lacks attr_shape."),
+        ({"labels": np.arange(10) % 2}, "has 10 labels for 12 nodes."),
+        ({"labels": np.eye(12, 2, dtype=int)}, "several labels per node are not supported"),
+        ({"labels": np.array(12 * ["a"])}, "cannot be read as an .npz file"),
+        (
+            {"labels": np.array(12 * [None])},
+            "labels.npy holds pickled objects",
+        ),
+        ({"adj_indices": np.full(24, 12)}, "adj_indices must lie between 0 and 11"),
+        ({"attr_indices": np.full(12, -1)}, "attr_indices must lie between 0 and 2"),
+        ({"adj_indptr": np.arange(13)}, "adj_indptr does not fit the rest"),
+        ({"adj_shape": np.array([12, 13])}, "the adjacency matrix is 12 x 13, not square."),
+        (
+            {"attr_shape": np.array([11, 3]), "attr_indptr": np.array([*range(11), 12])},
+            "has features of 11 nodes, but edges of 12.",
+        ),
+        ({"attr_data": np.full(12, np.nan)}, "the features contain NaN"),
+        ({"attr_data": np.full(12, 1e300)}, "the features contain NaN or infinite"),
+        ({"attr_data": np.full(12, 1j)}, "attr_data must be a list of numbers."),
+        ({"attr_data": np.ones((12, 1))}, "attr_data must be a list of numbers."),
+        ({"attr_indices": np.full(12, 0.5)}, "attr_indices must be a list of whole numbers."),
+        ({"attr_indices": np.full(12, np.nan)}, "attr_indices must be a list of whole numbers."),
+        ({"attr_indptr": np.full(13, -1)}, "attr_indptr does not fit the rest"),
+        ({"attr_shape": np.array(12)}, "attr_shape must be a list of whole numbers."),
+        ({"attr_shape": np.array([12])}, "attr_shape must be a number of rows and one of columns"),
+        ({"attr_shape": np.array([12, 2**40])}, "declares 4,096.00 GiB, more than the 8"),
+        ({"attr_shape": np.array([-1, 3])}, "attr_shape must be a number of rows and one of"),
+        ({"labels": np.full(12, np.nan)}, "the labels must be integers, not torch.float64."),
+        ({"labels": np.arange(12) % 2 + 0.5}, "the labels must be integers, not torch.float64."),
+        ({"labels": np.arange(12) % 2 * 7}, "must run from 0 to 1 without gaps"),
+        ({"train_mask": np.full(12, 2)}, "train_mask must hold true and false only."),
+        ({"train_mask": np.ones((3, 12))}, "train_mask must have the shape [12]"),
+        (
+            {
+                **{f"{part}_data": np.zeros(0) for part in ("adj", "attr")},
+                **{f"{part}_indices": np.zeros(0, int) for part in ("adj", "attr")},
+                **{f"{part}_indptr": np.zeros(1, int) for part in ("adj", "attr")},
+                **{f"{part}_shape": np.array([0, 0]) for part in ("adj", "attr")},
+                "labels": np.zeros(0, int),
+            },
+            "the features must be a real matrix",
+        ),
+        # Differences of unsigned numbers wrap around: four billion of the second row, it seems.
+        (
+            {"attr_indptr": np.array([0, 5, 2, *range(3, 13)], dtype=np.uint32)},
+            "attr_indptr does not fit the rest",
+        ),
+    ],
+)
+def test_faulty_npz(make_npz: MakeNpz, change: dict[str, object], sentence: str) -> None:
+    path = make_npz(**change)
+    with pytest.raises(DataError, match=re.escape(sentence)) as caught:
+        load(str(path))
+    assert "ring.npz" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def edge_list(path: Path, **changes: Any) -> str:
+    """A path of twelve nodes as the heterophilous graphs are stored; each edge is there once."""
+    node = np.arange(12)
+    masks = np.stack([(node + split) % 3 == 0 for split in range(5)])
+    arrays: dict[str, Any] = {
+        "node_features": np.eye(12, 4, dtype=np.float32),
+        "node_labels": node % 2,
+        "edges": np.stack([node[:-1], node[1:]], axis=1),
+        "train_masks": masks,
+        "val_masks": np.roll(masks, 1, axis=1),
+        "test_masks": np.roll(masks, 2, axis=1),
+    }
+    arrays |= changes
+    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+    return str(path)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_npz_with_a_list_of_edges(tmp_path: Path, turned: bool) -> None:
+    node = np.arange(12)
+    masks = np.stack([(node + split) % 3 == 0 for split in range(5)])
+    changes = {"train_masks": masks.T} if turned else {}
+    graph = load(edge_list(tmp_path / "path.npz", **changes))
+    assert (graph.num_nodes, graph.num_edges, graph.num_features) == (12, 22, 4)
+    assert is_undirected(graph.edge_index, num_nodes=12)
+    assert torch.equal(graph.y, torch.arange(12) % 2)
+    for seed in range(7):
+        split = make_split(graph, seed, "masks")
+        assert split.train.tolist() == [n for n in range(12) if (n + seed % 5) % 3 == 0]
+        assert split.note == f"the graph's own masks, split {seed % 5 + 1} of 5"
+
+
+def test_npz_with_a_list_of_edges_of_both_directions(tmp_path: Path) -> None:
+    once = load(edge_list(tmp_path / "once.npz"))
+    edges = np.stack([np.arange(11), np.arange(1, 12)], axis=1)
+    both = np.concatenate([edges, edges[:, ::-1], [[3, 3]]])
+    assert torch.equal(
+        load(edge_list(tmp_path / "both.npz", edges=both)).edge_index, once.edge_index
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"node_labels": None, "node_features": None}, "lacks node_features, node_labels."),
+        ({"edges": np.zeros((2, 11), dtype=np.int64)}, "edges must have the shape [edges, 2]."),
+        ({"edges": np.full((3, 2), 12)}, "an edge names node 12, but the 12 nodes are numbered"),
+        ({"edges": np.zeros((3, 2))}, "edge_index must hold integers"),
+        ({"node_features": np.ones((11, 4))}, "has 12 labels for 11 nodes"),
+        ({"train_masks": np.ones((5, 11), dtype=bool)}, "train_mask must have the shape [12]"),
+    ],
+)
+def test_faulty_lists_of_edges(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(edge_list(tmp_path / "path.npz", **changes))
+    assert sentence in str(caught.value)
+    assert "path.npz" in str(caught.value)
+
+
+def test_damaged_files_are_named(make_npz: MakeNpz, tmp_path: Path) -> None:
+    path = make_npz()
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(DataError, match=r"ring\.npz cannot be read as an \.npz file"):
+        load(str(path))
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match=r"ring\.npz cannot be read"):
+        load(str(path))
+    with path.open("wb") as file:
+        np.save(file, np.arange(3))
+    with pytest.raises(DataError, match="holds one array, not a graph"):
+        load(str(path))
+    with pytest.raises(DataError, match=r"There is no file .*nowhere\.npz\.$"):
+        load(str(tmp_path / "nowhere.npz"))
+    with pytest.raises(DataError, match=r"There is no file .*nowhere\.pt\.$"):
+        load(str(tmp_path / "nowhere.pt"))
+
+
+def test_pt_with_a_saved_data_object(ring: Data, tmp_path: Path) -> None:
+    path = tmp_path / "ring.pt"
+    ring.edge_weight = torch.rand(24)
+    ring.x = ring.x.to_sparse_csr()
+    torch.save(ring, path)
+    safe = set(get_safe_globals())
+    graph = load(str(path))
+    assert set(get_safe_globals()) == safe
+    assert graph.x.layout == torch.sparse_csr
+    assert torch.equal(graph.x.to_dense(), ring.x.to_dense())
+    assert torch.equal(graph.edge_index, ring.edge_index)
+    assert graph.edge_weight is not None
+    assert torch.equal(graph.edge_weight, ring.edge_weight)
+    assert graph.name == "ring.pt"
+
+
+class Runs:
+    """Would call `print` while it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("this code was run",)
+
+
+def test_pt_never_runs_code(ring: Data, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trap.pt"
+    ring.trap = Runs()
+    torch.save(ring, path)
+    with pytest.raises(DataError, match=r"trap\.pt .* more than tensors \(it names .*print\)"):
+        load(str(path))
+    assert "this code was run" not in capsys.readouterr().out
+
+
+def test_pt_with_something_else(ring: Data, tmp_path: Path) -> None:
+    path = tmp_path / "dataset.pt"
+    torch.save((ring.to_dict(), None), path)
+    with pytest.raises(DataError, match=r"dataset\.pt holds a tuple; save it with torch\.save"):
+        load(str(path))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"dataset\.pt cannot be loaded"):
+        load(str(path))
+
+
+def test_digits() -> None:
+    graph = load("digits")
+    assert (graph.num_nodes, graph.num_features, graph.num_classes) == (1_797, 64, 10)
+    assert graph.num_edges == 24_678
+    assert float(graph.x.min()) == 0.0
+    assert float(graph.x.max()) == 1.0
+    row, column = graph.edge_index
+    assert not bool((row == column).any())
+    backwards = {(int(b), int(a)) for a, b in graph.edge_index.t()}
+    assert backwards == {(int(a), int(b)) for a, b in graph.edge_index.t()}
+    # Every node has its own ten neighbours at least, and the nearest one is among them.
+    assert int(row.bincount().min()) == 10
+    nearest = (graph.x - graph.x[0]).norm(dim=1)[1:].argmin() + 1
+    assert int(nearest) in column[row == 0].tolist()

@@ -1,0 +1,127 @@
+"""Too little memory for a batch: it is halved, and the runs come out the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphrelu.lab import engine
+from graphrelu.lab.engine import Progress, run
+from graphrelu.lab.engine.memory import fitting_seeds, halves, is_out_of_memory
+from graphrelu.lab.engine.train import train
+from graphrelu.lab.record.machine import MachineError
+from graphrelu.lab.record.recipes import graph_cell, modern, recipe
+from graphrelu.lab.record.results import Batch, Record
+from tests.lab.engine.test_train import blocks
+
+CELL = recipe("blocks", "other", "gcn", "grelu", hidden=4, epochs=6, dtype="float64")
+GRAPHS = {"blocks": blocks()}
+
+
+def fitting(at_most: int, error: Exception, trained: list[tuple[int, ...]]) -> Callable[..., Any]:
+    """Stands in for the training on a device with room for so many runs."""
+
+    def train_what_fits(
+        config: Any, graph: Any, inputs: Any, seeds: Sequence[int], *rest: Any
+    ) -> Any:
+        if len(seeds) > at_most:
+            raise error
+        trained.append(tuple(seeds))
+        return train(config, graph, inputs, seeds, *rest)
+
+    return train_what_fits
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
+def test_a_batch_is_halved(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = run([CELL], range(7), None, graphs=GRAPHS, device="cpu")
+    trained: list[tuple[int, ...]] = []
+    seen: list[Progress] = []
+    monkeypatch.setattr(engine, "train", fitting(2, error, trained))
+    for record in (None, Record(tmp_path / "runs.jsonl")):
+        trained.clear()
+        results = run([CELL], range(7), record, graphs=GRAPHS, device="cpu", progress=seen.append)
+        assert trained == [(0,), (1, 2), (3, 4), (5, 6)]
+        assert [(r.seed, r.score, r.best_epoch) for r in results] == [
+            (r.seed, r.score, r.best_epoch) for r in expected
+        ]
+        assert [r.test_loss for r in results] == pytest.approx([r.test_loss for r in expected])
+    finished = [(p.seeds, p.runs_done) for p in seen if p.epoch == CELL.epochs]
+    assert finished[-1] == ((5, 6), 7)
+    assert record is not None
+    assert len(record.read()) == record.path.read_text().count('"event":"finished"') == 7
+
+
+def test_what_is_finished_of_a_halved_batch_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = Record(tmp_path / "runs.jsonl")
+    trained: list[tuple[int, ...]] = []
+    train_what_fits = fitting(2, torch.OutOfMemoryError(), trained)
+
+    def interrupted(config: Any, graph: Any, inputs: Any, seeds: Sequence[int], *rest: Any) -> Any:
+        if trained:
+            raise KeyboardInterrupt
+        return train_what_fits(config, graph, inputs, seeds, *rest)
+
+    monkeypatch.setattr(engine, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run([CELL], range(4), record, graphs=GRAPHS, device="cpu")
+    assert [result.seed for result in record.read()] == [0, 1]
+    monkeypatch.setattr(engine, "train", train_what_fits)
+    assert len(run([CELL], range(4), record, graphs=GRAPHS, device="cpu")) == 4
+    assert trained == [(0, 1), (2, 3)]
+
+
+def test_one_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = Record(tmp_path / "runs.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "train", fitting(0, torch.OutOfMemoryError(), []))
+        with pytest.raises(MachineError, match=r"^There is too little memory for one run of block"):
+            run([CELL], range(3), record, graphs=GRAPHS, device="cpu")
+    assert len(run([CELL], range(3), record, graphs=GRAPHS, device="cpu")) == 3
+
+
+def test_deeper_networks_need_more() -> None:
+    graph = blocks(nodes_per_class=2_000)
+    cpu = torch.device("cpu")
+
+    def fit(backbone: str, **settings: Any) -> int:
+        return fitting_seeds(modern("blocks", backbone, "grelu", **settings), graph, cpu)
+
+    assert fit("gcn", layers=4) == 10
+    assert 1 <= fit("gcn", layers=40, hidden=128) <= fit("gcn", layers=20, hidden=128) // 2 + 1 < 10
+    assert fit("gat", layers=20, hidden=128) < fit("gcn", layers=20, hidden=128)
+    assert fit("gcn", layers=100, hidden=512) == 1
+
+
+def test_halves() -> None:
+    batch = Batch(CELL, (5, 6, 7, 8, 9), (6, 9))
+    assert halves(batch) == [Batch(CELL, (5, 6), (6,)), Batch(CELL, (7, 8, 9), (9,))]
+    assert halves(batch._replace(missing=(9,))) == [Batch(CELL, (7, 8, 9), (9,))]
+    # The GIN paper's protocol needs all folds of an assignment at once.
+    together = graph_cell("mutag", "gin", "relu", split="gin_folds")
+    seeds = tuple(range(30))
+    parts = halves(Batch(together, seeds, seeds))
+    assert [part.seeds for part in parts] == [seeds[:10], seeds[10:]]
+    with pytest.raises(MachineError, match="too little memory for 10 runs, which belong together"):
+        halves(parts[0])
+    apart = replace(together, split="folds")
+    assert [len(part.seeds) for part in halves(parts[0]._replace(config=apart))] == [5, 5]
+
+
+def test_too_little_memory_by_many_names() -> None:
+    with pytest.raises(RuntimeError) as real:
+        torch.empty(2**60)
+    assert is_out_of_memory(real.value)
+    assert not is_out_of_memory(RuntimeError("shapes do not fit"))
+    hidden = RuntimeError("the capture failed")
+    hidden.__context__ = torch.OutOfMemoryError()
+    assert is_out_of_memory(hidden)

@@ -1,0 +1,289 @@
+"""A run's result depends on its own configuration and seed, not on the runs beside it."""
+
+from __future__ import annotations
+
+import copy
+import signal
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import GCNConv
+
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.splits import make_split
+from graphrelu.lab.engine import PreparedCells
+from graphrelu.lab.engine.signals import Terminated, terminable
+from graphrelu.lab.engine.train import SeedBatch, build, train
+from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
+from graphrelu.lab.models.dropout import SeededDropout
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
+
+CPU = torch.device("cpu")
+
+
+def blocks(seed: int = 0, nodes_per_class: int = 16, name: str = "blocks") -> Graph:
+    """Three classes, denser inside than between, with sparse features that hint at the class."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(3).repeat_interleave(nodes_per_class)
+    same = y.view(-1, 1) == y.view(1, -1)
+    chance = torch.where(same, 0.3, 0.03)
+    upper = (torch.rand(chance.shape, generator=generator) < chance).triu(1)
+    edge_index = (upper | upper.t()).nonzero().t().contiguous()
+    hint = F.one_hot(y, 3).float().repeat_interleave(10, dim=1)
+    x = (torch.rand(len(y), 30, generator=generator) < 0.03 + 0.1 * hint).float()
+    return Graph(name, x, edge_index, None, y, 3)
+
+
+def batch_of(config: Config, graph: Graph, seeds: list[int]) -> SeedBatch:
+    inputs = PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
+    return SeedBatch(config, graph, inputs, seeds, CPU)
+
+
+def cell(backbone: str, activation: str, **overrides: object) -> Config:
+    return recipe("blocks", "other", backbone, activation, **{"hidden": 4, **overrides})
+
+
+@pytest.mark.usefixtures("own_signals")
+def test_a_signal_waits_for_the_end_of_vmap() -> None:
+    """An exception between vmap's own bookkeeping would be followed by an error of torch's."""
+    batch, passed = batch_of(cell("gcn", "relu"), blocks(), [0, 1]), []
+    hooks = [
+        batch.skeleton.register_forward_pre_hook(lambda *_: signal.raise_signal(signal.SIGTERM)),
+        batch.skeleton.register_forward_hook(lambda *_: passed.append("forward pass")),
+    ]
+    with pytest.raises(Terminated), terminable():
+        batch.descend()
+    assert passed == ["forward pass"]
+    for hook in hooks:
+        hook.remove()
+    assert batch.descend().isfinite().all()
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_the_runs_of_one_seed_start_alike(backbone: str) -> None:
+    models = [build(cell(backbone, activation), blocks(), 7) for activation in ACTIVATIONS]
+    for model in models:
+        own = {n: v for n, v in model.state_dict().items() if not n.startswith("acts.")}
+        for name, value in models[0].state_dict().items():
+            assert torch.equal(own.pop(name), value)
+        assert not own
+    drawn = build(cell(backbone, "grelu"), blocks(), 8).state_dict()
+    assert not torch.equal(
+        drawn["acts.0.node_mlp.first.weight"],
+        models[-1].state_dict()["acts.0.node_mlp.first.weight"],
+    )
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_alone_as_in_a_batch(backbone: str, activation: str) -> None:
+    """Dropout on. Rounding grows with the steps, so each precision has its own horizon."""
+    graph, seeds = blocks(), [4, 8, 15, 16, 23, 42, 108, 7, 9, 3]
+    for dtype, steps, tolerance in (("float32", 5, 1e-5), ("float64", 200, 1e-8)):
+        config = cell(backbone, activation, dtype=dtype, epochs=steps, patience=0)
+        together, alone = batch_of(config, graph, seeds), batch_of(config, graph, [42])
+        for batch in (together, alone):
+            for _ in range(steps):
+                batch.descend()
+                batch.step += 1
+        for name, value in alone.parameters.items():
+            beside = together.parameters[name][seeds.index(42)]
+            torch.testing.assert_close(beside, value[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+@pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
+def test_deep_networks_alone_as_in_a_batch(backbone: str, norm: str) -> None:
+    graph, seeds = blocks(), [4, 8, 42]
+    config = deep_cell(backbone, "grelu", norm=norm)
+    together, alone = batch_of(config, graph, seeds), batch_of(config, graph, [42])
+    for batch in (together, alone):
+        for _ in range(30):
+            batch.descend()
+            batch.step += 1
+    for name, value in alone.parameters.items():
+        beside = together.parameters[name][seeds.index(42)]
+        torch.testing.assert_close(beside, value[0], rtol=1e-8, atol=1e-8)
+
+
+def deep_cell(backbone: str, activation: str, norm: str = "layer", **overrides: object) -> Config:
+    options = {"layers": 3, "norm": norm, "residual": True, "linear_first": False}
+    settings = {"hidden": 8, "epochs": 30, "patience": 0, "lr": 0.01, "weight_decay": 0.0}
+    return Config(
+        *("blocks", backbone, activation),
+        **{**settings, "dropout": 0.2, "normalize_features": False, **overrides},  # type: ignore[arg-type]
+        backbone_options=tuple(options.items()),
+        dtype="float64",
+    )
+
+
+@pytest.mark.parametrize(("patience", "ran"), [(0, 6), (2, 5), (3, 6)])
+def test_the_best_epoch_by_score(patience: int, ran: int) -> None:
+    """The first of the highest validation scores; of two runs, each has its own."""
+    config = deep_cell("gcn", "relu", select="score", epochs=6, patience=patience)
+    batch = batch_of(config, blocks(), [0, 1])
+    right = [[1, 3, 5, 5, 2, 5], [9, 1, 1, 1, 1, 1]]  # of the validation nodes, by epoch
+
+    def logits(state: dict[str, Tensor], training: bool) -> Tensor:
+        out = torch.zeros(2, 48, 3, dtype=torch.double, requires_grad=training)
+        if training:
+            return out * 1
+        epoch = int(batch.step)
+        for run in range(2):
+            count = right[run][epoch]
+            nodes, y = batch.val.index[run], batch.val.label[run]
+            out[run, nodes[:count], y[:count]] = 1.0 + epoch
+            out[run, nodes[count:], (y[count:] + 1) % 3] = 1.0 + epoch  # the loss grows
+        return out
+
+    batch.logits, batch.update = logits, lambda loss: None  # type: ignore[assignment,method-assign]
+    batch.run()
+    assert batch.best_epoch.tolist() == [3, 1]
+    assert batch.epochs_run.tolist() == [ran, 6 if patience == 0 else 1 + patience]
+    width = len(batch.splits[0].val)
+    assert (-batch.best_value * width).tolist() == pytest.approx([5, 9])
+
+
+def test_results_by_score() -> None:
+    config = deep_cell("gcn", "prelu", select="score", metric="rocauc", epochs=20)
+    graph = blocks()
+    batch, results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)
+    for row, result in enumerate(results):
+        assert result.val_score == pytest.approx(-float(batch.best_value[row]))
+        with torch.no_grad():
+            out = batch.logits(batch.best, training=False)
+        assert result.val_loss == pytest.approx(float(batch.val.loss(out)[row]))
+
+
+def test_a_diverged_run_gets_no_better_by_score() -> None:
+    batch = batch_of(deep_cell("gcn", "relu", select="score"), blocks(), [0])
+    logits = torch.zeros(1, 48, 3).scatter_(2, batch.graph.y.view(1, -1, 1), 1.0)
+    assert batch._value(logits, batch.val.loss(logits)).tolist() == [-1.0]
+    broken = logits * torch.nan
+    assert batch._value(broken, batch.val.loss(broken)).isnan().all()
+
+
+def test_against_a_plain_loop() -> None:
+    """The whole protocol once more, with a stock PyG model and optimiser."""
+    graph, seed = blocks(), 3
+    config = cell("gcn", "prelu", dtype="float64", epochs=60, patience=5, lr=0.05)
+    (result,) = train(config, graph, batch_inputs(config, graph), [seed], CPU)[1]
+
+    model = build(config, graph, seed)
+    split, y = make_split(graph, seed), graph.y
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    x, edge_index = graph.x.double(), graph.edge_index
+    best, history, epochs_run = (float("inf"), 0.0, 0), [], 0
+    for epoch in range(1, config.epochs + 1):
+        model.train()
+        optimizer.zero_grad()
+        with SeededDropout(torch.tensor(seed), torch.tensor(epoch - 1)):
+            out = model(x, edge_index)
+        F.cross_entropy(out[split.train], y[split.train]).backward()
+        optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            out = model(x, edge_index)
+        val_loss = float(F.cross_entropy(out[split.val], y[split.val]))
+        epochs_run = epoch
+        if val_loss < best[0]:
+            accuracy = (out[split.test].argmax(dim=1) == y[split.test]).double().mean()
+            best = (val_loss, float(accuracy), epoch)
+        history.append(val_loss)
+        if epoch > config.epochs // 2 and val_loss > sum(history[-6:-1]) / 5:
+            break
+    assert isinstance(model.convs[0], GCNConv)
+    assert result.val_loss == pytest.approx(best[0], abs=1e-9)
+    assert result.score == best[1]
+    assert (result.best_epoch, result.epochs_run) == (best[2], epochs_run)
+
+
+def batch_inputs(config: Config, graph: Graph) -> object:
+    return PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
+
+
+def test_test_nodes_choose_nothing() -> None:
+    """With other labels on the test nodes everything but the test score stays as it was."""
+    graph = blocks()
+    config = cell("gcn", "grelu", epochs=30, lr=0.05)
+    split = make_split(graph, 1)
+    y = graph.y.clone()
+    y[split.test] = (y[split.test] + 1) % 3
+    other = copy.copy(graph)
+    object.__setattr__(other, "y", y)
+    batches = [SeedBatch(config, g, batch_inputs(config, g), [1], CPU) for g in (graph, other)]
+    for batch in batches:
+        # The split depends on the labels: hold it, and the labels of all other nodes, fixed.
+        batch.splits = [split]
+        for name in ("train", "val", "test"):
+            nodes = type(batch.train).stack([getattr(split, name)], batch.graph.y, CPU)
+            setattr(batch, name, nodes)
+        batch.run()
+    for name, value in batches[0].best.items():
+        assert torch.equal(value, batches[1].best[name])
+    first, second = (batch.results(0.0)[0] for batch in batches)
+    assert first.best_epoch == second.best_epoch
+    assert first.score != second.score
+
+
+def test_every_activation_gets_the_same() -> None:
+    """Split, seed and budget: only the activation differs."""
+    graph = blocks()
+    for backbone in BACKBONES:
+        batches = [batch_of(cell(backbone, a), graph, [5, 6]) for a in ACTIVATIONS]
+        for other in batches[1:]:
+            assert torch.equal(other.train.index, batches[0].train.index)
+            assert torch.equal(other.test.index, batches[0].test.index)
+            weight = next(iter(batches[0].parameters))
+            assert torch.equal(other.parameters[weight], batches[0].parameters[weight])
+            changed = {"activation": batches[0].config.activation, "activation_options": {}}
+            assert {**other.config.to_dict(), **changed} == batches[0].config.to_dict()
+
+
+def test_parameters_are_fresh_in_every_run() -> None:
+    graph, config = blocks(), cell("gcn", "grelu", epochs=5)
+    first = train(config, graph, batch_inputs(config, graph), [1], CPU)[1]
+    again = train(config, graph, batch_inputs(config, graph), [1], CPU)[1]
+    assert first[0].score == again[0].score
+    assert first[0].curves == again[0].curves
+
+
+def test_restart_in_place() -> None:
+    """What precedes a capture on a GPU leaves no trace."""
+    graph, config = blocks(), cell("sage", "grelu", epochs=8)
+    plain, warmed = batch_of(config, graph, [1, 2]), batch_of(config, graph, [1, 2])
+    warmed.epoch()
+    warmed.epoch()
+    warmed.restart()
+    for batch in (plain, warmed):
+        batch.run()
+    for a, b in zip(plain.results(0.0), warmed.results(0.0), strict=True):
+        assert (a.score, a.val_loss, a.curves) == (b.score, b.val_loss, b.curves)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "rocauc"])
+def test_metrics_and_masks(metric: str) -> None:
+    graph = blocks()
+    masks = torch.zeros(3, 48, 2, dtype=torch.bool)
+    order = torch.randperm(48)
+    for part, (start, end) in enumerate(((0, 12), (12, 24), (24, 48))):
+        masks[part, order[start:end], 0] = True
+        masks[part, order.flip(0)[start : end - part], 1] = True  # of other sizes
+    for name, mask in zip(("train_mask", "val_mask", "test_mask"), masks, strict=True):
+        object.__setattr__(graph, name, mask)
+    config = cell("gcn", "relu", split="masks", metric=metric, epochs=20, lr=0.05)
+    results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)[1]
+    assert all(0 <= result.score <= 1 for result in results)
+    assert results[0].note == "the graph's own masks, split 1 of 2"
+    (alone,) = train(config, graph, batch_inputs(config, graph), [1], CPU)[1]
+    assert alone.score == pytest.approx(results[1].score, abs=1e-6)
+
+
+def test_runs_without_activation() -> None:
+    graph = blocks()
+    config = recipe("blocks", "other", "sgc", "none", epochs=10)
+    results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)[1]
+    assert len(results) == 2

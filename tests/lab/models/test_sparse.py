@@ -1,0 +1,225 @@
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+from torch_geometric.data import Data
+from torch_geometric.transforms import NormalizeFeatures
+
+from graphrelu.lab.models.sparse import (
+    SparseMatrix,
+    as_features,
+    dropout,
+    linear,
+    matmul,
+    row_normalized,
+)
+from graphrelu.ops import products
+from tests.helpers import assert_close
+
+
+def random_matrix(num_rows: int, num_cols: int, dtype: torch.dtype = torch.double) -> Tensor:
+    """A fifth of the entries, the first row and the last column empty."""
+    matrix = torch.randn(num_rows, num_cols, dtype=dtype)
+    matrix[torch.rand(num_rows, num_cols) > 0.2] = 0
+    matrix[:1], matrix[:, -1:] = 0, 0
+    return matrix
+
+
+def dense_of(matrix: SparseMatrix, value: Tensor) -> Tensor:
+    return matmul(matrix.with_value(value), torch.eye(matrix.size(1), dtype=value.dtype))
+
+
+@pytest.fixture
+def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The shapes of the right-hand sides of all products made."""
+    seen: list[tuple[int, int]] = []
+    product = products._product
+
+    def counted(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
+        seen.append((x.size(0), x.size(1)))
+        return product(rowptr, col, value, x)
+
+    monkeypatch.setattr(products, "_product", counted)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", [torch.float, torch.double])
+@pytest.mark.parametrize("columns", [1, 7, 300])
+def test_product(columns: int, dtype: torch.dtype) -> None:
+    dense = random_matrix(11, 9, dtype)
+    x = torch.randn(9, columns, dtype=dtype, requires_grad=True)
+    weight = torch.randn(11, columns, dtype=dtype)
+    tolerance = 1e-5 if dtype == torch.float else 1e-10
+    expected = torch.autograd.grad((dense @ x * weight).sum(), x)[0]
+    for matrix in (SparseMatrix.from_dense(dense), SparseMatrix.from_csr(dense.to_sparse_csr())):
+        assert matrix.pattern.col.dtype == torch.int32
+        assert (matrix.size(0), matrix.size(1), matrix.dtype) == (11, 9, dtype)
+        out = matmul(matrix, x)
+        assert_close(out, dense @ x, tolerance)
+        assert_close(torch.autograd.grad((out * weight).sum(), x)[0], expected, tolerance)
+    transposed = torch.randn(columns, 9, dtype=dtype).t()
+    assert_close(matmul(matrix, transposed), dense @ transposed, tolerance)
+
+
+def test_rows_of_an_adjacency_are_targets() -> None:
+    source, target = torch.tensor([0, 2, 0, 2]), torch.tensor([1, 1, 1, 0])  # 0 -> 1 twice
+    matrix = SparseMatrix.from_edges(source, target, torch.tensor([1.0, 2.0, 3.0, 5.0]), 3)
+    expected = torch.tensor([[0.0, 0.0, 5.0], [4.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
+    assert torch.equal(matmul(matrix, torch.eye(3)), expected)
+
+
+def test_second_derivatives() -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(5, 4))
+    x = torch.randn(4, 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: matmul(matrix, x), x)
+    assert torch.autograd.gradgradcheck(lambda x: matmul(matrix, x).pow(2), x)
+
+
+def test_operators_are_well_formed() -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(5, 4))
+    index = matrix.pattern.rowptr, matrix.pattern.col
+    left, right = torch.randn(5, 2).double(), torch.randn(4, 2).double()
+    torch.library.opcheck(products._product, (*index, matrix.value, right))
+    torch.library.opcheck(products._sampled_product, (*index, left, right))
+
+
+def test_learned_values() -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(5, 4))
+    value, x = torch.randn_like(matrix.value), torch.randn(4, 3, dtype=torch.double)
+
+    def product(value: Tensor, x: Tensor) -> Tensor:
+        return matmul(matrix.with_value(value), x)
+
+    inputs = (value.requires_grad_(), x.requires_grad_())
+    assert torch.autograd.gradcheck(product, inputs)
+    assert torch.autograd.gradcheck(vmap(product), [torch.stack([t, 2 * t]) for t in inputs])
+    (first,) = torch.autograd.grad(product(value, x).pow(2).sum(), value, create_graph=True)
+    with pytest.raises(NotImplementedError, match="Second derivatives with respect to a mat"):
+        torch.autograd.grad(first.sum(), value)
+
+
+def test_replicas_share_one_product(shapes: list[tuple[int, int]]) -> None:
+    dense = random_matrix(6, 5)
+    matrix, x = SparseMatrix.from_dense(dense), torch.randn(3, 5, 2, dtype=torch.double)
+    assert_close(vmap(lambda x: matmul(matrix, x))(x), dense @ x)
+    assert shapes == [(5, 6)]
+
+
+def test_replicas_with_values_of_their_own(shapes: list[tuple[int, int]]) -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    value = torch.randn(3, matrix.value.numel(), dtype=torch.double)
+    x = torch.randn(3, 5, 2, dtype=torch.double)
+    dense = torch.stack([dense_of(matrix, v) for v in value])
+    shapes.clear()
+
+    def product(value: Tensor, x: Tensor) -> Tensor:
+        return matmul(matrix.with_value(value), x)
+
+    assert_close(vmap(product)(value, x), dense @ x)
+    assert_close(vmap(product, (0, None))(value, x[0]), dense @ x[0])
+    assert_close(vmap(product, (1, 2))(value.t(), x.permute(1, 2, 0)), dense @ x)
+    assert shapes == [(15, 2)] * 3
+
+
+def test_block_diagonal_patterns_are_remembered() -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    value, x = torch.randn(3, matrix.value.numel()).double(), torch.randn(3, 5, 2).double()
+    with torch.inference_mode():  # asked for in here, they must serve training too
+        grad(lambda x: vmap(lambda v, x: matmul(matrix.with_value(v), x))(value, x).sum())(x)
+    blocks = matrix.pattern.block_diagonal(3)
+    assert matrix.pattern.block_diagonal(3) is blocks
+    assert not blocks.col.is_inference()
+    assert not torch._C._functorch.is_functorch_wrapped_tensor(blocks.col)
+    for replicas in range(10, 20):
+        matrix.pattern.block_diagonal(replicas)
+    assert matrix.pattern.block_diagonal(3) is not blocks  # only the last few
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_gradients_of_replicas(shared: bool) -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    value = torch.randn(3, matrix.value.numel(), dtype=torch.double)
+    value = value[:1].expand(3, -1) if shared else value
+    x = torch.randn(3, 5, 2, dtype=torch.double, requires_grad=True)
+
+    def loss(value: Tensor, x: Tensor) -> Tensor:
+        return matmul(matrix.with_value(value), x).pow(3).sum()
+
+    dims = (None, 0) if shared else (0, 0)
+    values = value[0] if shared else value
+    looped = torch.stack([dense_of(matrix, v) @ z for v, z in zip(value, x, strict=True)])
+    (expected,) = torch.autograd.grad(looped.pow(3).sum(), x)
+    assert_close(vmap(grad(loss, argnums=1), dims)(values, x.detach()), expected)
+    batched = vmap(loss, dims)
+    (outer,) = torch.autograd.grad(batched(values, x).sum(), x)
+    assert_close(outer, expected)
+    assert_close(grad(lambda x: batched(values, x).sum())(x.detach()), expected)
+    by_value = vmap(grad(loss), dims)(values, x.detach())
+    for i in range(3):
+        assert_close(by_value[i], grad(loss)(value[i], x[i].detach()))
+
+
+def test_nested_vmap() -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    value = torch.randn(2, matrix.value.numel(), dtype=torch.double)
+    x = torch.randn(2, 3, 5, 4, dtype=torch.double)
+
+    def product(value: Tensor, x: Tensor) -> Tensor:
+        return matmul(matrix.with_value(value), x)
+
+    expected = torch.stack([dense_of(matrix, v) @ z for v, z in zip(value, x, strict=True)])
+    assert_close(vmap(vmap(product, (None, 0)))(value, x), expected)
+    many = value.unsqueeze(1).expand(-1, 3, -1)
+    assert_close(vmap(vmap(product))(many, x), expected)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (0, 3), (4, 0), (0, 0)])
+@pytest.mark.parametrize("columns", [0, 2, 300])
+def test_empty(shape: tuple[int, int], columns: int) -> None:
+    matrix = SparseMatrix.from_dense(torch.zeros(shape))
+    x = torch.randn(5, shape[1], columns, requires_grad=True)
+    out = vmap(lambda x: matmul(matrix, x))(x)
+    assert torch.equal(out, torch.zeros(5, shape[0], columns))
+    assert torch.equal(torch.autograd.grad(out.sum(), x)[0], torch.zeros_like(x))
+    values = torch.zeros(5, 0)
+    assert out.shape == vmap(lambda v, x: matmul(matrix.with_value(v), x))(values, x).shape
+
+
+def test_product_checks_shapes() -> None:
+    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    for x in (torch.randn(6, 2), torch.randn(5)):
+        with pytest.raises(ValueError, match=r"x must be of shape \[5, \*\]"):
+            matmul(matrix, x)
+
+
+def test_features() -> None:
+    dense = random_matrix(20, 30) * (torch.rand(20, 30) > 0.7)
+    features = as_features(dense)
+    assert isinstance(features, SparseMatrix)
+    assert as_features(features) is features
+    assert isinstance(as_features(dense.to_sparse_csr()), SparseMatrix)
+    assert isinstance(as_features(dense.to_sparse_coo()), SparseMatrix)
+    full = torch.rand(4, 3).double()
+    assert as_features(full) is full
+    weight, bias = torch.randn(6, 30).double(), torch.randn(6).double()
+    for x in (dense, features):
+        assert_close(linear(x, weight, bias), dense @ weight.t() + bias)
+        assert_close(linear(x, weight), dense @ weight.t())
+        assert dropout(x, p=0.5, training=False) is x
+    dropped = dropout(features, p=0.5, training=True)
+    assert isinstance(dropped, SparseMatrix)
+    doubled = dropped.value / features.value
+    assert set(doubled.tolist()) == {0.0, 2.0}
+    assert torch.equal(dropped.value_t, dropped.value[dropped.order])
+
+
+def test_row_normalized() -> None:
+    for x in (torch.rand(7, 4) * 2, torch.randn(7, 4), torch.rand(7, 4) * (torch.rand(7, 4) > 0.6)):
+        expected = NormalizeFeatures()(Data(x=x.clone())).x
+        assert_close(row_normalized(x), expected, 1e-6)
+    x[3] = 0
+    out = row_normalized(x.to_sparse_csr())
+    assert out.layout == torch.sparse_csr
+    assert_close(out.to_dense(), NormalizeFeatures()(Data(x=x)).x, 1e-6)
+    with pytest.raises(ValueError, match="x must not be negative"):
+        row_normalized(-x.to_sparse_csr())

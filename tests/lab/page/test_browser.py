@@ -1,0 +1,248 @@
+"""The page in a browser: Chromium, where there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright import sync_api
+from torch_geometric.data import Data
+
+from graphrelu.lab import page
+from graphrelu.lab.reproduce.experiment import EXPERIMENTS
+from tests.lab.pages import HOSTILE, ring_page
+
+RESULTS = Path(__file__).parents[3] / "results"
+ELSEWHERE = ("inspect", "calibration")  # they have pages of their own
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
+
+
+@dataclass
+class Visit:
+    """A page that was opened, what it asked for, and what went wrong."""
+
+    page: Any
+    requests: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def column(self, number: int) -> list[str]:
+        return self.page.locator(f"#table tbody td:nth-child({number})").all_inner_texts()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"there is no browser: none of {', '.join(NAMES)} is installed")
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=found, args=arguments)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Any]:
+    contexts = []
+
+    def opened(path: Path, size: str = "desktop", scheme: str = "light") -> Visit:
+        width, height = WIDTHS[size]
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
+        contexts.append(context)
+        found = Visit(context.new_page())
+        found.page.on("request", lambda request: found.requests.append(request.url))
+        found.page.on("pageerror", lambda error: found.errors.append(str(error)))
+        found.page.on("console", lambda message: found.errors.append(message.text))
+        found.page.goto(path.resolve().as_uri())
+        return found
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def ring_file(ring: Data, tmp_path: Path) -> Path:
+    return ring_page(ring, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of all committed records that belong there."""
+    names = [name for name in ("node", "graph", *EXPERIMENTS) if name not in ELSEWHERE]
+    records = [path for name in names if (path := RESULTS / f"{name}.jsonl").exists()]
+    speeds = sorted((RESULTS.parent / "benchmarks" / "results").glob("activation_*.json"))
+    content = page.from_records([*records, *speeds])
+    return page.write(tmp_path_factory.mktemp("page") / "report.html", content)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", WIDTHS)
+def test_page_opens_without_errors_or_requests(
+    visit: Any, committed: Path, size: str, scheme: str, tmp_path: Path
+) -> None:
+    seen = visit(committed, size, scheme)
+    assert seen.errors == []
+    assert seen.requests == [committed.as_uri()]
+    assert committed.stat().st_size < page.MOST_BYTES
+    shown = ["results", "differences", "curves", "segments", "runtime", "sizes", "speed"]
+    for section in (*shown, "origin"):
+        assert seen.page.locator(f"#{section}").is_visible(), section
+    # Only the table may be wider than the screen, and it scrolls by itself.
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS[size][0]
+    picture = tmp_path / "page.png"
+    seen.page.screenshot(path=picture, full_page=True)
+    assert picture.stat().st_size > 50_000
+    back = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
+
+
+def test_page_of_nothing_says_so(visit: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    content = page.from_records([tmp_path / "empty.jsonl"])
+    seen = visit(page.write(tmp_path / "report.html", content))
+    assert seen.errors == []
+    assert seen.page.locator("#missing").inner_text() == (
+        "empty.jsonl has no finished runs and no timings to show."
+    )
+    assert not seen.page.locator("#results").is_visible()
+
+
+def test_hostile_names_do_nothing(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    assert seen.errors == []
+    assert seen.page.title() == "GReLU: activations compared"
+    assert seen.page.locator("#verdict").inner_text() == HOSTILE
+    assert seen.column(1) == [HOSTILE] * 3
+    assert seen.page.locator("script").count() == 2
+    assert HOSTILE in seen.page.locator("#origin code").first.inner_text()
+
+
+def test_policy_lets_nothing_out_and_no_script_in(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    blocked = """fetch("http://127.0.0.1:9/").then(() => "out", () => "blocked")"""
+    assert seen.page.evaluate(blocked) == "blocked"
+    seen.page.evaluate(
+        """const added = document.createElement("script");
+        added.textContent = "document.title = 'taken'"; document.body.append(added)"""
+    )
+    assert seen.page.title() == "GReLU: activations compared"
+
+
+def test_table_sorts(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    assert seen.column(3) == ["ReLU", "ELU", "GReLU"]
+    head = seen.page.locator("#table th", has_text="ours")
+    means = []
+    for direction in ("descending", "ascending"):
+        head.locator("button").press("Enter")  # the button keeps the focus
+        assert head.get_attribute("aria-sort") == direction
+        means.append([float(text.split()[0]) for text in seen.column(4)])
+    assert means[0] == sorted(means[0], reverse=True) == means[1][::-1]
+    assert seen.column(3) == ["ReLU", "ELU", "GReLU"]
+    seen.page.get_by_role("button", name="activation").click()
+    assert seen.column(3) == ["ELU", "GReLU", "ReLU"]
+
+
+def test_table_filters(visit: Any, committed: Path) -> None:
+    seen = visit(committed)
+    everything = len(seen.column(1))
+    seen.page.get_by_label("dataset").select_option("PubMed")
+    assert set(seen.column(1)) == {"PubMed"}
+    assert len(seen.column(1)) < everything
+    seen.page.get_by_label("activation").select_option("ELU")
+    assert set(seen.column(3)) == {"ELU"}
+    assert seen.page.locator("#differences polygon").count() == len(seen.column(3))
+    seen.page.get_by_label("record").select_option(label="segments.jsonl")
+    assert "GReLU (K=7)" in seen.column(3)
+    assert seen.errors == []
+
+
+def test_every_seed_is_shown_by_mouse_and_by_keyboard(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    tip, rows = seen.page.locator("#tip"), seen.page.locator("#table tbody tr")
+    assert tip.is_hidden()
+    rows.nth(1).hover()
+    assert tip.locator("li").all_inner_texts()[0] == "0: 80.6"
+    assert tip.locator("li").count() == tip.locator("circle").count() == 8
+    seen.page.mouse.move(0, 0)
+    assert tip.is_hidden()
+    seen.page.locator("#table th button").last.focus()
+    seen.page.keyboard.press("Tab")
+    assert "ReLU" in tip.locator("strong").inner_text()
+    seen.page.keyboard.press("ArrowDown")
+    seen.page.keyboard.press("ArrowDown")
+    assert tip.locator("strong").inner_text().endswith("GReLU")
+    assert rows.nth(2).get_attribute("aria-describedby") == "tip"
+    seen.page.keyboard.press("Escape")
+    assert tip.is_hidden()
+
+
+def test_choosing_a_node_draws_its_functions(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    part = seen.page.locator("#graph")
+    lines = part.locator(".functions polyline.s5")
+    assert part.locator("h3").inner_text() == "Node 0"
+    assert lines.count() == 4
+    at_first = lines.first.get_attribute("points")
+    part.locator("[data-node='7']").click()
+    assert part.locator("h3").inner_text() == "Node 7"
+    assert part.locator("select[name=node]").input_value() == "7"
+    by_mouse = lines.first.get_attribute("points")
+    assert by_mouse != at_first
+    part.locator("select[name=node]").focus()
+    seen.page.keyboard.press("ArrowDown")
+    assert part.locator("h3").inner_text() == "Node 8"
+    assert lines.first.get_attribute("points") != by_mouse
+
+
+def test_nodes_are_coloured_by_what_is_chosen(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    part = seen.page.locator("#graph")
+    fills = "nodes => new Set(nodes.map(node => node.getAttribute('fill'))).size"
+    assert part.locator("circle.node").evaluate_all(fills) == 12  # gamma differs, degree does not
+    part.get_by_label("colour").select_option("degree")
+    assert part.locator("circle.node").evaluate_all(fills) == 1
+    part.get_by_label("colour").select_option("correctness")
+    assert part.locator("circle.right").count() == part.locator("rect.wrong").count() == 6
+
+
+def test_curves_follow_the_choice(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    part = seen.page.locator("#curves")
+    assert part.locator(".line").count() == 2 * 3  # in the chart and in its legend
+    assert part.locator(".band").count() == 3
+    before = part.locator("polyline").first.get_attribute("points")
+    part.get_by_label("curve").select_option("val_accuracy")
+    assert part.locator("polyline").first.get_attribute("points") != before
+
+
+def test_settings_and_commands_are_there(visit: Any, committed: Path) -> None:
+    seen = visit(committed)
+    part = seen.page.locator("#origin")
+    assert "NVIDIA H200" in part.inner_text()
+    for summary in part.locator("summary").all():
+        summary.press("Enter")
+    assert "python benchmarks/activation.py" in part.inner_text()
+    commands = part.locator("details code").all_inner_texts()
+    assert any(text.startswith("graphrelu compare cora --backbone gcn ") for text in commands)
+    assert seen.errors == []
+
+
+def test_print_is_light_and_whole(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file, scheme="dark")
+    seen.page.emulate_media(media="print")
+    back = seen.page.evaluate(
+        "getComputedStyle(document.documentElement).getPropertyValue('--back')"
+    )
+    assert back.strip() == "#ffffff"
+    assert seen.page.locator("#filters").is_hidden()
+    assert seen.page.locator("#table").evaluate("e => getComputedStyle(e).maxHeight") == "none"

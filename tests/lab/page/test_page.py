@@ -1,0 +1,160 @@
+"""The page: what writes it, what it refuses, and that its text is harmless and readable."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch_geometric.data import Data
+
+from graphrelu.lab import page
+from graphrelu.lab.record.results import Record
+from tests.lab import fake_engine
+from tests.lab.fake_engine import invoke
+from tests.lab.pages import HOSTILE, keep_look, ring_page
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def embedded(path: Path) -> dict[str, Any]:
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert len(found) == 1
+    return json.loads(found[0], parse_constant=pytest.fail)
+
+
+def test_text_from_data_is_harmless(ring: Data, tmp_path: Path) -> None:
+    path = ring_page(ring, tmp_path)
+    text = path.read_text(encoding="utf-8")
+    assert "<script>document" not in text
+    assert text.count("<script") == text.count("</script>") == 2
+    content = embedded(path)
+    assert content["tables"][0]["rows"][0]["dataset"] == HOSTILE
+    assert [look["name"] for look in content["looks"]] == [f"{HOSTILE}, GCN, acts.0"]
+    html = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+    assert re.findall(r'(?:src|href)="(.*?)"', html) == ["data:,", "#results"]
+    for name in page.SCRIPTS:
+        script = files("graphrelu.lab.page").joinpath("templates", name).read_text(encoding="utf-8")
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b", script)
+
+
+def test_compare_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    done = invoke("compare", "--runs", 3, "--report", "new/page.html", "--lr", "0.02")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.endswith("Page: new/page.html\n")
+    assert [path.name for path in tmp_path.rglob("*")] == ["new", "page.html"]
+    content = embedded(tmp_path / "new" / "page.html")
+    assert content["verdict"].startswith("3 seeds are too few")
+    assert content["command"].startswith("graphrelu compare digits --backbone gcn --activations ")
+    assert content["command"].endswith("--runs 3 --split random --metric accuracy --lr 0.02")
+    assert len(content["tables"][0]["rows"]) == 6
+
+
+def test_report_reads_and_changes_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tree: Callable[[Path], dict[str, tuple[int, int]]],
+) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    kept = tmp_path / "results"
+    invoke("compare", "--runs", 2, "--out", "results/runs.jsonl")
+    trained = next(
+        r.config for r in Record(kept / "runs.jsonl").read() if r.config.activation == "grelu"
+    )
+    keep_look(kept / "runs.jsonl", trained, nodes=1797)
+    before = tree(kept)
+    assert invoke("report").stdout == "Written: report.html.\n"
+    content = embedded(tmp_path / "report.html")
+    assert [table["name"] for table in content["tables"]] == ["runs.jsonl"]
+    assert len(content["looks"]) == 1
+    assert tree(kept) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "results"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["report"], "There are no records in results/; name one to show."),
+        (["report", "none.jsonl"], "There is no record none.jsonl."),
+        (
+            ["report", "empty.jsonl", "-o", "empty.jsonl"],
+            "empty.jsonl cannot be a record and the page at once.",
+        ),
+        (["report", "empty.jsonl", "-o", "."], ". cannot be written, as it is not a regular file."),
+        (["report", "empty.json"], "empty.json is not a record of benchmarks/activation.py."),
+        (
+            ["compare", "--report", "a", "--json", "a"],
+            "a cannot be the page and another file at once.",
+        ),
+    ],
+)
+def test_bad_input_costs_a_sentence(
+    arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    for name in ("empty.json", "empty.jsonl"):
+        (tmp_path / name).touch()
+    done = invoke(*arguments)
+    assert (done.exit_code, done.stderr) == (2, sentence + "\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.json", "empty.jsonl"]
+
+
+def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    (tmp_path / "empty.jsonl").touch()
+    invoke("compare", "--runs", 3, "--activations", "relu,elu", "--out", "runs.jsonl")
+    invoke("compare", "--runs", 5, "--activations", "relu", "--out", "runs.jsonl")
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    lines.insert(1, '{"event":"finished","torn')
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "times.jsonl").write_text('{"event":"timed"}\n\nnonsense\n')
+    done = invoke("report", "empty.jsonl", "runs.jsonl", "times.jsonl")
+    assert (done.exit_code, done.stdout) == (0, "Written: report.html.\n")
+    content = embedded(tmp_path / "report.html")
+    assert content["missing"] == [
+        "empty.jsonl has no finished runs and no timings to show.",
+        "runs.jsonl: 1 line cannot be read (number 2).",
+        "runs.jsonl: in 1 of 1 cells some settings have fewer runs than others.",
+        "times.jsonl has no finished runs and no timings to show.",
+        "times.jsonl: 1 line cannot be read (number 3).",
+    ]
+    assert len(content["tables"]) == 1
+
+
+def test_too_large_a_page_is_refused(
+    ring: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MOST_BYTES", 1_000)
+    with pytest.raises(ValueError, match=r"The page would take 0\.\d MB, more than 0\.001"):
+        ring_page(ring, tmp_path)
+    assert not (tmp_path / "page.html").exists()
+
+
+def luminance(colour: str) -> float:
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_contrast_is_that_of_wcag_aa() -> None:
+    style = (
+        files("graphrelu.lab.page").joinpath("templates", "page.css").read_text(encoding="utf-8")
+    )
+    schemes = [
+        dict(re.findall(r"--(\w+): (#\w{6});", block)) for block in style.split("@media")[:2]
+    ]
+    assert schemes[0].keys() == schemes[1].keys()
+    for colours in schemes:
+        for behind in (colours["back"], colours["panel"]):
+            for name, colour in colours.items():
+                if name in ("back", "panel", "rule"):  # rules are decoration
+                    continue
+                light, dark = sorted((luminance(colour), luminance(behind)), reverse=True)
+                graphic = name == "control" or re.fullmatch(r"s\d", name)
+                assert (light + 0.05) / (dark + 0.05) >= (3 if graphic else 4.5), (name, behind)

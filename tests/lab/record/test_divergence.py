@@ -1,0 +1,123 @@
+"""A run whose loss becomes NaN is marked, and the runs beside it do not notice."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphrelu.lab import data
+from graphrelu.lab.engine import run
+from graphrelu.lab.engine.fold_train import FoldBatch
+from graphrelu.lab.engine.stacked import StackedRuns
+from graphrelu.lab.engine.train import SeedBatch
+from graphrelu.lab.page.origin import origin_of
+from graphrelu.lab.record.divergence import diverged, sentence
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export
+from tests.lab.engine.test_fold_train import cell as fold_cell
+from tests.lab.engine.test_train import blocks
+from tests.lab.fake_engine import invoke, make_result
+from tests.lab.graph_sets import rings_and_paths
+
+ROW, SEEDS = 1, range(4)
+
+
+@pytest.fixture
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[StackedRuns], int], None]:
+    """From the given step on, the parameters of one of the runs are NaN."""
+
+    def change(kind: Any, step: int) -> None:
+        descend = kind.descend
+
+        def spoilt(batch: Any) -> Any:
+            if int(batch.step) >= step:
+                with torch.no_grad():
+                    for value in batch.parameters.values():
+                        value[ROW] = torch.nan
+            return descend(batch)
+
+        monkeypatch.setattr(kind, "descend", spoilt)
+
+    return change
+
+
+def facts(result: Result) -> str:
+    """All but the time that it took; as text, as NaN is not equal to itself."""
+    return str(replace(result, seconds=0.0, date=""))
+
+
+@pytest.mark.parametrize("step", [0, 3])
+@pytest.mark.parametrize("activation", ["relu", "grelu"])
+def test_the_other_seeds_do_not_notice(
+    activation: str, step: int, tmp_path: Path, spoil: Callable[..., None]
+) -> None:
+    config = recipe("blocks", "other", "gcn", activation, hidden=4, epochs=12)
+    options: dict[str, Any] = {"graphs": {"blocks": blocks()}, "device": "cpu"}
+    expected = run([config], SEEDS, None, **options)
+    spoil(SeedBatch, step)
+    record = Record(tmp_path / "runs.jsonl")
+    run([config], SEEDS, record, **options)
+    found = record.read()
+    assert [diverged(result) for result in found] == [seed == ROW for seed in SEEDS]
+    for own, undisturbed in zip(found, expected, strict=True):
+        assert (facts(own) == facts(undisturbed)) == (own.seed != ROW)
+    lost = found[ROW]
+    assert lost.best_epoch <= step
+    # Half of the epochs are given to every run; after that, a loss that is NaN is not waited for.
+    assert lost.epochs_run == config.epochs // 2 + 1
+    assert math.isfinite(lost.test_loss)
+    assert not any(map(diverged, expected))
+
+
+@pytest.mark.parametrize("split", ["folds", "gin_folds"])
+def test_the_other_folds_do_not_notice(split: str, spoil: Callable[..., None]) -> None:
+    config = fold_cell("gcn", "grelu", split=split)
+    options: dict[str, Any] = {"graphs": {"rings": rings_and_paths()}, "device": "cpu"}
+    expected = run([config], range(10), None, **options)
+    spoil(FoldBatch, 1)
+    found = run([config], range(10), None, **options)
+    assert [diverged(result) for result in found] == [seed == ROW for seed in range(10)]
+    for own, undisturbed in zip(found, expected, strict=True):
+        # The GIN paper's protocol chooses one epoch for all folds, so their curves are compared.
+        assert (own.curves == undisturbed.curves) == (own.seed != ROW)
+
+
+def test_tables_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., None]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(data, "load", lambda name, root=None: blocks())
+    spoil(SeedBatch, 2)
+    command = ["compare", "blocks", "--epochs", 6, "--hidden", 4, "--runs", 4]
+    shown = invoke(*command, "--activations", "relu,grelu", "--json", "a.json")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    rows = [line.split() for line in shown.stdout.splitlines() if line.startswith(("ReLU", "GRe"))]
+    assert [row[4] for row in rows] == ["4†", "4†"]
+    expected = (
+        "† 2 of 8 runs diverged, to a loss that is not finite (seed 1 of blocks gcn relu 4 x 4, "
+        "seed 1 of blocks gcn grelu 4 x 4); the best epoch before that counts."
+    )
+    assert expected in " ".join(shown.stdout.split())
+    content = json.loads((tmp_path / "a.json").read_text(), parse_constant=pytest.fail)
+    assert [row["diverged"] for row in content["rows"]] == [1, 1]
+
+
+def test_the_sentence_is_on_every_page() -> None:
+    config = recipe("cora", "citation", "gcn", "relu")
+    sound = [make_result(config, seed, 0.5) for seed in range(8)]
+    assert sentence(sound) == origin_of(sound)["diverged"] == ""
+    assert "diverged" not in export.provenance(sound, "node.jsonl")
+    lost = [replace(result, curves={"train_loss": [1.0, math.inf]}) for result in sound]
+    said = sentence(lost)
+    assert said.startswith("† 8 of 8 runs diverged, ")
+    assert "seed 4 of cora gcn relu and 3 more);" in said
+    assert origin_of(lost)["diverged"] == said
+    assert export.provenance(lost, "node.jsonl").endswith(f"\n\n{said}")

@@ -1,0 +1,60 @@
+"""Lines of a record: standard JSON, of a length that can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphrelu.lab.record import journal
+from graphrelu.lab.record.entries import Entries
+from graphrelu.lab.record.journal import parse_line
+from graphrelu.lab.record.results import Record
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"3",
+        b'"event"',
+        b'{"a":NaN}',
+        b'{"a":-Infinity}',
+        b'{"a":"\xff"}',
+        b'{"a":1}\x00',
+        b'\xef\xbb\xbf{"a":1}',
+        b'{"a":' + 100_000 * b"[" + 100_000 * b"]" + b"}",
+        100_000 * b'{"a":' + b"1" + 100_000 * b"}",
+        b'{"a":' + 5_000 * b"9" + b"}",
+    ],
+)
+def test_what_is_not_a_line(line: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_line(line)
+    path = tmp_path / "record.jsonl"
+    path.write_bytes(line + b"\n" + line)
+    record = Record(path)
+    assert record.read() == []
+    assert record.corrupt_lines == ([] if line == b"" else [1, 2])
+    assert Entries(path, "timed", ("a",)).read() == []
+
+
+def test_lines_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "LONGEST_LINE", 40)
+    entries = Entries(tmp_path / "record.jsonl", "timed", ("a",))
+    with pytest.raises(ValueError, match=r"record\.jsonl may have 40 bytes at most\.$"):
+        entries.append([{"a": 40 * "x"}])
+    assert entries.read() == []
+    entries.append([{"a": 1}])
+    with entries.path.open("ab") as file:
+        file.write(b'{"event":"timed","a":"' + 40 * b"x" + b'"}\n')
+    assert entries.read() == [{"a": 1}]
+    assert Record(entries.path).read() == []
+
+
+def test_a_line_of_megabytes(tmp_path: Path) -> None:
+    entries = Entries(tmp_path / "record.jsonl", "timed", ("a",))
+    entries.append([{"a": 1, "b": 8 * 2**20 * "x"}])
+    assert len(entries.read()[0]["b"]) == 8 * 2**20

@@ -1,0 +1,121 @@
+"""Records whose fields are of the wrong kind: none of them is data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphrelu.lab import page
+from graphrelu.lab.record import kinds
+from graphrelu.lab.record.entries import Entries
+from graphrelu.lab.record.results import KINDS, Record
+from graphrelu.lab.reproduce import complexity, inspection, runtime
+from tests.fuzz import seeds
+from tests.fuzz.mutate import ODD
+
+RECORDS = [[json.loads(line) for line in lines.splitlines()] for lines in seeds.records()]
+RUNS, TIMINGS, SIZES, LOOKS = RECORDS
+
+
+def written(path: Path, *entries: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    return path
+
+
+def test_numbers() -> None:
+    for value in (0, -1, 0.5, 1e150):
+        assert kinds.number(value)
+    for value in (True, "1", None, 1e151, 10**400, float("inf"), float("nan"), [1]):
+        assert not kinds.number(value)
+    assert kinds.whole(2**62)
+    for value in (True, 1.0, 2**63, "1"):
+        assert not kinds.whole(value)
+    assert kinds.text("é")
+    for value in (1, None, "\ud800"):
+        assert not kinds.text(value)
+
+
+@pytest.mark.parametrize(
+    ("record_of", "entry"),
+    [
+        (runtime.record_of, TIMINGS[0]),
+        (complexity.record_of, SIZES[0]),
+        (inspection.record_of, LOOKS[0]),
+    ],
+    ids=["runtime", "complexity", "inspection"],
+)
+def test_every_field_of_a_measurement(
+    record_of: Any, entry: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "record.jsonl"
+    record: Entries = record_of(written(path, entry))
+    assert len(record.read()) == 1
+    for name, kind in record.fields.items():
+        wrong = [value for value in ODD if not kind(value)]
+        assert len(wrong) > 5, name
+        rest = {key: value for key, value in entry.items() if key != name}
+        assert record_of(written(path, rest, *(entry | {name: v} for v in wrong))).read() == []
+
+
+def test_every_field_of_a_run(tmp_path: Path) -> None:
+    path, entry = tmp_path / "record.jsonl", RUNS[1]
+    assert len(Record(written(path, entry)).read()) == 1
+    for name, kind in KINDS.items():
+        wrong = [value for value in ODD if not kind(value)]
+        assert len(wrong) > 5, name
+        rest = {key: value for key, value in entry.items() if key != name}
+        record = Record(written(path, rest, *(entry | {name: v} for v in wrong)))
+        assert record.read() == []
+        assert len(record.corrupt_lines) == len(wrong) + 1
+    for name, value in entry["config"].items():
+        wrong = [v for v in ODD if v is None or type(v) is not type(value)]
+        if isinstance(value, float):
+            wrong.remove(0)
+            wrong = [v for v in wrong if not kinds.number(v)]
+        configs = ({"config": entry["config"] | {name: v}} for v in wrong)
+        assert Record(written(path, *(entry | config for config in configs))).read() == [], name
+
+
+def test_every_field_of_a_claim(tmp_path: Path) -> None:
+    path, claim = tmp_path / "record.jsonl", RUNS[0]
+    for name in ("config", "seeds", "missing", "pid", "start", "date", "event"):
+        wrong = [value for value in ODD if type(value) is not type(claim[name])]
+        wrong = [value for value in wrong if name != "start" or not kinds.whole(value)]
+        if name in ("seeds", "missing"):
+            wrong += [[], [None], [[1]], [1e19], [10**400]]
+        record = Record(written(path, *(claim | {name: value} for value in wrong)))
+        assert record.read() == []
+        assert len(record.corrupt_lines) == len(wrong), name
+
+
+def test_curves_that_do_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "record.jsonl"
+    for changes in ({"epochs_run": 1}, {"epochs_run": -5}):
+        assert Record(written(path, RUNS[1] | changes)).read() == []
+
+
+def test_numbers_that_cannot_be_reckoned_with(tmp_path: Path) -> None:
+    """What the fuzzer found: the percentiles of such curves are infinite, and no page is made."""
+    path = tmp_path / "record.jsonl"
+    seed = RUNS[1]["seed"] + 1
+    steep = RUNS[1] | {"seed": seed, "curves": {"train_loss": [1e308, -1e308]}}
+    record = Record(written(path, RUNS[1], steep))
+    assert [result.seed for result in record.read()] == [RUNS[1]["seed"]]
+    assert record.corrupt_lines == [2]
+    slow, fast = TIMINGS[0] | {"seconds": 1e150}, TIMINGS[1] | {"seconds": 1e-300}
+    assert len(runtime.record_of(written(path, slow, fast)).read()) == 1
+    page.render(page.from_records([path]))
+
+
+def test_records_written_twice_and_together(tmp_path: Path) -> None:
+    """Entries of all kinds in one file, each twice, between lines that are no data."""
+    noise = [{"event": "unheard of"}, {}]
+    everything = [entry for part in RECORDS for entry in (*part, *noise, *part)]
+    path = written(tmp_path / "record.jsonl", *everything)
+    assert len(Record(path).read()) == 4
+    assert len(inspection.record_of(path).read()) == 1
+    text = page.render(page.from_records([path]))
+    assert "record.jsonl: " in text

@@ -1,0 +1,103 @@
+"""What a record says about the machine and the code."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+import torch
+
+import graphrelu
+from graphrelu.lab.record import machine
+from graphrelu.lab.record.machine import Process, commit, device_name, environment, now
+
+
+def test_environment() -> None:
+    versions = environment()
+    assert {"python", "torch", "torch_geometric", "numpy", "graphrelu"} <= set(versions)
+    assert versions["python"] == platform.python_version()
+    assert versions["torch"] == torch.__version__
+    assert all(type(value) is str for value in versions.values())
+
+
+def test_device_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = device_name(torch.device("cpu"))
+    assert name.endswith(f", {torch.get_num_threads()} threads")
+    assert not name.startswith(",")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
+    assert device_name(torch.device("cuda", 1)) == "GPU 1"
+    assert device_name(torch.device("mps")) == "mps"
+
+
+def test_now() -> None:
+    moment = datetime.fromisoformat(now())
+    assert moment.utcoffset() == timedelta(0)
+    assert abs(datetime.now(timezone.utc) - moment) < timedelta(minutes=1)
+
+
+def test_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), *who, *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def find() -> str | None:
+        commit.cache_clear()
+        return commit()
+
+    package = tmp_path / "graphrelu"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    monkeypatch.setattr(graphrelu, "__file__", str(package / "__init__.py"))
+    # A repository above the temporary folder must not answer.
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    try:
+        assert find() is None
+        git("init")
+        assert find() is None
+        git("add", ".")
+        git("commit", "-m", "first")
+        head = git("rev-parse", "HEAD")
+        assert find() == head
+        # A growing record does not make the code another one; a new module does.
+        (tmp_path / "results.jsonl").write_text("{}")
+        assert find() == head
+        (package / "new.py").write_text("")
+        assert commit() == head  # found out once per process
+        assert find() == head + "+dirty"
+        # Installed into a folder of someone else's repository.
+        installed = tmp_path / "env" / "graphrelu" / "__init__.py"
+        installed.parent.mkdir(parents=True)
+        monkeypatch.setattr(graphrelu, "__file__", str(installed))
+        assert find() is None
+        monkeypatch.setenv("PATH", "")
+        assert find() is None
+    finally:
+        commit.cache_clear()
+
+
+def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    recent = datetime.now(timezone.utc)
+    me = Process.current()
+    assert me.pid == os.getpid()
+    assert platform.node() not in me.host
+    assert me.alive(recent - timedelta(days=9))
+    assert Process(me.host, os.getppid(), None).alive(recent)
+    # Without /proc, the number alone is looked at.
+    monkeypatch.setattr(machine, "_stat", lambda pid: None)
+    assert Process.current().start is None
+    assert me.alive(recent)
+    assert not Process(me.host, 2**22 + 1, 5).alive(recent)
+    with pytest.raises(ValueError, match="no process -1"):
+        Process.from_dict({"host": me.host, "pid": -1, "start": None})

@@ -1,0 +1,184 @@
+"""The record keeps every finished run, whatever happens to the process that writes it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphrelu.lab.record import journal
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.results import Record, Result, kept_positions, now, thin
+
+GCN = recipe("cora", "citation", "gcn", "relu")
+GAT = recipe("cora", "citation", "gat", "grelu", activation_options={"steps": 10})
+
+
+def make_result(config: Config = GCN, seed: int = 0, score: float = 0.75) -> Result:
+    return Result(
+        config=config,
+        seed=seed,
+        score=score,
+        val_score=0.7,
+        best_epoch=17,
+        epochs_run=200,
+        train_loss=0.5,
+        val_loss=0.1 + 0.2,
+        test_loss=1.25,
+        curves={"train_loss": thin([1 / (1 + i) for i in range(200)])},
+        seconds=1.5,
+        device="cpu",
+        versions={"torch": "2.6"},
+        date=now(),
+        commit=None,
+        note="20 nodes per class",
+    )
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    return Record(tmp_path / "results" / "node.jsonl")
+
+
+def test_round_trip(record: Record) -> None:
+    results = [make_result(GCN, 0), make_result(GCN, 1, 0.25), make_result(GAT, 0, 1.0)]
+    record.append(results[:1])
+    record.append(results[1:])
+    assert record.read() == Record(record.path).read() == results
+    assert record.corrupt_lines == []
+    plain = json.loads(record.path.read_text().splitlines()[2])
+    assert plain.pop("event") == "finished"
+    assert set(plain) == {field.name for field in fields(Result)}
+    assert plain["config"] == GAT.to_dict()
+
+
+def test_nothing_is_written_by_looking(record: Record) -> None:
+    assert record.read() == []
+    assert len(record.plan([GCN], range(3), 2)) == 2
+    assert not record.path.parent.exists()
+
+
+def test_losses_that_are_not_finite(record: Record) -> None:
+    odd = replace(make_result(), test_loss=math.inf, curves={"val_loss": [1.0, math.nan]})
+    record.append([odd])
+    assert "NaN" not in record.path.read_text()
+    (found,) = record.read()
+    assert math.isnan(found.test_loss)
+    assert math.isnan(found.curves["val_loss"][1])
+
+
+def test_numbers_of_numpy(record: Record) -> None:
+    numbers: dict[str, Any] = {"score": np.float32(0.5), "val_loss": np.float32(0.25)}
+    record.append([replace(make_result(), **numbers)])
+    (found,) = record.read()
+    assert (found.score, found.val_loss) == (0.5, 0.25)
+
+
+def test_results_without_a_meaning() -> None:
+    with pytest.raises(ValueError, match=r"^A score lies in \[0, 1\], unlike 75\.0\.$"):
+        make_result(score=75.0)
+    with pytest.raises(ValueError, match="A score lies"):
+        make_result(score=math.nan)
+    with pytest.raises(ValueError, match=r"^A seed is a whole number, not 1\.5\.$"):
+        make_result(seed=1.5)  # type: ignore[arg-type]
+
+
+def test_of_duplicates_the_first_counts(record: Record) -> None:
+    record.append([make_result(score=0.1), make_result(score=0.2)])
+    record.append([make_result(score=0.3)])
+    assert [result.score for result in record.read()] == [0.1]
+    # Every part of a configuration makes another run.
+    record.append([make_result(replace(GCN, lr=0.02), score=0.4)])
+    assert [result.score for result in record.read()] == [0.1, 0.4]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, 700])
+def test_a_torn_last_line(record: Record, cut: int) -> None:
+    record.append([make_result(seed=0), make_result(seed=1)])
+    whole = record.path.read_bytes()
+    record.path.write_bytes(whole[:-cut])
+    torn = Record(record.path)
+    assert [result.seed for result in torn.read()] == [0]
+    assert torn.corrupt_lines == [2]
+    assert record.path.read_bytes() == whole[:-cut]
+
+    torn.append([make_result(seed=2)])
+    assert record.path.read_bytes().startswith(whole[:-cut] + b"\n{")
+    # Where only the newline was missing, nothing was lost.
+    expected = [0, 1, 2] if cut == 1 else [0, 2]
+    for reader in (torn, Record(record.path)):
+        assert [result.seed for result in reader.read()] == expected
+        assert reader.corrupt_lines == ([] if cut == 1 else [2])
+
+
+def test_a_claim_sees_the_run_whose_newline_was_missing(record: Record) -> None:
+    record.append([make_result(seed=0)])
+    record.path.write_bytes(record.path.read_bytes()[:-1])
+    assert record.path.read_bytes()[-1:] == b"}"
+    fresh = Record(record.path)
+    assert not fresh.claim(GCN, [0])
+    assert [result.seed for result in fresh.read()] == [0]
+
+
+def test_corrupt_lines_are_numbered(record: Record) -> None:
+    record.append([make_result(seed=seed) for seed in range(2)])
+    good, other = record.path.read_text().splitlines()
+    broken = json.loads(other)
+    lines = [
+        good,
+        "not JSON",
+        "",
+        "[1, 2]",
+        "3",
+        json.dumps(broken | {"event": "unheard of"}),
+        json.dumps({key: value for key, value in broken.items() if key != "score"}),
+        json.dumps(broken | {"more": 1}),
+        json.dumps(broken | {"config": {"dataset": "cora"}}),
+        json.dumps(broken | {"score": 7}),
+        json.dumps({"event": "started", "config": GCN.to_dict(), "seeds": [1]}),
+        other,
+    ]
+    record.path.write_bytes("\n".join(lines).encode() + b"\n\xff\x00\n")
+    reader = Record(record.path)
+    assert [result.seed for result in reader.read()] == [0, 1]
+    assert reader.corrupt_lines == [2, 4, 5, 6, 7, 8, 9, 10, 11, 13]
+    reader.append([make_result(seed=2)])
+    assert len(reader.read()) == 3
+    assert len(reader.corrupt_lines) == 10
+
+
+def test_a_file_that_shrinks_is_noticed(record: Record) -> None:
+    record.append([make_result()])
+    record.read()
+    record.path.unlink()
+    with pytest.raises(ValueError, match=r"node\.jsonl was replaced or cut short"):
+        record.read()
+    assert Record(record.path).read() == []
+
+
+def test_without_file_locks_there_is_a_warning(
+    record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "fcntl", None)
+    with pytest.warns(RuntimeWarning, match="let only one process write to"):
+        record.append([make_result()])
+    assert len(record.read()) == 1
+
+
+def test_thin() -> None:
+    assert thin([]) == []
+    assert thin([0.123456]) == [0.1235]
+    assert thin(list(range(50))) == list(range(50))
+    assert thin(list(range(99))) == list(range(0, 99, 2))
+    positions = kept_positions(1000)
+    assert (len(positions), positions[0], positions[-1]) == (50, 0, 999)
+    assert {b - a for a, b in pairwise(positions)} <= {20, 21}
+    assert kept_positions(51) == sorted(set(kept_positions(51)))
+    assert kept_positions(10, at_most=4) == [0, 3, 6, 9]

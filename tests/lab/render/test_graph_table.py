@@ -1,0 +1,262 @@
+"""Graph classification: what is chosen from the grid, and the table beside the paper's."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphrelu.lab import engine
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, graph_cell
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render.graph_table import choices, graph_rows, grid_sentence, point
+from graphrelu.lab.reproduce import graph, node
+from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.reproduce.graph import GraphGrid, collect_graphs, quick_grid, render_graphs
+from tests.lab import fake_engine
+from tests.lab.graph_sets import rings_and_paths
+
+
+def runs(
+    config: Config, val_score: float, score: float = 0.8, val_loss: float = 0.5, n: int = 10
+) -> list[Result]:
+    return [
+        replace(
+            fake_engine.make_result(config, seed, score + seed % 10 / 100),
+            val_score=val_score,
+            val_loss=val_loss,
+        )
+        for seed in range(n)
+    ]
+
+
+def cell(activation: str, hidden: int, layers: int = 2, **overrides: object) -> Config:
+    return graph_cell("mutag", "gin", activation, hidden, layers, **overrides)
+
+
+def test_the_same_points_for_every_activation() -> None:
+    results = [
+        *runs(cell("relu", 16), 0.7),
+        *runs(cell("relu", 32), 0.9),
+        *runs(cell("relu", 64), 0.99, n=9),  # one fold is missing
+        *runs(cell("grelu", 16), 0.8, val_loss=0.4),
+        *runs(cell("grelu", 32), 0.8, val_loss=0.3),
+        *runs(cell("grelu", 64), 0.95),
+        *runs(cell("relu", 16, split="gin_folds"), 0.9),
+    ]
+    found = choices(results)
+    paper, gin = found["folds", "mutag", "gin"], found["gin_folds", "mutag", "gin"]
+    assert paper.points == ((16, 2), (32, 2))
+    assert {name: point(config) for name, config in paper.configs.items()} == {
+        "relu": (32, 2),
+        "grelu": (32, 2),  # as accurate, with a lower loss
+    }
+    assert gin.points == ((16, 2),)
+    assert choices([*runs(cell("relu", 16), 0.7), *runs(cell("grelu", 32), 0.7)]) == {}
+
+
+def test_repeats_choose_nothing() -> None:
+    first = [*runs(cell("relu", 16), 0.7), *runs(cell("relu", 32), 0.6)]
+    later = [replace(r, seed=10 + r.seed, val_score=1.0) for r in runs(cell("relu", 32), 1.0)]
+    assert choices([*first, *later])["folds", "mutag", "gin"].configs["relu"].hidden == 16
+
+
+def test_other_settings_are_refused() -> None:
+    results = [*runs(cell("relu", 16), 0.7), *runs(cell("grelu", 16, epochs=50), 0.7)]
+    with pytest.raises(ValueError, match="The runs of mutag with gin have different settings"):
+        choices(results)
+
+
+def test_rows() -> None:
+    results = [
+        *runs(cell("grelu", 16), 0.7, 0.85, n=40),
+        *runs(cell("relu", 32), 0.7, 0.82, n=40),
+        *runs(cell("relu", 16), 0.6, 0.9),
+        *runs(cell("grelu", 32), 0.6, 0.9),
+    ]
+    relu, grelu = graph_rows(results)
+    assert (relu.activation, relu.hidden, relu.layers, relu.tried, relu.n) == ("relu", 32, 2, 2, 40)
+    assert relu.mean == pytest.approx(86.5)
+    assert relu.paper_mean == 89.0
+    assert relu.difference == pytest.approx(relu.mean - 89.0)
+    assert grelu.over_relu is not None
+    assert grelu.over_relu.difference == pytest.approx(3)
+    assert grelu.over_relu.n == 40
+    assert grelu.over_relu.outcome == "better"
+
+
+def test_the_grid_is_named() -> None:
+    def sentence(points: list[tuple[int, int]]) -> str:
+        found = choices([r for h, n in points for r in runs(cell("relu", h, n), 0.7)])
+        return grid_sentence(found.values())
+
+    full = [(h, n) for h in (16, 32, 64, 128) for n in (2, 3, 4, 5)]
+    assert sentence(full) == (
+        "Chosen from the full grid: hidden {16, 32, 64, 128} x layers {2, 3, 4, 5}, "
+        "16 configurations, the same for every activation."
+    )
+    assert sentence([(16, 2), (16, 3), (32, 2), (32, 3)]) == (
+        "Chosen from a subset of the grid: hidden {16, 32} x layers {2, 3}, 4 of the 16 "
+        "configurations, the same for every activation."
+    )
+    assert "subset of the grid: 16 x 2, 16 x 3, 32 x 2, 3 of" in sentence(
+        [(16, 2), (16, 3), (32, 2)]
+    )
+    other = [
+        replace(r, config=replace(r.config, dataset="proteins"))
+        for r in runs(cell("relu", 64), 0.7)
+    ]
+    found = choices([*runs(cell("relu", 16), 0.7), *runs(cell("relu", 32), 0.7), *other])
+    assert "1 to 2 points of it, by cell" in grid_sentence(found.values())
+
+
+def test_every_activation_is_given_the_same_grid() -> None:
+    cells = GraphGrid().cells()
+    assert len(cells) == 2 * 3 * 6 * 16 * 2
+    by_activation = {
+        name: [
+            replace(c, activation="relu", activation_options=())
+            for c in cells
+            if c.activation == name
+        ]
+        for name in ACTIVATIONS
+    }
+    assert all(part == by_activation["relu"] for part in by_activation.values())
+    for config in cells:
+        assert (config.lr, config.epochs, config.weight_decay) == (0.01, 100, 0.0)
+    with pytest.raises(ValueError, match=r"no protocol 'fold' \(did you mean folds"):
+        GraphGrid(protocols=["fold"]).cells()
+    with pytest.raises(ValueError, match="repeats must be a whole number from 0, not -1"):
+        GraphGrid(repeats=-1)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> GraphGrid:
+    """Rings and paths in the place of MUTAG."""
+    graphs = rings_and_paths(60, name="mutag")
+    monkeypatch.setattr("graphrelu.lab.data.load_graphs", lambda name, root: graphs)
+    return GraphGrid(
+        ["mutag"], ["gin"], ["relu", "grelu"], (4,), (1, 2), ["folds", "gin_folds"], 1, 2
+    )
+
+
+def test_from_the_grid_to_the_table(small: GraphGrid, tmp_path: Path) -> None:
+    """In pieces: nothing in no time, the rest in a second call, nothing more in a third."""
+    record = tmp_path / "graph.jsonl"
+    request = Request(20, record, device="cpu")
+    assert collect_graphs(small, replace(request, seconds=1e-9)) == (
+        f"0 of these 120 runs are in {record}; the same command continues."
+    )
+    assert collect_graphs(small, request) == f"120 of these 120 runs are in {record}."
+    lines = record.read_text()
+    assert collect_graphs(small, request) == f"120 of these 120 runs are in {record}."
+    assert record.read_text() == lines
+    page, table = render_graphs(record)
+    text = page.read_text()
+    assert text.index("## The paper's protocol") < text.index("## The GIN paper's protocol")
+    assert "a subset of the grid: hidden {4} x layers {1, 2}, 2 of the 16" in text
+    assert "| GIN | ReLU | 4 x " in text
+    assert "/" not in text.split("Made from")[1].split(":")[0]  # no path of this machine
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2
+    assert {row["n"] for row in rows} == {"20"}
+    assert rows[0]["paper_mean"] != ""
+    assert {row["tried"] for row in rows} == {"2"}
+
+
+def test_what_is_repeated_is_what_the_table_chooses(small: GraphGrid, tmp_path: Path) -> None:
+    """Of all points on record, though the second call asks for one of them."""
+    record = tmp_path / "graph.jsonl"
+    few = replace(small, activations=["relu"], protocols=["folds"])
+    collect_graphs(replace(few, repeats=0), Request(10, record, device="cpu"))
+    collect_graphs(replace(few, layers=(1,)), Request(20, record, device="cpu"))
+    (row,) = graph_rows(Record(record).read())
+    assert (row.tried, row.n) == (2, 20)
+
+
+def test_the_engine_keeps_whole_assignments(tmp_path: Path) -> None:
+    graphs = {"rings": rings_and_paths(60)}
+    config = graph_cell("rings", "gin", "relu", 4, 1, split="gin_folds", epochs=2)
+    record = Record(tmp_path / "runs.jsonl")
+    found = engine.run(
+        [config], range(20), record, graphs=graphs, device="cpu", seeds_at_once=7, save=tmp_path
+    )
+    assert len(found) == 20
+    assert len(list(tmp_path.glob("*.pt"))) == 20
+    (saved, *_) = sorted(tmp_path.glob("*seed0.pt"))
+    state = torch.load(saved, weights_only=True)["state_dict"]
+    assert "norms.0.running_mean" in state
+
+
+def test_quick_is_small_and_embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    request = Request(40, tmp_path / "graph.jsonl", quick=True)
+    grid = quick_grid(GraphGrid(), request)
+    assert {config.dataset for config in grid.cells()} == {"digit-graphs"}
+    assert len(grid.cells()) == 2 * 3 * 6
+    assert quick_grid(GraphGrid(), replace(request, root=tmp_path)).datasets == ("mutag",)
+
+
+def test_both_command_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    monkeypatch.delenv("GRAPHRELU_DATA")
+    assert node.main(["graph", "--quick", "--activations", "relu,grelu", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "digit-graphs gin grelu 16 x 2 gin_folds, seeds 0-9" in shown
+    assert "120 of these 120 runs are in results/quick/graph.jsonl." in shown
+    assert node.main(["graph", "--quick", "--render"]) == 0
+    assert "results/quick/graph.md results/quick/graph.csv" in capsys.readouterr().out
+    result = fake_engine.invoke("reproduce", "graph", "--quick", "--activations", "relu,grelu")
+    assert result.exit_code == 0
+    assert "GIN paper's protocol" in result.stdout
+    assert "Written: results/quick/graph.md, results/quick/graph.csv." in result.stdout
+    few = ["--quick", "--seconds", "1e-9", "--out", "few.jsonl"]
+    result = fake_engine.invoke("reproduce", "graph", *few)
+    assert result.exit_code == 0
+    assert result.stdout == "0 of these 360 runs are in few.jsonl; the same command continues.\n"
+    for arguments, sentence in (
+        (["--hidden", "16,wide"], "hidden must be whole numbers, by commas, not '16,wide'."),
+        (["--backbones", "gat"], "There is no backbone for sets of graphs 'gat'; known are"),
+        (["--datasets", "cora"], "There is no set of graphs 'cora'; known are digit-graphs, mutag"),
+        (["--repeats", "-1"], "repeats must be a whole number from 0, not -1."),
+    ):
+        assert node.main(["graph", *arguments]) == 2
+        assert sentence in capsys.readouterr().err
+        result = fake_engine.invoke("reproduce", "graph", *arguments)
+        assert result.exit_code == 2
+        assert sentence in result.stderr
+
+
+def test_compare_on_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    result = fake_engine.invoke(
+        "compare", "digit-graphs", "--backbone", "gin", "--json", "out.json"
+    )
+    assert result.exit_code == 0
+    assert "digit-graphs: 200 graphs, 6,363 nodes" in result.stdout
+    assert "GIN: 3 layers of 32 hidden units" in result.stdout
+    assert "10 stratified folds: one for testing" in " ".join(result.stdout.split())
+    assert '"graphs": 200' in (tmp_path / "out.json").read_text()
+    for arguments, sentence in (
+        (["--backbone", "gat"], "There is no backbone for sets of graphs 'gat'; known are gcn"),
+        (["--split", "masks"], "digit-graphs is a set of graphs, whose splits are folds and"),
+        (["--split", "gin_folds", "--runs", 5], "runs must be a multiple of 10"),
+    ):
+        result = fake_engine.invoke("compare", "digit-graphs", *arguments)
+        assert result.exit_code == 2
+        assert sentence in result.stderr
+
+
+def test_nothing_to_render(tmp_path: Path) -> None:
+    Record(tmp_path / "graph.jsonl").append(runs(cell("relu", 16), 0.7, n=4))
+    with pytest.raises(ValueError, match="has no configuration yet that all activations finished"):
+        render_graphs(tmp_path / "graph.jsonl")
+    assert graph.PROTOCOLS.keys() == graph.NOTES.keys()
+    assert GRAPH_BACKBONES == ("gcn", "sage", "gin")

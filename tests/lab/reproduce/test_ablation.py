@@ -1,0 +1,208 @@
+"""The ablation: its cells are the main table's, its claims follow the runs."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphrelu.grelu import VARIANTS, GReLU
+from graphrelu.lab.engine.memory import fitting_seeds
+from graphrelu.lab.models.backbones import GNN
+from graphrelu.lab.record.recipes import ABLATED, node_table, recipe
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import ablation, findings, node
+from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
+from graphrelu.lab.reproduce.experiment import Request, experiment
+from graphrelu.lab.stats.comparison import Comparison
+from tests.lab.engine import test_train
+from tests.lab.fake_engine import invoke, make_result
+
+ROOT = Path(__file__).parents[3]
+# In tenths of a point, on top of what all share.
+LEADS = {"GReLU-A": 20, "GReLU-B": 10, "GReLU-C": 0, "GReLU-D": 5, "GReLU-E": 20, "SGC": -40}
+
+
+def runs(dataset: str = "flickr", seeds: int = 12, epochs: int | None = None) -> list[Result]:
+    """Made-up runs; a lead grows a bit with the seed, as ties are slow."""
+    return [
+        make_result(
+            config, seed, (500 + 7 * (seed % 5) + LEADS.get(name, 0) * (1 + seed / 100)) / 1000
+        )
+        for name, config in ablation.variants(dataset, epochs).items()
+        for seed in range(seeds)
+    ]
+
+
+def test_the_rows_are_the_papers() -> None:
+    cells = ablation.variants("flickr")
+    assert len({config.key() for config in cells.values()}) == len(cells) == 11
+    main = {config.activation: config for config in node_table(["flickr"], ["gcn"])}
+    assert cells["GReLU-A"] == main["grelu"]
+    assert cells["ReLU"] == main["relu"]
+    for letter, options in VARIANTS.items():
+        config = cells[f"GReLU-{letter}"]
+        model = GNN(
+            *("gcn", 5, config.hidden, 3, config.activation),
+            activation_options=dict(config.activation_options),
+        )
+        expected = GReLU.variant(letter, config.hidden)
+        assert str(model.acts[0]) == str(expected)
+        for name in ("K", "topology", "bias", "node_wise", "channel_wise", "mode"):
+            assert getattr(model.acts[0], name) == getattr(expected, name), (letter, options)
+    assert dict(cells[PRINTED].activation_options) == {"mode": "paper"}
+    assert (cells["SGC"].backbone, cells["SGC"].activation) == ("sgc", "none")
+    settings = [
+        {k: v for k, v in config.to_dict().items() if not k.startswith("activation")}
+        for name, config in cells.items()
+        if name != "SGC"
+    ]
+    assert all(own == settings[0] for own in settings)
+
+
+def test_rows() -> None:
+    rows = {row.variant: row for row in ablation.ablation_rows(runs())}
+    assert list(rows) == list(ablation.variants("flickr"))
+    first, b = rows["GReLU-A"], rows["GReLU-B"]
+    assert (first.behind_a, rows["ReLU"].over_relu) == (None, None)
+    assert (first.paper_mean, b.paper_mean, rows[UNDECOMPOSED].paper_mean) == (54.4, 53.4, None)
+    assert b.behind_a is not None
+    assert b.behind_a.difference == pytest.approx(1.055)
+    assert b.behind_a.outcome == "better"
+    assert rows["SGC"].over_relu is not None
+    assert rows["SGC"].over_relu.difference == pytest.approx(-4.22)
+    assert b.test_loss - b.train_loss == pytest.approx(0.2)
+    # Twelve pairs, all on one side; ten differences to A are one family, six of them smaller.
+    assert b.behind_a.p == pytest.approx(2 / 2**12)
+    assert b.behind_a.p_holm == pytest.approx(10 * 2 / 2**12)
+
+
+def test_claims_follow_the_runs() -> None:
+    found = {o.claim: o for o in ablation.observations(runs(), "flickr")}
+    assert len(found) == len(ablation.CLAIMS) + 1
+    assert found["GReLU-A > GReLU-B"].outcome == "holds"
+    assert found["GReLU-A > GReLU-B"].paper == "+1.0 points"
+    assert found["GReLU-A > GReLU-B"].ours.startswith("+1.1 [+1.0, +1.1] points over 12 seeds")
+    assert found["GReLU-C > GReLU-D"].outcome == "does not hold"
+    assert found["GReLU-A > GReLU-E"].outcome == "undecided"
+    assert found[f"GReLU-A > {UNDECOMPOSED}"].paper == "no figure"
+    nothing = ablation.observations([], "flickr")
+    assert {(o.outcome, o.ours) for o in nothing} == {("not measured yet", "")}
+    few = ablation.observations(runs(seeds=1), "flickr")
+    assert {o.outcome for o in few} == {"undecided"}
+
+
+def test_overfitting_is_read_off_the_losses() -> None:
+    results = []
+    for result in runs():
+        if result.config.activation == "undecomposed":
+            plain = result.to_dict() | {"test_loss": 1.0 + result.seed / 1000}
+            result = Result.from_dict(plain | ({"test_loss": None} if result.seed == 3 else {}))
+        results.append(result)
+    found = ablation.observations(results, "flickr")[-1]
+    assert found.outcome == "holds"
+    assert found.ours == "+0.31 [+0.30, +0.31] nats over 11 seeds"
+    rows = ablation.ablation_rows(results)
+    assert "| undecomposed | 0.50 | nan | nan |" in ablation.document(results, rows, "a.jsonl")
+
+
+def lead(difference: float, p: float = 0.001, reach: float = 0.5) -> Comparison:
+    low, high = difference - reach, difference + reach
+    return Comparison(difference, low, high, 1.0, p, p, 30)
+
+
+def test_one_cell_refutes_and_all_confirm() -> None:
+    assert findings.in_all([lead(1), lead(2)]) == "holds"
+    assert findings.in_all([lead(1), lead(2, p=0.2)]) == "undecided"
+    assert findings.in_all([lead(1), lead(2, p=0.2), lead(-1)]) == "does not hold"
+    assert findings.in_all([]) == "not measured yet"
+
+
+def test_files(tmp_path: Path) -> None:
+    record = tmp_path / "ablation.jsonl"
+    with pytest.raises(ValueError, match=r"ablation\.jsonl has no runs of the ablation\.$"):
+        ablation.render(record)
+    Record(record).append(runs())
+    assert "In haste" not in ablation.render(record)[0].read_text()
+    Record(record).append(runs("digits", epochs=5))
+    page, table = ablation.render(record)
+    assert [page.name, table.name] == ["ablation.md", "ablation.csv"]
+    text = page.read_text()
+    assert "Made from `ablation.jsonl`: 264 runs (no device; torch 0)." in text
+    assert (
+        "| GReLU-B | 52.3 ± 1.0 (12) | 53.4 ± 1.8 | +1.1 [+1.0, +1.1] * | +1.1 [+1.0, +1.1] * |"
+        in text
+    )
+    assert "## Flickr: topology and non-linearity (the paper's Table 3)" in text
+    assert "## digits: losses" in text
+    with table.open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 22
+    assert lines[1]["behind_a_outcome"] == "better"
+    assert float(lines[1]["behind_a_p_holm"]) < 0.05
+    with pytest.raises(ValueError, match="The runs of flickr with gcn have different settings"):
+        ablation.ablation_rows([*runs(), *runs(epochs=5)])
+
+
+@pytest.fixture
+def in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ablation, "QUICK_EPOCHS", {"digits": 3})
+    return tmp_path
+
+
+def test_in_haste(in_haste: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the embedded graph, from training to the page; a second time nothing is trained."""
+    assert node.main(["ablation", "--quick", "--runs", "2", "--device", "cpu"]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(lines) == 11
+    assert lines[3].startswith("[8/22] digits gcn grelu (K=1, topology=False), seeds 0-1: ")
+    assert last == "22 of these 22 runs are in results/quick/ablation.jsonl."
+    before = Path("results/quick/ablation.jsonl").read_bytes()
+    shown = invoke("reproduce", "ablation", "--quick", "--runs", 2, "--device", "cpu")
+    assert shown.exit_code == 0, shown.stderr
+    assert "GReLU-A > GReLU-B" in shown.stdout
+    assert "In haste: another graph, or fewer epochs" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+    assert Path("results/quick/ablation.jsonl").read_bytes() == before
+    assert Path("results/quick/ablation.md").exists()
+
+
+def test_in_earnest_it_is_flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(ablation, "train_missing", lambda configs, _: asked.extend(configs) or [])
+    said = ablation.collect(Request(ablation.EXPERIMENT.runs, tmp_path / "a.jsonl"))
+    assert said.startswith("0 of these 330 runs are in ")
+    assert asked == list(ablation.variants("flickr").values())
+
+
+def test_undecomposed_alone_as_in_a_batch() -> None:
+    test_train.test_alone_as_in_a_batch("gcn", *ABLATED)
+
+
+def test_batches_of_the_undecomposed_fit_into_memory() -> None:
+    large, cpu = test_train.blocks(nodes_per_class=700), torch.device("cpu")
+
+    def fitting(activation: str, **options: int) -> int:
+        cell = recipe("blocks", "other", "gcn", activation, hidden=600, activation_options=options)
+        return fitting_seeds(cell, large, cpu)
+
+    assert fitting("relu") > fitting("undecomposed") > fitting("undecomposed", K=6) >= 1
+
+
+@pytest.mark.parametrize("name", ["ablation", "segments", "structure"])
+def test_pages_are_those_of_the_record(name: str, tmp_path: Path) -> None:
+    source = ROOT / "results" / f"{name}.jsonl"
+    endings = (".md", ".csv")
+    if not source.exists():
+        assert not any(source.with_suffix(ending).exists() for ending in endings)
+        return
+    shutil.copy(source, tmp_path)
+    experiment(name).render(tmp_path / source.name)
+    for ending in endings:
+        made = (tmp_path / name).with_suffix(ending)
+        assert made.read_text() == source.with_suffix(ending).read_text()

@@ -1,0 +1,168 @@
+"""The paper's observations: each line follows the records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell, node_table
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import graph_findings, node_findings, observations, runtime_findings
+from graphrelu.lab.stats.comparison import Comparison
+from tests.lab.fake_engine import invoke, make_result
+
+RESULTS = Path(__file__).parents[3] / "results"
+
+
+def test_the_page_is_that_of_the_records(tmp_path: Path) -> None:
+    """Where this fails: graphrelu observations."""
+    for name in observations.RECORDS:
+        if (RESULTS / f"{name}.jsonl").exists():
+            shutil.copy(RESULTS / f"{name}.jsonl", tmp_path)
+    (page,) = observations.render(tmp_path)
+    assert page.read_text() == (RESULTS / "observations.md").read_text()
+
+
+def node_runs(leads: dict[tuple[str, str], float]) -> list[Result]:
+    """Made-up runs of two graphs; leads, in points, by backbone and activation."""
+    return [
+        make_result(
+            config,
+            seed,
+            0.5
+            + 0.007 * (seed % 5)
+            + leads.get((config.backbone, config.activation), 0) * (1 + seed / 99) / 100,
+        )
+        for config in node_table(["blogcatalog", "flickr"], ["gcn", "gat", "arma"])
+        for seed in range(14)
+    ]
+
+
+def test_main_table() -> None:
+    ahead = {(backbone, "grelu"): 10.0 for backbone in ("gcn", "gat", "arma")}
+    best, blogcatalog, flickr, gat = node_findings.observations(node_runs(ahead))
+    assert (best.outcome, best.paper) == ("holds", "the highest mean in 28 of 28 cells")
+    assert best.ours == (
+        "significantly ahead in 30 of 30 comparisons, behind in 0; leads from +10.7 to +10.7 "
+        "points, over 14 seeds; the highest mean in 6 of 6 cells"
+    )
+    assert (blogcatalog.paper, blogcatalog.outcome) == ("+13.2 points", "does not hold")
+    assert (flickr.paper, flickr.outcome) == ("+8.1 points", "holds")
+    assert (gat.outcome, gat.paper) == ("holds", "higher in 21 of 25 comparisons")
+
+    elsewhere = node_findings.observations(node_runs(ahead | {("gat", "elu"): 11.0}))
+    assert [o.outcome for o in elsewhere] == [
+        "does not hold",
+        "does not hold",
+        "holds",
+        "does not hold",
+    ]
+    equal = node_findings.observations(node_runs({}))
+    assert [o.outcome for o in equal] == [
+        "undecided",
+        "does not hold",
+        "does not hold",
+        "undecided",
+    ]
+    assert {o.outcome for o in node_findings.observations([])} == {"not measured yet"}
+
+
+def test_a_claim_of_a_size() -> None:
+    def lead(low: float, high: float, p: float = 0.001) -> Comparison:
+        return Comparison((low + high) / 2, low, high, 1.0, p, p, 30)
+
+    assert node_findings.reaches(lead(7, 9), 8.1) == "holds"
+    assert node_findings.reaches(lead(9, 11), 8.1) == "holds"
+    assert node_findings.reaches(lead(1, 8), 8.1) == "does not hold"
+    assert node_findings.reaches(lead(-1, 9, p=0.2), 8.1) == "undecided"
+    assert node_findings.reaches(None, 8.1) == "not measured yet"
+
+
+def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -> dict[str, object]:
+    return {
+        "event": "timed",
+        "dataset": "citeseer",
+        "backbone": backbone,
+        "activation": activation,
+        "device": "a machine",
+        "mode": mode,
+        "seconds": sorted(repeats)[len(repeats) // 2],
+        "repeats": list(repeats),
+        **dict.fromkeys(("seeds", "epochs", "epochs_timed"), 1),
+        "versions": {},
+        "commit": None,
+        "date": "2026-11-01",
+    }
+
+
+def test_runtime() -> None:
+    timings = [
+        timing("gcn", "relu", 1.0, 1.1, 1.2),
+        timing("gcn", "grelu", 1.3, 1.32, 1.4),
+        timing("gcn", "maxout", 2.0, 2.2, 2.1),
+        timing("gat", "relu", 2.0, 2.0, 2.1),
+        timing("gat", "grelu", 2.2, 2.4, 2.5),
+        timing("gat", "maxout", 3.0, 3.0, 3.0),
+    ]
+    (found,) = runtime_findings.observations(timings)
+    assert found.outcome == "holds"
+    assert found.claim.endswith("than Maxout (CiteSeer, a machine, one run at a time)")
+    assert found.ours == (
+        "1.20 times ReLU's time, slower with 2 of 2 backbones; "
+        "0.63 to 0.80 times Maxout's, faster with 2"
+    )
+    overlapping = [*timings, timing("gat", "maxout", 2.5, 2.6, 2.7)]
+    assert runtime_findings.observations(overlapping)[0].outcome == "undecided"
+    slower = [*overlapping, timing("gcn", "maxout", 1.0, 1.0, 1.1)]
+    (found,) = runtime_findings.observations(slower)
+    assert (found.outcome, found.ours[-13:]) == ("does not hold", "faster with 0")
+    incomplete = timing("gcn", "grelu", 1.0, mode="batched")
+    assert len(runtime_findings.observations([*timings, incomplete])) == 1
+    (nothing,) = runtime_findings.observations([incomplete])
+    assert nothing.outcome == "not measured yet"
+
+
+def test_graph_classification() -> None:
+    """The wider network is chosen on validation folds, though the other has higher test scores."""
+    results = []
+    for dataset, backbone in product(GRAPH_DATASETS, GRAPH_BACKBONES):
+        for activation, score in (("relu", 0.70), ("grelu", 0.72)):
+            for hidden, val_score, lead in ((16, 0.6, 0.2), (32, 0.7, 0.0)):
+                config = graph_cell(dataset, backbone, activation, hidden, 3)
+                for seed in range(40):
+                    bonus = lead if activation == "relu" else 0.0
+                    result = make_result(config, seed, score * (1 + seed / 1000) + bonus)
+                    results.append(replace(result, val_score=val_score))
+    (found,) = graph_findings.observations(results)
+    assert (found.paper, found.outcome) == ("+0.5 to +1.6 points", "holds")
+    assert found.ours == (
+        "significantly ahead in 6 of 6 comparisons, behind in 0; leads from +2.0 to +2.0 points, "
+        "over 40 seeds"
+    )
+    others = [replace(r, config=replace(r.config, split="gin_folds")) for r in results]
+    assert graph_findings.observations(others)[0].outcome == "not measured yet"
+
+
+def test_command(tmp_path: Path) -> None:
+    result = invoke("observations", "--results", tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"{tmp_path} has none of the records node.jsonl, ablation.jsonl, segments.jsonl, "
+        "runtime.jsonl, graph.jsonl.\n"
+    )
+    lines = [timing("gcn", name, 1.0 + i) for i, name in enumerate(("relu", "grelu", "maxout"))]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "runtime.jsonl").write_text(text + '{"event": "timed", "torn')
+    runs = node_runs({("arma", "grelu"): 9.0})
+    Record(tmp_path / "node.jsonl").append(r for r in runs if r.config.backbone == "arma")
+    result = invoke("observations", "--results", tmp_path)
+    assert (result.exit_code, result.stderr) == (0, "")
+    page = (tmp_path / "observations.md").read_text()
+    lines = [line for line in page.splitlines() if line.startswith("| GReLU is slower")]
+    assert len(lines) == 1
+    assert "**holds** | 2.00 times ReLU's time" in lines[0]
+    assert page.count("**not measured yet**") == 1 + 11 + 3 + 1
+    assert max(map(len, result.stdout.replace(str(tmp_path), "").splitlines())) <= 100

@@ -1,0 +1,139 @@
+"""Runtimes: measured once, in turns, and shown from the record alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphrelu.lab.reproduce import node, runtime, runtime_page
+from graphrelu.lab.reproduce.experiment import Request
+from tests.lab.fake_engine import invoke
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Two activations of a GCN on the embedded graph, a few epochs."""
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.setattr(runtime, "BACKBONES", ("gcn",))
+    monkeypatch.setattr(runtime, "ACTIVATIONS", ("relu", "grelu"))
+    monkeypatch.setattr(runtime, "MODES", {"one": 1, "batched": 2})
+    monkeypatch.setattr(runtime, "EPOCHS", 6)
+    return tmp_path / "runtime.jsonl"
+
+
+def fails(*arguments: object) -> None:
+    raise AssertionError("nothing is to be measured")
+
+
+def test_both_command_lines(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["runtime", "--quick", "--runs", "2", "--device", "cpu", "--out", str(small)]
+    assert node.main(arguments) == 0
+    assert capsys.readouterr().out == f"4 of these 4 timings are in {small}.\n"
+    entries = [json.loads(line) for line in small.read_text().splitlines()]
+    assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
+        ("one", 1, "relu"),
+        ("one", 1, "grelu"),
+        ("batched", 2, "relu"),
+        ("batched", 2, "grelu"),
+    ]
+    for entry in entries:
+        assert entry["event"] == "timed"
+        assert (entry["dataset"], entry["backbone"], entry["epochs"]) == ("digits", "gcn", 6)
+        assert len(entry["repeats"]) == 2
+        assert min(entry["repeats"]) <= entry["seconds"] <= max(entry["repeats"])
+        assert 3 <= entry["epochs_timed"] <= 6
+        assert entry.keys() >= {"device", "versions", "commit", "date"}
+
+    before = small.read_bytes()
+    monkeypatch.setattr(runtime, "in_turns", fails)
+    shown = invoke("reproduce", *arguments)
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert small.read_bytes() == before  # a measurement on record is not repeated
+    assert "one at a time" in shown.stdout
+    assert "Written: " in shown.stdout
+    for ending in (".md", ".csv", ".png", ".svg"):
+        assert small.with_suffix(ending).stat().st_size > 0
+
+
+def test_only_what_is_missing_is_measured(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def in_turns(
+        trainings: dict[str, runtime.Epochs], repeats: int, *_: object
+    ) -> tuple[int, dict[str, list[float]]]:
+        asked.append(tuple(trainings))
+        return 3, {name: [2.0, 4.0, 3.0] for name in trainings}
+
+    monkeypatch.setattr(runtime, "in_turns", in_turns)
+    request = Request(3, small, quick=True, device="cpu")
+    runtime.collect(request)
+    lines = small.read_text().splitlines(keepends=True)
+    # 6 epochs of which 3 were timed; of both seeds of a batch, one.
+    assert [json.loads(line)["seconds"] for line in lines] == [6.0, 6.0, 3.0, 3.0]
+    small.write_text("".join(lines[1:]))
+    runtime.collect(request)
+    assert asked == [("relu", "grelu"), ("relu", "grelu"), ("relu",)]
+    late = Request(3, small.with_name("late.jsonl"), quick=True, device="cpu", seconds=1e-9)
+    assert runtime.collect(late).startswith("0 of these 4 timings are in ")
+
+
+def test_they_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int]] = []
+    trainings = {
+        name: lambda epochs, name=name: calls.append((name, epochs)) for name in ("relu", "grelu")
+    }
+
+    def seconds(run: Any, device: torch.device) -> float:
+        run()
+        return 1.0
+
+    monkeypatch.setattr(runtime, "seconds", seconds)
+    epochs, times = runtime.in_turns(trainings, 2, 10.0, torch.device("cpu"))
+    assert epochs == 20  # half a second each, in ten seconds
+    assert calls[4:] == [("relu", 20), ("grelu", 20)] * 2
+    assert times == {"relu": [1.0, 1.0], "grelu": [1.0, 1.0]}
+
+
+def entry(activation: str, seconds: float, **changes: Any) -> dict[str, Any]:
+    return {
+        "dataset": "citeseer",
+        "backbone": "gcn",
+        "activation": activation,
+        "device": "no device",
+        "mode": "one",
+        "seeds": 1,
+        "seconds": seconds,
+        "repeats": [seconds, 2 * seconds],
+        "epochs_timed": 200,
+        "versions": {"torch": "0"},
+    } | changes
+
+
+def test_the_page() -> None:
+    entries = [entry("grelu", 3.0), entry("maxout", 5.0), entry("relu", 2.0)]
+    entries += [entry("relu", 8.0, backbone="cheb"), entry("grelu", 1.0, device="other")]
+    rows = runtime_page.rows_of(entries)
+    assert [(row.backbone, row.activation, row.relative) for row in rows] == [
+        ("cheb", "relu", 1.0),
+        ("gcn", "relu", 1.0),
+        ("gcn", "maxout", 2.5),
+        ("gcn", "grelu", 1.5),
+        ("gcn", "grelu", None),
+    ]
+    page = runtime_page.document(rows, entries, "x.jsonl")
+    assert "## CiteSeer, no device, one at a time" in page
+    assert "| GCN | 2 (1.00) |  |  |  | 5 (2.50) | 3 (1.50) |" in page
+    assert "GReLU takes 1.50 times as long as ReLU in the median" in page
+    assert "less time than Maxout with 1 of 1 backbones" in page
+
+
+def test_nothing_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "none.jsonl"
+    assert node.main(["runtime", "--render", "--out", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"{path} has nothing to draw yet")

@@ -1,0 +1,193 @@
+"""Features of another scale: what each activation loses against its own best."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphrelu.lab.page import contents
+from graphrelu.lab.record.recipes import node_table
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import scale
+from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.reproduce.scale import SCALES, Robustness, robustness, scale_rows
+from graphrelu.lab.stats.comparison import Comparison
+from tests.lab.fake_engine import invoke, make_result
+
+# Points lost at the scales 0.01 and 100; ELU is the most robust rival, at 0.01 PReLU is ahead.
+LOST = {
+    "relu": (20, 5),
+    "lrelu": (20, 5),
+    "elu": (2, 4),
+    "prelu": (1, 9),
+    "maxout": (30, 30),
+    "grelu": (3, 3),
+}
+
+
+def runs(seeds: int = 10, dataset: str = "cora", backbone: str = "gcn") -> list[Result]:
+    """Made-up runs of one cell; a loss grows a bit with the seed, as ties are slow."""
+    found = []
+    for config in scale.cells(dataset):
+        small, large = LOST[config.activation]
+        lost = {0.01: small, 1.0: 0, 100.0: large}[config.feature_scale]
+        if config.backbone == backbone:
+            for seed in range(seeds):
+                points = 80 + seed % 3 - lost * (1 + seed / 100)
+                found.append(make_result(config, seed, points / 100))
+    return found
+
+
+def test_scale_one_is_the_main_tables() -> None:
+    cells = scale.cells("cora")
+    assert len({cell.key() for cell in cells}) == len(cells) == 2 * 3 * 6
+    own = [cell for cell in cells if cell.feature_scale == 1]
+    assert own == node_table(["cora"], ["gcn", "sage"])
+    same = {"activation": "any", "activation_options": (), "backbone": "any", "epochs": 1}
+    settings = {replace(cell, **same) for cell in cells}
+    assert len(settings) == len(SCALES)
+    assert all(cell.normalize_features for cell in cells)
+    assert all(map(scale.belongs, cells))
+    assert not scale.belongs(replace(own[0], feature_scale=10))
+    assert not scale.belongs(replace(own[0], backbone="gat"))
+    assert not scale.belongs(replace(own[0], lr=0.5))
+
+
+def test_rows_by_hand() -> None:
+    results = [*runs(dataset="pubmed"), *runs()]
+    rows = {(row.dataset, row.activation, row.scale): row for row in scale_rows(results)}
+    assert [key for key in rows if key[0] == "cora"] == list(rows)[:18]
+    relu = rows["cora", "relu", 0.01]
+    assert (relu.n, relu.backbone) == (10, "gcn")
+    assert relu.mean == pytest.approx(80.9 - 20.9)
+    assert relu.behind_best is not None
+    assert relu.behind_best.difference == pytest.approx(20.9)
+    # 24 losses are one family, all of them 2 / 2^10 alone.
+    assert relu.behind_best.p == pytest.approx(2 / 2**10)
+    assert relu.behind_best.p_holm == pytest.approx(24 * 2 / 2**10)
+    assert rows["cora", "relu", 1.0].behind_best is None
+    lead = rows["cora", "grelu", 0.01].grelu_over_prelu
+    assert lead is not None
+    assert lead.difference == pytest.approx(-2.09)
+    assert (lead.p_holm, lead.outcome) == (pytest.approx(2 * 2 / 2**10), "worse")
+    given = [key for key, row in rows.items() if row.grelu_over_prelu is not None]
+    assert given == [("cora", "grelu", 0.01), ("pubmed", "grelu", 0.01)]
+
+
+def test_validation_nodes_choose_the_best_scale() -> None:
+    results = [
+        replace(result, val_score=0.99)
+        if (result.config.activation, result.config.feature_scale) == ("relu", 100)
+        else result
+        for result in runs()
+    ]
+    preferred = scale.best_scales(results)
+    assert preferred["cora", "gcn", "relu"] == 100
+    assert preferred["cora", "gcn", "grelu"] == 1
+    rows = {(row.activation, row.scale): row for row in scale_rows(results)}
+    behind = rows["relu", 1.0].behind_best
+    assert behind is not None
+    assert behind.difference == pytest.approx(-5.225)
+    equal = scale.best_scales([replace(result, val_score=0.5) for result in runs()])
+    assert set(equal.values()) == {1.0}
+
+
+def test_robustness_by_hand() -> None:
+    cora, pubmed = robustness([*runs(), *runs(dataset="pubmed")])
+    assert (cora.dataset, cora.backbone, pubmed.dataset) == ("cora", "gcn", "pubmed")
+    # The largest losses: GReLU 3, ELU 4, PReLU 9; each times 1.045 in the mean of ten seeds.
+    assert (cora.loss, cora.rival) == (pytest.approx(3.135), "elu")
+    assert cora.rivals_loss == pytest.approx(4.18)
+    assert cora.excess.difference == pytest.approx(-1.045)
+    assert cora.found == "holds"
+    part = [r for r in runs() if r.config.activation != "grelu" or r.config.feature_scale != 1]
+    assert robustness(part) == []
+    assert robustness([r for r in runs() if r.config.activation == "grelu"]) == []
+
+
+@pytest.mark.parametrize(
+    ("difference", "reach", "p", "expected"),
+    [
+        (-0.5, 0.4, 0.2, "holds"),
+        (0.5, 0.4, 0.001, "holds"),  # significant, and too small to matter
+        (0.5, 0.8, 0.2, "undecided"),
+        (0.9, 0.3, 0.001, "undecided"),
+        (3.0, 0.5, 0.001, "does not hold"),
+        (3.0, 3.5, 0.2, "undecided"),
+    ],
+)
+def test_no_more_must_be_shown(difference: float, reach: float, p: float, expected: str) -> None:
+    excess = Comparison(difference, difference - reach, difference + reach, 1.0, p, p, 30)
+    assert Robustness("cora", "gcn", 4, "elu", 4, excess).found == expected
+    alone = Comparison(difference, None, None, None, None, None, 1)
+    assert Robustness("cora", "gcn", 4, "elu", 4, alone).found == "undecided"
+
+
+def test_files(tmp_path: Path) -> None:
+    record = tmp_path / "scale.jsonl"
+    with pytest.raises(ValueError, match=r"scale\.jsonl has no runs on features of these scales"):
+        scale.render(record)
+    others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["cheb"], ["elu"])]
+    Record(record).append([*runs(), *runs(backbone="sage"), *others])
+    paths = scale.render(record)
+    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
+    text = paths[0].read_text()
+    assert "Made from `scale.jsonl`: 360 runs (no device; torch 0).\n\n" in text
+    assert "![Accuracy by the scale of the features](scale.png)" in text
+    assert "| Cora | GCN | 3.1 | ELU | 4.2 | -1.0 [-1.1, -1.0] | 0.004 | **holds** |" in text
+    assert "this holds in 2 of 2 cells, does not hold in 0, and is undecided in 0." in text
+    assert "| Cora | SAGE | -2.1 [-2.1, -2.0] | 0.002 | 0.004 | worse |" in text
+    assert (
+        "| ELU | 78.8 ± 0.9 (10) | +2.1 [+2.0, +2.1] * | 80.9 ± 0.9 (10) | best "
+        "| 76.7 ± 0.9 (10) | +4.2 [+4.1, +4.3] * |" in text
+    )
+    with paths[1].open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 2 * 3 * 6
+    assert [line["scale"] for line in lines[:3]] == ["0.01", "1", "100"]
+    assert "features multiplied by" in paths[3].read_text()
+    before = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in scale.render(record)] == before
+
+
+def test_the_report_tells_scales_apart() -> None:
+    (table,) = contents.tables(runs(), "scale.jsonl")
+    assert {row["backbone"]: row["paper"] is None for row in table["rows"]} == {
+        "GCN (feature_scale 0.01)": True,
+        "GCN (feature_scale 1.0)": False,
+        "GCN (feature_scale 100.0)": True,
+    }
+
+
+def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the embedded graph, from training to the page, in the terminal."""
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scale, "QUICK_EPOCHS", 3)
+    monkeypatch.setattr(scale, "ACTIVATIONS", ("relu", "prelu", "grelu"))
+    shown = invoke("reproduce", "scale", "--quick", "--runs", 1, "--device", "cpu")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "In haste: another graph, or fewer epochs" in shown.stdout
+    assert "18 of these 18 runs are in results/quick/scale.jsonl." in shown.stdout
+    assert {path.name for path in (tmp_path / "results" / "quick").glob("scale.[mcps]*")} == {
+        f"scale.{ending}" for ending in ("md", "csv", "png", "svg")
+    }
+    scores = {(r.config.feature_scale, r.config.activation): r.score for r in read(tmp_path)}
+    assert len(set(scores.values())) > 3  # the scale is not lost on the way to the models
+
+
+def read(folder: Path) -> list[Result]:
+    return Record(folder / "results" / "quick" / "scale.jsonl").read()
+
+
+def test_in_earnest_it_is_the_citation_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(scale, "train_missing", lambda configs, _: asked.extend(configs) or [])
+    said = scale.collect(Request(scale.EXPERIMENT.runs, tmp_path / "a.jsonl"))
+    assert said.startswith("0 of these 3,240 runs are in ")
+    assert asked == [cell for name in scale.DATASETS for cell in scale.cells(name)]

@@ -1,0 +1,128 @@
+"""The effect of K: equality is claimed only where it is shown."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from graphrelu.lab.record.recipes import node_table
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import segments
+from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.stats.comparison import Comparison
+from tests.lab.fake_engine import invoke, make_result
+
+
+def runs(slope: float, seeds: int = 12, dataset: str = "cora") -> list[Result]:
+    """Made-up runs whose scores rise by so many points with each segment, and a bit more."""
+    return [
+        make_result(
+            config, seed, (8000 + 70 * (seed % 5) + 100 * slope * K * (1 + seed / 99)) / 1e4
+        )
+        for K, config in enumerate(segments.cells(dataset))
+        for seed in range(seeds)
+    ]
+
+
+def test_two_segments_are_the_main_tables() -> None:
+    for dataset in segments.DATASETS:
+        first, *others = segments.cells(dataset)
+        assert [first] == node_table([dataset], ["gcn"], ["grelu"])
+        assert [dict(cell.told_options) for cell in others] == [{"K": K} for K in (3, 4, 5, 6, 7)]
+
+
+def test_rows() -> None:
+    rows = segments.segments_rows([*runs(0.5), *runs(0.5, dataset="pubmed")])
+    assert [(row.dataset, row.K) for row in rows] == [
+        (dataset, K) for dataset in ("cora", "pubmed") for K in range(2, 8)
+    ]
+    first, second = rows[:2]
+    assert first.over_two is None
+    assert second.over_two is not None
+    assert second.over_two.difference == pytest.approx(0.528, abs=1e-3)
+    # Ten differences are one family.
+    assert second.over_two.p_holm == pytest.approx(10 * 2 / 2**12)
+    # The interval of a mean: t(0.975, 11) = 2.201.
+    assert first.high - first.mean == pytest.approx(2.201 * first.std / 12**0.5, rel=1e-3)
+    alone = segments.segments_rows(runs(0.5, seeds=1))
+    assert {(row.low, row.high) for row in alone} == {(None, None)}
+
+
+def lead(difference: float, reach: float, p: float) -> Comparison:
+    return Comparison(difference, difference - reach, difference + reach, 1.0, p, p, 30)
+
+
+@pytest.mark.parametrize(
+    ("leads", "expected"),
+    [
+        ([], "not measured yet"),
+        ([lead(0.2, 0.5, 0.4), lead(-0.3, 0.5, 0.2)], "holds"),
+        ([lead(0.4, 0.3, 0.001)], "holds"),  # significant, and too small to matter
+        ([lead(0.0, 0.0, 1.0)], "holds"),
+        ([lead(0.2, 0.5, 0.4), lead(-0.3, 0.8, 0.5)], "undecided"),
+        ([lead(0.9, 0.3, 0.001)], "undecided"),  # significant, perhaps large enough to matter
+        ([lead(0.1, 0.3, 0.9), lead(-1.5, 0.3, 0.001)], "does not hold"),
+        ([lead(1.5, 2.0, 0.3)], "undecided"),
+        ([Comparison(0.1, None, None, None, None, None, 1)], "undecided"),
+    ],
+)
+def test_equality_must_be_shown(leads: list[Comparison], expected: str) -> None:
+    assert segments.equivalence(leads) == expected
+
+
+def test_observations() -> None:
+    rows = segments.segments_rows([*runs(0.1), *runs(0.5, dataset="pubmed")])
+    cora, pubmed, citeseer = segments.observations(rows, segments.DATASETS)
+    assert (cora.claim, cora.outcome) == ("K does not matter on Cora", "holds")
+    assert cora.ours == (
+        "means from 81.2 to 81.8; the largest difference to K = 2 is +0.5 [+0.5, +0.5] points "
+        "over 12 seeds"
+    )
+    assert pubmed.outcome == "does not hold"
+    assert (citeseer.outcome, citeseer.ours) == ("not measured yet", "")
+
+
+def test_files(tmp_path: Path) -> None:
+    record = tmp_path / "segments.jsonl"
+    with pytest.raises(ValueError, match=r"segments\.jsonl has no runs of GReLU with GCN\.$"):
+        segments.render(record)
+    others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["gcn", "sage"], ["elu"])]
+    Record(record).append([*runs(0.1), *others])
+    paths = segments.render(record)
+    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
+    text = paths[0].read_text()
+    assert "Made from `segments.jsonl`: 72 runs (no device; torch 0).\n\n" in text
+    assert "![Accuracy by K, and differences to K = 2](segments.png)" in text
+    assert "| Cora | 3 | 81.3 ± 1.0 (12) | +0.1 [+0.1, +0.1] | 0.002 |" in text
+    with paths[1].open() as file:
+        assert [line["K"] for line in csv.DictReader(file)] == list("234567")
+    assert "test accuracy (%)" in paths[3].read_text()
+    before = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in segments.render(record)] == before
+
+
+def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the embedded graph, from training to the page, in the terminal."""
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(segments, "QUICK_EPOCHS", 3)
+    shown = invoke("reproduce", "segments", "--quick", "--runs", 1, "--device", "cpu")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "In haste: another graph, or fewer epochs" in shown.stdout
+    assert "Accuracy by K, and differences to K = 2: see segments.png." in shown.stdout
+    assert "6 of these 6 runs are in results/quick/segments.jsonl." in shown.stdout
+    assert {path.name for path in (tmp_path / "results" / "quick").glob("segments.[mcps]*")} == {
+        f"segments.{ending}" for ending in ("md", "csv", "png", "svg")
+    }
+
+
+def test_in_earnest_it_is_the_citation_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(segments, "train_missing", lambda configs, _: asked.extend(configs) or [])
+    said = segments.collect(Request(segments.EXPERIMENT.runs, tmp_path / "a.jsonl"))
+    assert said.startswith("0 of these 540 runs are in ")
+    assert asked == [cell for name in segments.DATASETS for cell in segments.cells(name)]

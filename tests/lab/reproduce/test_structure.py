@@ -1,0 +1,141 @@
+"""Where topology matters: the graphs, the rows, the page, and the effect itself."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from graphrelu.lab.data import load
+from graphrelu.lab.data.generated import parse
+from graphrelu.lab.engine import run
+from graphrelu.lab.record.recipes import node_table, recipe
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import structure
+from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.stats.comparison import compared
+from tests.lab.fake_engine import invoke, make_result
+
+# In points, on top of what all share.
+LEADS = {"GReLU-A": 10, "GReLU-B": 1, "PReLU": 12}
+
+
+def runs(seeds: int = 12, epochs: int | None = None) -> list[Result]:
+    """Made-up runs of all cells; a lead grows a bit with the seed, as ties are slow."""
+    names = list(structure.ACTIVATIONS) * len(structure.cells())
+    return [
+        make_result(config, seed, (60 + seed % 5 + LEADS.get(name, 0) * (1 + seed / 100)) / 100)
+        for config, name in zip(structure.cells(epochs=epochs), names, strict=False)
+        for seed in range(seeds)
+    ]
+
+
+def test_cells() -> None:
+    cells = structure.cells()
+    assert len({cell.key() for cell in cells}) == len(cells) == 6 * 5 * 5
+    assert all(structure.belongs(cell) for cell in cells)
+    assert {cell.dataset for cell in cells} == set(structure.PLACES)
+    quick = structure.cells(structure.QUICK_PANELS, structure.QUICK_HOMOPHILY, 7)
+    assert {cell.dataset for cell in quick} < set(structure.PLACES)
+    assert len({parse(name).seed for name in structure.PLACES}) == len(structure.PLACES) == 25
+    for name, (kind, degree, homophily) in structure.PLACES.items():
+        model = parse(name)
+        assert (model.name, model.degree, model.homophily) == (name, degree, homophily)
+        assert (model.shift == 1, model.opposed == 1) == (kind == "mirrored", kind == "opposed")
+    assert not structure.belongs(recipe("csbm", "other", "gcn", "relu"))
+    assert not any(map(structure.belongs, node_table(["cora"], ["gcn"])))
+    assert not structure.belongs(recipe(cells[0].dataset, "other", "gat", "relu"))
+    assert not structure.belongs(recipe(cells[0].dataset, "other", "gcn", "elu"))
+
+
+def test_topology_matters_where_the_region_must_be_known() -> None:
+    """On a graph that the experiment does not have."""
+    name = "csbm:homophily=1,shift=1,seed=3"
+    scores = {}
+    for letter, options in (("A", {}), ("B", {"topology": False})):
+        config = recipe(*(name, "other", "gcn", "grelu"), hidden=16, activation_options=options)
+        results = run([config], range(6), None, graphs={name: load(name)}, device="cpu")
+        scores[letter] = {result.seed: result.score for result in results}
+    lead = compared({0: (scores["A"], scores["B"])})[0]
+    assert lead.outcome == "better"
+    assert lead.difference > 3
+
+
+def test_rows() -> None:
+    rows = structure.structure_rows(runs())
+    assert len(rows) == 150
+    assert [(row.homophily, row.activation) for row in rows[:6]] == [
+        *((0.0, name) for name in structure.ACTIVATIONS),
+        (0.25, "GReLU-A"),
+    ]
+    assert list(dict.fromkeys(row.panel for row in rows)) == list(structure.PANELS)
+    first, second, *_, prelu = rows[:5]
+    assert first.behind_a is None
+    assert second.behind_a is not None
+    assert second.behind_a.difference == pytest.approx(9 * 1.055)
+    assert second.behind_a.outcome == "better"
+    # The graphs and backbones, thirty together, are one family for each rival.
+    assert second.behind_a.p_holm == pytest.approx(30 * 2 / 2**12)
+    assert prelu.behind_a is not None
+    assert prelu.behind_a.outcome == "worse"
+
+
+def test_files(tmp_path: Path) -> None:
+    record = tmp_path / "structure.jsonl"
+    with pytest.raises(
+        ValueError, match=r"structure\.jsonl has no runs on the generated graphs\.$"
+    ):
+        structure.render(record)
+    others = [make_result(config, 0, 0.5) for config in node_table(["cora"], ["gcn"])]
+    Record(record).append([*runs(), *others])
+    paths = structure.render(record)
+    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
+    text = paths[0].read_text()
+    assert "Made from `structure.jsonl`: 1,800 runs (no device; torch 0).\n\n" in text
+    assert "![The lead of GReLU-A over GReLU-B](structure.png)" in text
+    assert "| mirrored | GCN | GReLU-B | significantly ahead in 15 of 15 comparisons" in text
+    assert "| plain | GCN | PReLU | significantly ahead in 0 of 5 comparisons, behind in 5" in text
+    assert "## Mirrored, SAGE\n" in text
+    assert "| 4 | 0.25 | 72.3 | 62.8 | 61.7 | 61.7 | 74.4 | +9.5 [+9.3, +9.7] * | " in text
+    with paths[1].open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 150
+    assert lines[1]["behind_a_outcome"] == "better"
+    assert "lead of A over B" in paths[3].read_text()
+    before = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in structure.render(record)] == before
+
+
+def test_pages_of_unfinished_records(tmp_path: Path) -> None:
+    record = tmp_path / "structure.jsonl"
+    Record(record).append(runs(seeds=1)[:1])  # A alone, on one graph
+    text = structure.render(record)[0].read_text()
+    assert "| 2 | 0 | 70.0 |  |  |  |  |  |  |" in text
+    Record(record).append(runs(seeds=1))
+    text = structure.render(record)[0].read_text()
+    assert "| 2 | 0 | 70.0 | 61.0 | 60.0 | 60.0 | 72.0 | +9.0 | +10.0 |" in text
+
+
+def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From training to the page, in the terminal, and without datasets."""
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(structure, "QUICK_EPOCHS", 2)
+    monkeypatch.setattr(structure, "QUICK_HOMOPHILY", (0.0, 1.0))
+    monkeypatch.setattr(structure, "QUICK_PANELS", {("mirrored", "gcn"): (4.0,)})
+    shown = invoke("reproduce", "structure", "--quick", "--runs", 1, "--device", "cpu")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "In haste: another graph, or fewer epochs" in shown.stdout
+    assert "10 of these 10 runs are in results/quick/structure.jsonl." in shown.stdout
+    assert {path.name for path in (tmp_path / "results" / "quick").glob("structure.[mcps]*")} == {
+        f"structure.{ending}" for ending in ("md", "csv", "png", "svg")
+    }
+
+
+def test_in_earnest_it_is_all_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(structure, "train_missing", lambda configs, _: asked.extend(configs) or [])
+    said = structure.collect(Request(structure.EXPERIMENT.runs, tmp_path / "a.jsonl"))
+    assert said.startswith("0 of these 4,500 runs are in ")
+    assert asked == structure.cells()

@@ -1,0 +1,191 @@
+"""The study that chose the default, and the table of deep networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphrelu import GReLU
+from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, Config
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import deep, study
+from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.reproduce.study import FULL, Candidate, Cell
+
+ROOT = Path(__file__).parents[3]
+SEEDS = range(study.FIRST_SEED, study.FIRST_SEED + 8)
+Lead = Callable[[Cell, Candidate], float]
+
+
+def result(config: Config, seed: int, val_score: float, score: float = 0.5) -> Result:
+    return Result(
+        config=config,
+        seed=seed,
+        score=score,
+        val_score=val_score,
+        best_epoch=1,
+        epochs_run=1,
+        train_loss=1.0,
+        val_loss=1.0,
+        test_loss=1.0,
+        curves={},
+        seconds=1.0,
+        device="none",
+        versions={},
+        date="2026-01-01T00:00:00+00:00",
+        commit=None,
+        note="none",
+    )
+
+
+def runs(lead: Lead, late: bool = True) -> list[Result]:
+    """Made-up validation scores, in points above ReLU's, with a little noise."""
+    found = []
+    for cell in study.cells():
+        if cell.is_late and not late:
+            continue
+        for seed in SEEDS:
+            noise = 0.0002 * (1 + seed * 7 % 11)  # no two are alike
+            found.append(result(cell.config("relu", {}), seed, 0.5 + noise))
+            for name, options in study.candidates().items():
+                score = 0.5 + 1.5 * noise + lead(cell, name) / 100
+                found.append(result(cell.config("grelu", options), seed, score))
+    return found
+
+
+def test_candidates_cells_and_default() -> None:
+    assert len(study.candidates()) == 6
+    assert len(set(study.cells())) == len(study.cells()) == 22
+    assert sum(cell.is_late for cell in study.cells()) == 10
+    for cell in study.cells():
+        settings = [cell.config("relu", {})]
+        settings += [cell.config("grelu", options) for options in study.candidates().values()]
+        same = {"activation": "any", "activation_options": ()}
+        assert len({replace(config, **same) for config in settings}) == 1
+        assert study.place_of(settings[0]) == (cell, None)
+        for name, config in zip(study.candidates(), settings[1:], strict=True):
+            assert study.place_of(config) == (cell, name)
+    other = study.cells()[0].config("grelu", {"scale": 5.0})
+    assert study.place_of(other) is None
+    assert study.place_of(study.cells()[0].config("elu", {})) is None
+
+
+def test_the_rule() -> None:
+    """The highest mean, no dropout by default in a tie, and nobody harmed."""
+
+    def lead(cell: Cell, name: Candidate) -> float:
+        form, dropout = name
+        if form == "full matrix":
+            return 9.0 if cell.dataset != "photo" else -2.0  # harms
+        if form == "diagonal":
+            return 1.0 if cell.regime == FULL else 0.5 + 5 * dropout
+        return 0.5
+
+    ranked = study.choices(study.leads(runs(lead)))
+    best = ranked[0]
+    assert (best.form, best.few_dropout, best.full_dropout) == ("diagonal", 0.2, 0.0)
+    assert (best.few, best.full) == (pytest.approx(1.55, abs=0.1), pytest.approx(1.05, abs=0.1))
+    assert best.harmed == ()
+    assert ranked[-1].form == "full matrix"
+    assert set(ranked[-1].harmed) == {"Photo GCN 4", "Photo SAGE 4", "Photo GAT 4"}
+
+    def better(cell: Cell, name: Candidate) -> float:
+        return lead(cell, name) + 0.3 * (name == ("diagonal", 0.2) and cell.regime == FULL)
+
+    def much_better(cell: Cell, name: Candidate) -> float:
+        return lead(cell, name) + 0.5 * (name == ("diagonal", 0.2) and cell.regime == FULL)
+
+    for leads, dropout in ((better, 0.0), (much_better, 0.2)):  # half of it in the mean
+        best = study.choices(study.leads(runs(leads)))[0]
+        assert (best.form, best.few_dropout, best.full_dropout) == ("diagonal", 0.2, dropout)
+
+
+def test_test_scores_choose_nothing() -> None:
+    made = runs(lambda cell, name: float(name[1]))
+    wild = [replace(run, score=0.01 * (i % 100)) for i, run in enumerate(made)]
+    assert study.choices(study.leads(wild)) == study.choices(study.leads(made))
+
+
+def test_without_tests_the_means_are_the_same() -> None:
+    made = runs(lambda cell, name: float(name[1]), late=False)
+    tested, alone = study.leads(made), study.mean_leads(made)
+    for name, own in alone.items():
+        assert own.keys() == tested[name].keys()
+        for cell, found in own.items():
+            assert found.difference == pytest.approx(tested[name][cell].difference)
+            assert found.outcome == "undecided"
+
+
+def test_page(tmp_path: Path) -> None:
+    record = Record(tmp_path / "study.jsonl")
+    record.append(runs(lambda cell, name: 1.0 if name[0] == "diagonal" else 0.0))
+    page, csv = study.render(record.path)
+    text = page.read_text()
+    assert "The rule chooses **diagonal**" in text
+    assert "GReLU's runs" not in text
+    assert text.count("| Cora GCN 2 |") == 1
+    assert len(csv.read_text().splitlines()) == 1 + 6 * 22
+    with pytest.raises(ValueError, match="has no runs of the study"):
+        study.render(tmp_path / "none.jsonl")
+
+
+def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the embedded graph: early cells, then the finalists in the others."""
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.setattr(study, "QUICK", {"epochs": 2})
+    monkeypatch.setattr(study, "FORMS", {"diagonal": study.FORMS["diagonal"]})
+    monkeypatch.setattr(study, "DROPOUTS", (0.0, 0.2))
+    monkeypatch.setattr(study, "POLICIES", [(0.0, 0.0), (0.2, 0.0)])
+    out = tmp_path / "study.jsonl"
+    said = study.collect(Request(runs=2, out=out, quick=True, device="cpu"))
+    late = [r for r in Record(out).read() if r.config.backbone == "gat"]
+    assert {r.config.activation for r in late} == {"relu", "grelu"}
+    assert (
+        said == f"{len(Record(out).read())} of these {len(Record(out).read())} runs are in {out}."
+    )
+    assert "In haste" in study.render(out)[0].read_text()
+
+
+def test_deep_table(tmp_path: Path) -> None:
+    assert len(deep.cells()) == 9 * 3 + 2 * 2
+    for cell in deep.cells():
+        settings = {
+            replace(cell.config(*own), activation="any", activation_options=())
+            for own in deep.ACTIVATIONS.values()
+        }
+        assert len(settings) == 1
+        for name, own in deep.ACTIVATIONS.items():
+            assert deep.name_of(cell.config(*own)) == name
+    chosen, other = deep.Cell("squirrel", "gcn", 4), deep.Cell("actor", "gat", 4)
+    points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
+    made = [
+        result(
+            cell.config(*deep.ACTIVATIONS[name]), seed, 0.5, 0.5 + lead / 100 + 1e-4 * (seed % 3)
+        )
+        for cell in (chosen, other)
+        for name, lead in points.items()
+        for seed in range(10)
+    ]
+    made.append(result(other.config("mish", {}), 0, 0.5))  # has no place there
+    record = Record(tmp_path / "deep.jsonl")
+    record.append(made)
+    page, csv = deep.render(record.path)
+    text = page.read_text()
+    assert "| all | GReLU | 576 | +3.00 | 2 | 0 | 0 |" in text
+    assert "| those that confirm | GReLU over GReLU-B |  | +2.00 | 1 | 0 | 0 |" in text
+    assert "| Squirrel, GCN, 4 layers | 50.0 ± 0.0 |" in text
+    assert len(csv.read_text().splitlines()) == 1 + 2 * 4
+    with pytest.raises(ValueError, match="has no runs of these networks"):
+        deep.render(tmp_path / "none.jsonl")
+
+
+def test_the_default_is_what_the_rule_chooses() -> None:
+    """From the committed record."""
+    chosen = study.choices(study.leads(Record(ROOT / "results" / "study.jsonl").read()))[0]
+    assert chosen.cells == len(study.cells())
+    default = study.candidates()[chosen.form, chosen.full_dropout]
+    assert default == CONSTANTS == {name: getattr(GReLU(4), name) for name in CONSTANTS}
+    assert {"dropout": chosen.few_dropout} == FEW_LABELS
