@@ -118,8 +118,9 @@ def moment(record: Path, pid: int) -> str:
     if own[-1]["event"] == "released":  # by SIGTERM
         return "in a batch"
     key = own[-1]["config"]
-    finished = [e["seed"] for e in events if e["event"] == "finished" and e["config"] == key]
-    return "after a batch" if set(own[-1]["missing"]) <= set(finished) else "in a batch"
+    mine = [e["seed"] for e in events if e["event"] == "finished" and e["config"] == key]
+    finished = {seed for seeds in mine for seed in seeds}
+    return "after a batch" if set(own[-1]["missing"]) <= finished else "in a batch"
 
 
 def lines(record: Path) -> list[dict[str, Any] | None]:

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from graphrelu.lab.data.graph import Graph, quiet_csr
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.results import together
 from graphrelu.lab.reproduce import complexity, inspection, runtime
 from tests.lab.fake_engine import make_result
 
@@ -82,7 +83,8 @@ def ring_graph() -> Graph:
 
 def records() -> Iterator[bytes]:
     configs = [recipe("cora", "citation", "gcn", name) for name in ("relu", "grelu")]
-    runs = [make_result(config, seed, 0.5).to_dict() for config in configs for seed in range(2)]
+    results = [make_result(config, seed, 0.5) for config in configs for seed in range(2)]
+    runs = [entry for result in results for entry in together([result])]
     who = {"host": "a", "pid": 1, "start": None, "date": "2026-11-01T00:00:00+00:00"}
     claim = {"event": "started", "config": configs[0].to_dict(), "seeds": [0, 1], "missing": [1]}
     lines = [claim | who, *({"event": "finished"} | run for run in runs)]

@@ -56,7 +56,7 @@ def finished(path: Path) -> Counter[tuple[str, int]]:
         except ValueError:
             continue
         if entry["event"] == "finished":
-            found[entry["config"]["activation"], entry["seed"]] += 1
+            found.update((entry["config"]["activation"], seed) for seed in entry["seed"])
     return found
 
 

@@ -1,4 +1,4 @@
-"""An append-only record of runs: one JSON line for each, and for each batch that is begun."""
+"""An append-only record of runs: a JSON line for each batch that is begun, and for its runs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ KINDS: dict[str, kinds.Kind] = {
     **kinds.SURROUNDINGS,
     "note": kinds.text,
 }
+# A line says once what its runs have in common; the rest are lists, a value for each run.
+COMMON = ("config", *kinds.SURROUNDINGS, "note")
+OWN = tuple(name for name in KINDS if name not in COMMON)
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,13 @@ class Result:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Result:
-        """The inverse of :meth:`to_dict`; ``None`` becomes NaN."""
+        """The inverse of :meth:`to_dict`; ``None`` becomes NaN. A ``Config`` stays as it is."""
         kinds.check(plain, KINDS)
         if any(len(curve) > plain["epochs_run"] for curve in plain["curves"].values()):
             raise ValueError("A curve is longer than the run.")
         changed = dict(plain)
-        changed["config"] = Config.from_dict(plain["config"])
+        if not isinstance(plain["config"], Config):
+            changed["config"] = Config.from_dict(plain["config"])
         changed |= {name: _from_json(plain[name]) for name in FLOATS}
         changed["curves"] = {
             name: [_from_json(value) for value in curve] for name, curve in plain["curves"].items()
@@ -109,11 +113,13 @@ class Record:
     """A JSONL file of runs that several processes may read and write at once.
 
     A line that a killed process left incomplete is not data, and the next writer starts on a
-    fresh one. A lock file, ``<path>.lock``, lies beside the record once it was written to.
+    fresh one. A lock file, ``<path>.lock``, lies beside the record once it was written to. Without
+    ``curves`` the training curves of runs are not written.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, curves: bool = True) -> None:
         self.path = Path(path)
+        self._curves = curves
         self._journal = Journal(path)
         self._results: dict[str, dict[int, Result]] = {}
         self._claims: dict[str, list[_Claim]] = {}
@@ -131,7 +137,9 @@ class Record:
 
     def append(self, results: Iterable[Result]) -> None:
         """Write finished runs; on return they are on the disk."""
-        lines = [_line("finished", result.to_dict()) for result in results]
+        if not self._curves:
+            results = [replace(result, curves={}) for result in results]
+        lines = [_line("finished", entry) for entry in together(results)]
         with self._journal.exclusive():
             self._journal.write(lines)
 
@@ -217,8 +225,8 @@ class Record:
     def _take(self, entry: dict[str, Any]) -> None:
         event = entry.pop("event")
         if event == "finished":
-            result = Result.from_dict(entry)
-            self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
+            for result in _apart(entry):
+                self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
             return
         key = Config.from_dict(entry["config"]).key()
         claims = self._claims.setdefault(key, [])
@@ -251,6 +259,28 @@ def thin(values: Sequence[float], at_most: int = 50) -> list[float]:
 
 def _line(event: str, entry: dict[str, Any]) -> str:
     return json.dumps({"event": event, **entry}, separators=(",", ":"), allow_nan=False)
+
+
+def together(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
+    """Runs as entries, those with the same surroundings in one."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        plain = result.to_dict()
+        groups.setdefault(json.dumps([plain[name] for name in COMMON]), []).append(plain)
+    for runs in groups.values():
+        entry = {name: runs[0][name] for name in COMMON}
+        yield entry | {name: [run[name] for run in runs] for name in OWN}
+
+
+def _apart(entry: Mapping[str, Any]) -> list[Result]:
+    """The runs of an entry."""
+    kinds.check(entry, {name: kinds.listed(KINDS[name]) for name in OWN})
+    if entry.keys() != {*COMMON, *OWN}:
+        raise ValueError("A field is missing, or unknown.")
+    common = {name: entry[name] for name in COMMON}
+    common["config"] = Config.from_dict(entry["config"])
+    runs = zip(*(entry[name] for name in OWN), strict=True)
+    return [Result.from_dict(common | dict(zip(OWN, run, strict=True))) for run in runs]
 
 
 def _to_json(value: float) -> float | None:

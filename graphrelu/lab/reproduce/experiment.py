@@ -139,7 +139,7 @@ def train_missing(
     """
     deadline = request.deadline()
     run = _engine(request)
-    record = Record(output.check_record(request.out))
+    record = Record(output.check_record(request.out), curves=False)
     finished = {(result.config, result.seed) for result in record.read()}
     seeds = range(request.runs) if seeds is None else seeds
     unfinished = [c for c in configs if any((c, seed) not in finished for seed in seeds)]

@@ -176,7 +176,7 @@ def finished(record: Path) -> list[tuple[str, int]]:
         return []
     lines = [line for line in record.read_text().splitlines() if '"event":"finished"' in line]
     entries = [json.loads(line) for line in lines]
-    return [(entry["config"]["activation"], entry["seed"]) for entry in entries]
+    return [(entry["config"]["activation"], seed) for entry in entries for seed in entry["seed"]]
 
 
 def kill_in_the_middle(arguments: list[str], record: Path, after: int) -> None:

@@ -93,7 +93,7 @@ def test_page_opens_without_errors_or_requests(
     assert seen.errors == []
     assert seen.requests == [committed.as_uri()]
     assert committed.stat().st_size < page.MOST_BYTES
-    shown = ["results", "differences", "curves", "segments", "runtime", "sizes", "speed"]
+    shown = ["results", "differences", "segments", "runtime", "sizes", "speed"]
     for section in (*shown, "origin"):
         assert seen.page.locator(f"#{section}").is_visible(), section
     # Only the table may be wider than the screen, and it scrolls by itself.

@@ -78,7 +78,9 @@ def test_two_processes_run_everything_once(record: Record) -> None:
     assert {line["pid"] for line in started} <= {worker.pid for worker in workers}
 
     once = Counter((cell.activation, seed) for cell in CELLS for seed in SEEDS)
-    assert once == Counter((line["config"]["activation"], line["seed"]) for line in finished)
+    assert once == Counter(
+        (line["config"]["activation"], seed) for line in finished for seed in line["seed"]
+    )
     assert once == Counter(
         (line["config"]["activation"], seed) for line in started for seed in line["seeds"]
     )

@@ -11,7 +11,7 @@ import pytest
 from graphrelu.lab import page
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.entries import Entries
-from graphrelu.lab.record.results import KINDS, Record
+from graphrelu.lab.record.results import KINDS, OWN, Record
 from graphrelu.lab.reproduce import complexity, inspection, runtime
 from tests.fuzz import seeds
 from tests.fuzz.mutate import ODD
@@ -66,6 +66,9 @@ def test_every_field_of_a_run(tmp_path: Path) -> None:
     for name, kind in KINDS.items():
         wrong = [value for value in ODD if not kind(value)]
         assert len(wrong) > 5, name
+        if name in OWN:
+            wrong = [*([value] for value in wrong), *(v for v in ODD if not isinstance(v, list))]
+            wrong += [[], entry[name] * 2]
         rest = {key: value for key, value in entry.items() if key != name}
         record = Record(written(path, rest, *(entry | {name: v} for v in wrong)))
         assert record.read() == []
@@ -93,17 +96,17 @@ def test_every_field_of_a_claim(tmp_path: Path) -> None:
 
 def test_curves_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "record.jsonl"
-    for changes in ({"epochs_run": 1}, {"epochs_run": -5}):
+    for changes in ({"epochs_run": [1]}, {"epochs_run": [-5]}):
         assert Record(written(path, RUNS[1] | changes)).read() == []
 
 
 def test_numbers_that_cannot_be_reckoned_with(tmp_path: Path) -> None:
     """What the fuzzer found: the percentiles of such curves are infinite, and no page is made."""
     path = tmp_path / "record.jsonl"
-    seed = RUNS[1]["seed"] + 1
-    steep = RUNS[1] | {"seed": seed, "curves": {"train_loss": [1e308, -1e308]}}
+    (seed,) = RUNS[1]["seed"]
+    steep = RUNS[1] | {"seed": [seed + 1], "curves": [{"train_loss": [1e308, -1e308]}]}
     record = Record(written(path, RUNS[1], steep))
-    assert [result.seed for result in record.read()] == [RUNS[1]["seed"]]
+    assert [result.seed for result in record.read()] == [seed]
     assert record.corrupt_lines == [2]
     slow, fast = TIMINGS[0] | {"seconds": 1e150}, TIMINGS[1] | {"seconds": 1e-300}
     assert len(runtime.record_of(written(path, slow, fast)).read()) == 1

@@ -59,6 +59,20 @@ def test_round_trip(record: Record) -> None:
     assert plain["config"] == GAT.to_dict()
 
 
+def test_runs_of_a_batch_share_a_line(record: Record) -> None:
+    results = [make_result(seed=seed, score=0.1 * seed) for seed in range(3)]
+    record.append([*results, replace(make_result(seed=3), note="another split")])
+    first, second = map(json.loads, record.path.read_text().splitlines())
+    assert (first["seed"], first["score"]) == ([0, 1, 2], [r.score for r in results])
+    assert (second["seed"], second["note"]) == ([3], "another split")
+    assert record.read()[:3] == results
+
+
+def test_without_curves(record: Record) -> None:
+    Record(record.path, curves=False).append([make_result()])
+    assert record.read() == [replace(make_result(), curves={})]
+
+
 def test_nothing_is_written_by_looking(record: Record) -> None:
     assert record.read() == []
     assert len(record.plan([GCN], range(3), 2)) == 2
@@ -101,7 +115,8 @@ def test_of_duplicates_the_first_counts(record: Record) -> None:
 
 @pytest.mark.parametrize("cut", [1, 2, 40, 700])
 def test_a_torn_last_line(record: Record, cut: int) -> None:
-    record.append([make_result(seed=0), make_result(seed=1)])
+    record.append([make_result(seed=0)])
+    record.append([make_result(seed=1)])
     whole = record.path.read_bytes()
     record.path.write_bytes(whole[:-cut])
     torn = Record(record.path)
@@ -128,7 +143,8 @@ def test_a_claim_sees_the_run_whose_newline_was_missing(record: Record) -> None:
 
 
 def test_corrupt_lines_are_numbered(record: Record) -> None:
-    record.append([make_result(seed=seed) for seed in range(2)])
+    for seed in range(2):
+        record.append([make_result(seed=seed)])
     good, other = record.path.read_text().splitlines()
     broken = json.loads(other)
     lines = [
@@ -141,7 +157,7 @@ def test_corrupt_lines_are_numbered(record: Record) -> None:
         json.dumps({key: value for key, value in broken.items() if key != "score"}),
         json.dumps(broken | {"more": 1}),
         json.dumps(broken | {"config": {"dataset": "cora"}}),
-        json.dumps(broken | {"score": 7}),
+        json.dumps(broken | {"score": [7]}),
         json.dumps({"event": "started", "config": GCN.to_dict(), "seeds": [1]}),
         other,
     ]
