@@ -25,9 +25,10 @@ from graphrelu.lab.data.folds import (
     training_order,
 )
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.engine.scores import SCORES
 from graphrelu.lab.engine.signals import held
 from graphrelu.lab.engine.stacked import StackedRuns, cross_entropy, seeded
-from graphrelu.lab.engine.train import CURVE_POINTS, METRICS, Nodes
+from graphrelu.lab.engine.train import CURVE_POINTS, Nodes
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.graph_backbones import GraphGNN
 from graphrelu.lab.models.graph_batches import Capacity, GraphBatch, GraphCollection
@@ -189,14 +190,15 @@ class FoldBatch(StackedRuns):
     @torch.no_grad()
     def results(self, seconds: float) -> list[Result]:
         """One result per run, from the state of its best epoch."""
-        metric, y, common = METRICS[self.config.metric], self.graphs.y, self.provenance(seconds)
-        logits, losses = {}, {}
+        common = self.provenance(seconds)
+        losses, scores = {}, {}
         for name in ("train", "val", "test"):
             part: Graphs = getattr(self, name)
             batches = [self.collection.gather(*piece) for piece in part.pieces]
             out = self._evaluate(self.best, batches, part)
-            losses[name] = cross_entropy(out, part.nodes.label, part.nodes.weight).cpu()
-            logits[name] = out.cpu()
+            label, weight = part.nodes.label, part.nodes.weight
+            losses[name] = cross_entropy(out, label, weight).cpu()
+            scores[name] = SCORES[self.config.metric](out, label, weight > 0).cpu()
         results = []
         for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
             curves = {name: curve[:, row].tolist() for name, curve in self.curves.items()}
@@ -207,8 +209,8 @@ class FoldBatch(StackedRuns):
                 Result(
                     config=self.config,
                     seed=seed,
-                    score=metric(logits["test"][row, : len(split.test)], y[split.test]),
-                    val_score=metric(logits["val"][row, : len(split.val)], y[split.val]),
+                    score=float(scores["test"][row]),
+                    val_score=float(scores["val"][row]),
                     best_epoch=int(self.best_epoch[row]),
                     epochs_run=self.config.epochs,
                     train_loss=float(losses["train"][row]),

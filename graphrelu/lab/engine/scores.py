@@ -1,7 +1,8 @@
-"""The metrics of :mod:`graphrelu.lab.stats` for all runs at once, without a look at the values.
+"""Accuracy, F1 and ROC AUC as scikit-learn has them, for all runs at once.
 
-They choose the epoch during training, inside of a CUDA graph: every shape is fixed. Each takes
-logits `[R, n, classes]`, labels `[R, n]` and which entries are nodes, not padding, `[R, n]`.
+The scores choose the epoch during training, inside of a CUDA graph: every shape is fixed. Each
+function takes logits `[R, n, classes]`, labels `[R, n]` and which entries are nodes, not padding,
+`[R, n]`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def rocauc(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
 
     Ties count half. Where the nodes are of one class it is NaN.
     """
-    logits, classes = logits.double(), logits.size(2)
+    logits, classes = logits.double().nan_to_num(), logits.size(2)  # a run may have diverged
     if classes == 2:
         score = logits[..., 1:] - logits[..., :1]
         positive = (label == 1).unsqueeze(2)

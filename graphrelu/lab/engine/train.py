@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
-from graphrelu.lab import stats
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.scores import SCORES
@@ -27,7 +26,6 @@ from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Result, thin
 
-METRICS = {"accuracy": stats.accuracy, "f1": stats.f1, "rocauc": stats.rocauc}
 CURVE_POINTS = 20
 
 
@@ -154,20 +152,22 @@ class SeedBatch(StackedRuns):
         with torch.no_grad():
             logits = self.logits(self.best, training=False)
             losses = {p: getattr(self, p).loss(logits).cpu() for p in ("train", "val", "test")}
+            metric = self.config.metric
+            scores = {p: getattr(self, p).score(logits, metric).cpu() for p in ("val", "test")}
+        if any(bool(score.isnan().any()) for score in scores.values()):
+            raise ValueError("The area under the ROC curve needs nodes of two classes.")
         if self.config.select == "loss":
             losses["val"] = self.best_value.cpu()
-        logits, metric = logits.cpu(), METRICS[self.config.metric]
         common = self.provenance(seconds)
         results = []
         for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
             ran = int(self.epochs_run[row])
-            y = self.graph.y
             results.append(
                 Result(
                     config=self.config,
                     seed=seed,
-                    score=metric(logits[row, split.test], y[split.test]),
-                    val_score=metric(logits[row, split.val], y[split.val]),
+                    score=float(scores["test"][row]),
+                    val_score=float(scores["val"][row]),
                     best_epoch=int(self.best_epoch[row]),
                     epochs_run=ran,
                     train_loss=float(losses["train"][row]),

@@ -1,4 +1,4 @@
-"""Metrics of one run, and statistics over runs: summaries, paired differences, corrections."""
+"""Statistics over runs: summaries, paired differences, corrections for many of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
 
 Values: TypeAlias = Sequence[float] | np.ndarray
-TensorLike: TypeAlias = Tensor | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -92,66 +89,6 @@ def holm(pvalues: Sequence[float | None]) -> list[float | None]:
         largest = max(largest, min(1.0, float(p) * (len(known) - rank)))
         adjusted[i] = largest
     return adjusted
-
-
-def accuracy(logits_or_pred: TensorLike, y: TensorLike) -> float:
-    """The share of nodes whose predicted class, ``[N]`` or the argmax of ``[N, C]``, is right."""
-    pred, target = _classes(logits_or_pred, y)
-    return float((pred == target).double().mean())
-
-
-def f1(logits_or_pred: TensorLike, y: TensorLike) -> float:
-    """Macro F1: the mean over the classes that occur in the labels or the predictions."""
-    pred, target = _classes(logits_or_pred, y)
-    scores = []
-    for label in torch.unique(torch.cat([pred, target])):
-        in_pred, in_target = pred == label, target == label
-        hits = (in_pred & in_target).sum()
-        scores.append(2 * float(hits) / float(in_pred.sum() + in_target.sum()))
-    return sum(scores) / len(scores)
-
-
-def rocauc(logits: TensorLike, y: TensorLike) -> float:
-    """Area under the ROC curve: binary, or the mean over classes, each against the rest.
-
-    ``logits`` is ``[N]`` (the score of class 1) or ``[N, C]``. Classes that do not occur among
-    the labels are left out of the mean.
-    """
-    scores, target = torch.as_tensor(logits).detach().double(), torch.as_tensor(y)
-    _same_length(scores, target)
-    if scores.dim() == 2 and scores.size(1) == 2:
-        scores = scores[:, 1] - scores[:, 0]
-    if scores.dim() == 1:
-        return _binary_auc(scores, target == 1)
-    # One logit alone does not rank nodes; the probability does.
-    probability = scores.softmax(dim=1)
-    present = torch.unique(target)
-    areas = [_binary_auc(probability[:, label], target == label) for label in present.tolist()]
-    return sum(areas) / len(areas)
-
-
-def _binary_auc(score: Tensor, positive: Tensor) -> float:
-    """The chance that a positive outranks a negative, ties counting half (Mann-Whitney)."""
-    num_positive = int(positive.sum())
-    num_negative = positive.numel() - num_positive
-    if num_positive == 0 or num_negative == 0:
-        raise ValueError("The area under the ROC curve needs nodes of two classes.")
-    _, group, sizes = torch.unique(score, return_inverse=True, return_counts=True)
-    mean_rank = sizes.cumsum(0) - (sizes - 1) / 2
-    rank_sum = float(mean_rank.double()[group][positive].sum())
-    smallest = num_positive * (num_positive + 1) / 2
-    return (rank_sum - smallest) / (num_positive * num_negative)
-
-
-def _classes(logits_or_pred: TensorLike, y: TensorLike) -> tuple[Tensor, Tensor]:
-    pred, target = torch.as_tensor(logits_or_pred), torch.as_tensor(y)
-    _same_length(pred, target)
-    return pred.argmax(dim=-1) if pred.dim() == 2 else pred, target
-
-
-def _same_length(pred: Tensor, target: Tensor) -> None:
-    if target.dim() != 1 or target.numel() == 0 or pred.size(0) != target.numel():
-        raise ValueError(f"Predictions {list(pred.shape)} do not fit labels {list(target.shape)}.")
 
 
 def _finite(values: Values) -> np.ndarray:
