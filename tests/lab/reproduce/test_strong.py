@@ -1,0 +1,95 @@
+"""The table of networks with published settings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from graphrelu.lab.models.deep_backbones import DeepGNN
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import strong
+from graphrelu.lab.reproduce.experiment import Request
+from tests.lab.reproduce.test_study import result
+
+BY_CELL = {row.cell: row for row in strong.rows()}
+
+
+def test_rows() -> None:
+    assert len(strong.rows()) == len(BY_CELL) == 3 * (10 + 2)
+    assert BY_CELL["squirrel", "gcn", 4] == strong.Row(
+        *("squirrel", "gcn", 256, 4, 0.7, "batch", True, False, 0.01, 5e-4, 500, "accuracy"),
+        *("masks", False, 45.01, 1.63),
+    )
+    assert BY_CELL["cora", "gat", 3].norm is None
+    assert (BY_CELL["cora", "gat", 3].split, BY_CELL["cs", "gat", 1].split) == ("random", "full")
+    assert BY_CELL["tolokers", "gcn", 12].metric == "rocauc"
+    assert BY_CELL["actor", "sage", 3].mean is None
+    depths = [(row.dataset, row.layers) for row in strong.depth_rows()]
+    assert depths == [("minesweeper", n) for n in (2, 4, 8, 16)] + [
+        ("squirrel", n) for n in (2, 8, 16)
+    ]
+
+
+def test_the_same_settings_for_all() -> None:
+    for row in strong.all_rows():
+        configs = {name: row.config(*own) for name, own in strong.ACTIVATIONS.items()}
+        same = {replace(c, activation="any", activation_options=()) for c in configs.values()}
+        assert len(same) == 1
+        for name, config in configs.items():
+            assert strong.place_of(config) == (row, name)
+        wide = row.config("relu", {}, hidden=row.hidden + 2)
+        assert strong.place_of(wide) == (row, strong.WIDER)
+    assert strong.place_of(strong.rows()[0].config("mish", {})) is None
+
+
+@pytest.mark.parametrize("cell", [("squirrel", "gcn", 4), ("minesweeper", "gat", 15)])
+def test_wider_has_as_many_parameters(cell: tuple[str, str, int]) -> None:
+    row = BY_CELL[cell]
+    hidden = strong.wider(row, 20, 3)
+
+    def count(activation: str, width: int) -> int:
+        options = {"heads": 1} if row.backbone == "gat" else {}
+        network = DeepGNN(
+            *(row.backbone, 20, width, 3, activation, row.layers, row.norm, row.residual), **options
+        )
+        return sum(parameter.numel() for parameter in network.parameters())
+
+    assert count("relu", hidden - 1) < count("grelu", row.hidden) <= count("relu", hidden)
+
+
+def made_up(points: dict[str, float]) -> list[Result]:
+    row = BY_CELL["squirrel", "gcn", 4]
+    made = []
+    for depth, settings in enumerate((row, *strong.depth_rows()[-3:])):
+        for name, lead in points.items():
+            config = settings.config(*strong.ACTIVATIONS[name])
+            made += [
+                result(config, seed, 0.5, 0.4 + lead * depth / 100 + 1e-4 * (seed % 3))
+                for seed in range(10)
+            ]
+    return made
+
+
+def test_page(tmp_path: Path) -> None:
+    record = Record(tmp_path / "strong.jsonl")
+    record.append(made_up({"ReLU": 0.0, "GELU": 0.5, "GReLU": 1.0}))
+    paths = strong.render(record.path)
+    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
+    text = paths[0].read_text()
+    assert "below the published mean in 0 of 1 rows; below in Squirrel-GCN (-5.0)." in text
+    assert "| Squirrel, GCN, 4 layers | 45.0 ± 1.6 | 40.0 ± 0.0 |" in text
+    assert "8 layers |" not in text
+    assert len(paths[1].read_text().splitlines()) == 1 + 3 * 4
+    with pytest.raises(ValueError, match="has no runs of these networks"):
+        strong.render(tmp_path / "none.jsonl")
+
+
+def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.setitem(strong.QUICK, "epochs", 2)
+    out = tmp_path / "strong.jsonl"
+    said = strong.collect(Request(runs=2, out=out, quick=True, device="cpu"))
+    assert said == f"12 of these 12 runs are in {out}."
+    assert "digits, GCN, 3 layers |" in strong.render(out)[0].read_text()
