@@ -2,7 +2,8 @@
 
 from graphrelu.convert import convert, replacements
 from graphrelu.grelu import GReLU
+from graphrelu.hetero import HeteroGReLU
 
 __version__ = "0.1.0"
 
-__all__ = ["GReLU", "__version__", "convert", "replacements"]
+__all__ = ["GReLU", "HeteroGReLU", "__version__", "convert", "replacements"]

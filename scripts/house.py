@@ -21,6 +21,7 @@ ROOMS = (
     "graphrelu.checks",
     "graphrelu.statistics",
     "graphrelu.grelu",
+    "graphrelu.hetero",
     "graphrelu.conversion",
     "graphrelu.convert",
     "graphrelu",

@@ -1,0 +1,198 @@
+r"""GReLU for heterogeneous graphs: several types of nodes, several relations between them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.module_dict import ModuleDict
+
+from graphrelu import functional
+from graphrelu.checks import may_look
+from graphrelu.functional import Form
+from graphrelu.graph import DiffusionSettings, prepared
+from graphrelu.grelu import GReLU
+from graphrelu.ops import piecewise
+from graphrelu.ops.eager import without_autocast
+from graphrelu.ops.project import project_and_sum
+
+Relation = tuple[str, str, str]
+# Of GReLU, those that make no sense, or are not there yet, for several types of nodes.
+NOT_FOR_TYPES = (
+    *("mode", "topology", "node_wise", "channel_wise", "hidden", "cached"),
+    *("track_running_stats", "momentum", "sync"),
+)
+
+
+class HeteroGReLU(torch.nn.Module):
+    r""":class:`GReLU` on a heterogeneous graph.
+
+    Each node type has a channel block and a projection of its own. The projections of all types are
+    one column, which is diffused over all relations as over one graph; the softmax of the node
+    weights is over the nodes of all types. The cost stays linear in edges and nodes. A fresh module
+    is exactly ReLU. With one node type it is :class:`GReLU` on the union of the relations.
+
+    The channel block of a type sees
+    :math:`\bar{\mathbf{e}}_t = \frac{1}{N_t} \sum_{n \in t} m_n \mathbf{x}_n`, where
+    :math:`m = \mathbf{S}^\top \mathbf{1}` says how much of each node the diffusion passes on.
+
+    Args:
+        channels (dict): Node type -> size of its features.
+        **options (optional): Arguments of :class:`GReLU`, the same for all types: `K`, `alpha`,
+            `steps`, `diffusion`, `bias`, `dropout`, `scale`, `temperature`, `gamma_max`,
+            `diagonal`, `negative_slope`, `add_self_loops`, `device`, `validate`.
+
+    Examples:
+        >>> act = HeteroGReLU({"paper": 16, "author": 8})
+        >>> x_dict = {"paper": torch.randn(3, 16), "author": torch.randn(2, 8)}
+        >>> edge_index_dict = {("author", "writes", "paper"): torch.tensor([[0, 1], [2, 0]])}
+        >>> out = act(x_dict, edge_index_dict)
+        >>> torch.equal(out["author"], x_dict["author"].relu())  # until it is trained
+        True
+    """
+
+    def __init__(self, channels: dict[str, int], **options: Any) -> None:
+        super().__init__()
+        if not isinstance(channels, dict) or not channels:
+            raise ValueError(
+                f"channels must be a dictionary from node types to sizes, got {channels!r}."
+            )
+        for name in NOT_FOR_TYPES:
+            if name in options:
+                raise ValueError(f"{name} must be left out: HeteroGReLU does not have it.")
+        self.channels = dict(channels)
+        self.acts = ModuleDict({name: GReLU(size, **options) for name, size in channels.items()})
+        self._merged: tuple[list[Tensor], list[int], Tensor, Tensor | None] | None = None
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        for act in self.acts.values():
+            act.reset_parameters()
+
+    def forward(
+        self,
+        x_dict: dict[str, Tensor],
+        edge_index_dict: dict[Relation, Tensor],
+        edge_weight_dict: dict[Relation, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        r"""
+        Args:
+            x_dict (dict): Node type -> features. Types that are not there have no nodes.
+            edge_index_dict (dict): Relation, as :obj:`("author", "writes", "paper")` -> edge
+                indices.
+            edge_weight_dict (dict, optional): Relation -> non-negative edge weights; a relation
+                that is not there has weight one. (default: :obj:`None`)
+        """
+        self._check(x_dict, edge_index_dict, edge_weight_dict or {})
+        types = list(x_dict)
+        first = next(iter(x_dict.values()))
+        act: GReLU = self.acts[types[0]]
+        form: Form = act._form
+        dtype = torch.promote_types(first.dtype, torch.float32)
+        sizes = [x.size(0) for x in x_dict.values()]
+        with without_autocast(first):
+            edge_index, edge_weight = self._union(
+                dict(zip(types, sizes, strict=True)), edge_index_dict, edge_weight_dict or {}
+            )
+            settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+            looks = may_look(first, act.validate)
+            graph = prepared(edge_index, edge_weight, sum(sizes), dtype, settings, None, looks)
+            logits, channel_parameters = [], []
+            features = dict(x_dict)
+            for name, mass in zip(types, graph.mass.split(sizes), strict=True):
+                own = self.acts[name]
+                projected, total, features[name] = project_and_sum(
+                    features[name], own.node_mlp.projection(dtype), mass
+                )
+                mean = own.channel_mlp(total / max(1, mass.size(0)))
+                channel_parameters.append(functional.channel_parameters(mean, own.channels, form))
+                logits.append(projected)
+            diffused = graph.diffuse(torch.cat(logits))
+            gamma = functional.calibrated_node_parameters(diffused, form)
+            out = {}
+            parts = zip(types, gamma.split(sizes), channel_parameters, strict=True)
+            for name, weights, (slopes, intercepts) in parts:
+                factors = (weights, slopes, intercepts)
+                if self.training and form.dropout > 0:
+                    factors = functional.dropped(*factors, form.dropout)
+                out[name] = piecewise.piecewise_max(features[name], *factors, form.base_slopes)
+        return out
+
+    def _check(
+        self,
+        x_dict: dict[str, Tensor],
+        edge_index_dict: dict[Relation, Tensor],
+        edge_weight_dict: dict[Relation, Tensor],
+    ) -> None:
+        if not x_dict:
+            raise ValueError("x_dict must have a node type at least, got none.")
+        for name, x in x_dict.items():
+            if name not in self.channels:
+                known = ", ".join(self.channels)
+                raise ValueError(f"x_dict must have node types among {known}, got {name!r}.")
+            if x.dim() != 2 or x.size(1) != self.channels[name]:
+                raise ValueError(
+                    f"x_dict[{name!r}] must have shape [num_nodes, {self.channels[name]}], got "
+                    f"{list(x.shape)}."
+                )
+        for relation, edge_index in edge_index_dict.items():
+            for end in (relation[0], relation[-1]):
+                if end not in x_dict:
+                    raise ValueError(
+                        f"edge_index_dict must have relations between node types of x_dict, got "
+                        f"{relation!r}."
+                    )
+            if edge_index.dim() != 2 or edge_index.size(0) != 2:
+                raise ValueError(
+                    f"edge_index_dict[{relation!r}] must have shape [2, num_edges], got "
+                    f"{list(edge_index.shape)}."
+                )
+        for relation, weight in edge_weight_dict.items():
+            if relation not in edge_index_dict:
+                raise ValueError(
+                    f"edge_weight_dict must have relations of edge_index_dict, got {relation!r}."
+                )
+            if weight.dim() != 1 or weight.numel() != edge_index_dict[relation].size(1):
+                raise ValueError(
+                    f"edge_weight_dict[{relation!r}] must have one weight per edge, got shape "
+                    f"{list(weight.shape)}."
+                )
+
+    def _union(
+        self,
+        sizes: dict[str, int],
+        edge_index_dict: dict[Relation, Tensor],
+        edge_weight_dict: dict[Relation, Tensor],
+    ) -> tuple[Tensor, Tensor | None]:
+        """All relations as one graph, whose nodes are those of one type after the other. The last
+        union is remembered, so that its preparation is as well."""
+        offsets, total = {}, 0
+        for name, size in sizes.items():
+            offsets[name], total = total, total + size
+        parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
+        state = [*offsets.values(), *(part._version for part in parts)]
+        may_remember = not torch.compiler.is_compiling()
+        if may_remember and self._merged is not None:
+            known, known_state, edge_index, edge_weight = self._merged
+            same = len(known) == len(parts) and known_state == state
+            if same and all(a is b for a, b in zip(known, parts, strict=True)):
+                return edge_index, edge_weight
+        moved, weights = [], []
+        for relation, own in edge_index_dict.items():
+            offset = own.new_tensor([[offsets[relation[0]]], [offsets[relation[-1]]]])
+            moved.append(own + offset)
+            ones = torch.ones(own.size(1), device=own.device)
+            weights.append(edge_weight_dict.get(relation, ones))
+        if not moved:
+            device = next(self.parameters()).device
+            return torch.empty(2, 0, dtype=torch.long, device=device), None
+        edge_index = torch.cat(moved, dim=1)
+        edge_weight = torch.cat(weights) if edge_weight_dict else None
+        if may_remember and not any(part.requires_grad for part in parts):
+            self._merged = (parts, state, edge_index, edge_weight)
+        return edge_index, edge_weight
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_merged": None}
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.channels})"
