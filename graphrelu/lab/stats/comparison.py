@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from statistics import fmean
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ Cells: TypeAlias = dict[tuple[str, str], dict[str, Scores]]  # (dataset, backbon
 Outcome = Literal["better", "worse", "undecided"]
 Test = Literal["wilcoxon", "ttest"]
 Key = TypeVar("Key")
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,14 @@ def compared(
     }
 
 
+def leads_over(
+    cells: Mapping[Key, Mapping[Name, Scores]], first: Name, rival: Name, test: Test = "wilcoxon"
+) -> dict[Key, Comparison]:
+    """How far one activation is ahead of another in every cell that has both."""
+    pairs = {cell: (own.get(first, {}), own.get(rival, {})) for cell, own in cells.items()}
+    return compared(pairs, test)
+
+
 def scores_by_cell(
     results: Iterable[Result],
     name_of: Callable[[Config], str] = attrgetter("activation"),
@@ -99,6 +109,12 @@ def scores_by_cell(
             raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
         cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = score_of(result)
     return cells
+
+
+def mean_validation(results: Iterable[Result]) -> float:
+    """The mean validation score, for choosing between settings."""
+    # Accuracies are whole counts: without rounding, equal means would not tie.
+    return round(fmean(result.val_score for result in results), 12)
 
 
 def _lead(first: list[float], second: list[float], test: Test) -> Comparison:

@@ -14,7 +14,8 @@ from graphrelu.lab.engine.memory import fitting_seeds
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record.recipes import ABLATED, node_table, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import ablation, findings, node
+from graphrelu.lab.render import findings
+from graphrelu.lab.reproduce import ablation, node
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
 from graphrelu.lab.reproduce.experiment import Request, experiment
 from graphrelu.lab.stats.comparison import Comparison
@@ -26,13 +27,13 @@ ROOT = Path(__file__).parents[3]
 LEADS = {"GReLU-A": 20, "GReLU-B": 10, "GReLU-C": 0, "GReLU-D": 5, "GReLU-E": 20, "SGC": -40}
 
 
-def runs(dataset: str = "flickr", seeds: int = 12, epochs: int | None = None) -> list[Result]:
+def runs(dataset: str = "flickr", seeds: int = 12, **changes: int) -> list[Result]:
     """Made-up runs; a lead grows a bit with the seed, as ties are slow."""
     return [
         make_result(
             config, seed, (500 + 7 * (seed % 5) + LEADS.get(name, 0) * (1 + seed / 100)) / 1000
         )
-        for name, config in ablation.variants(dataset, epochs).items()
+        for name, config in ablation.variants(dataset, **changes).items()
         for seed in range(seeds)
     ]
 

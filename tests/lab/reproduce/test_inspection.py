@@ -19,7 +19,7 @@ from graphrelu.lab.engine import prepare_inputs
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.render import pieces
-from graphrelu.lab.reproduce import inspection, inspection_page, node
+from graphrelu.lab.reproduce import inspection, node
 from tests.lab.fake_engine import invoke
 
 REPOSITORY = Path(__file__).parents[3]
@@ -80,7 +80,7 @@ def test_a_saved_model(folder: Path, models: Path) -> None:
     with torch.no_grad():
         model(inputs)
     x, out = (part.numpy() for part in captured)
-    slopes, intercepts, low, high = inspection_page.functions(entry)
+    slopes, intercepts, low, high = inspection.functions(entry)
     nodes, channels = entry["node"], entry["channel"]
     assert len(set(zip(nodes, channels, strict=True))) == 40
     given = x[nodes, channels][:, None]
@@ -195,7 +195,7 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_page() -> None:
-    page = inspection_page.document([entry(), entry(seed=1, slopes=[[1.0, 1.0]] * 10)], "x.jsonl")
+    page = inspection.document([entry(), entry(seed=1, slopes=[[1.0, 1.0]] * 10)], "x.jsonl")
     assert "# Inside GReLU: CiteSeer, GCN" in page
     assert "| shape | seed 0 | seed 1 |" in page
     assert "| **increasing** | 50.0 | 100.0 |" in page
@@ -204,7 +204,7 @@ def test_the_page() -> None:
     assert "| **mixed** | 20.0 | 0.0 |" in page
     assert "| flat, then increasing | 20.0 | 0.0 |" in page
     assert "| seed 0 | 0.100 | 0.115 | 0.250 | 0.385 | 0.400 | -1.00 | constant |" in page
-    shares = [row.share for row in inspection_page.rows_of(entry())]
+    shares = [row.share for row in inspection.rows_of(entry())]
     assert shares == [0.5, 0.2, 0.1, 0.2, 0.0, 0.0]
 
 
@@ -212,9 +212,9 @@ def test_the_newest_models_are_drawn(folder: Path, monkeypatch: pytest.MonkeyPat
     record = inspection.record_of(folder / "record.jsonl")
     record.append([entry(key="old"), entry(key="new"), entry(key="new", seed=1)])
     drawn: list[list[dict[str, Any]]] = []
-    monkeypatch.setattr(inspection_page, "write", lambda entries, path: drawn.append(entries) or [])
-    monkeypatch.setattr(inspection_page, "write_schematic", lambda prefix: [prefix])
-    assert inspection.render(record.path) == [folder / "schematic"]
+    monkeypatch.setattr(inspection, "write", lambda entries, path: drawn.append(entries) or [])
+    schematic = [folder / "schematic.png", folder / "schematic.svg"]
+    assert inspection.render(record.path) == schematic
     assert [(e["key"], e["seed"]) for e in drawn[0]] == [("new", 0), ("new", 1)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from graphrelu.lab.reproduce.experiment import EXPERIMENTS, experiment
 from graphrelu.lab.reproduce.graph import render_graphs
-from graphrelu.lab.reproduce.tuning_page import render_tuned
+from graphrelu.lab.reproduce.tuning import render_tuned
 
 RESULTS = Path(__file__).parents[3] / "results"
 

@@ -166,7 +166,7 @@ def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the embedded graph, from training to the page, in the terminal."""
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scale, "QUICK_EPOCHS", 3)
+    monkeypatch.setattr(scale, "QUICK", {"epochs": 3})
     monkeypatch.setattr(scale, "ACTIVATIONS", ("relu", "prelu", "grelu"))
     shown = invoke("reproduce", "scale", "--quick", "--runs", 1, "--device", "cpu")
     assert (shown.exit_code, shown.stderr) == (0, "")

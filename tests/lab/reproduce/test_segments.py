@@ -107,7 +107,7 @@ def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the embedded graph, from training to the page, in the terminal."""
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(segments, "QUICK_EPOCHS", 3)
+    monkeypatch.setattr(segments, "QUICK", {"epochs": 3})
     shown = invoke("reproduce", "segments", "--quick", "--runs", 1, "--device", "cpu")
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "In haste: another graph, or fewer epochs" in shown.stdout

@@ -21,12 +21,12 @@ from tests.lab.fake_engine import invoke, make_result
 LEADS = {"GReLU-A": 10, "GReLU-B": 1, "PReLU": 12}
 
 
-def runs(seeds: int = 12, epochs: int | None = None) -> list[Result]:
+def runs(seeds: int = 12) -> list[Result]:
     """Made-up runs of all cells; a lead grows a bit with the seed, as ties are slow."""
     names = list(structure.ACTIVATIONS) * len(structure.cells())
     return [
         make_result(config, seed, (60 + seed % 5 + LEADS.get(name, 0) * (1 + seed / 100)) / 100)
-        for config, name in zip(structure.cells(epochs=epochs), names, strict=False)
+        for config, name in zip(structure.cells(), names, strict=False)
         for seed in range(seeds)
     ]
 
@@ -36,7 +36,7 @@ def test_cells() -> None:
     assert len({cell.key() for cell in cells}) == len(cells) == 6 * 5 * 5
     assert all(structure.belongs(cell) for cell in cells)
     assert {cell.dataset for cell in cells} == set(structure.PLACES)
-    quick = structure.cells(structure.QUICK_PANELS, structure.QUICK_HOMOPHILY, 7)
+    quick = structure.cells(structure.QUICK_PANELS, structure.QUICK_HOMOPHILY, epochs=7)
     assert {cell.dataset for cell in quick} < set(structure.PLACES)
     assert len({parse(name).seed for name in structure.PLACES}) == len(structure.PLACES) == 25
     for name, (kind, degree, homophily) in structure.PLACES.items():
@@ -121,7 +121,7 @@ def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From training to the page, in the terminal, and without datasets."""
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(structure, "QUICK_EPOCHS", 2)
+    monkeypatch.setattr(structure, "QUICK", {"epochs": 2})
     monkeypatch.setattr(structure, "QUICK_HOMOPHILY", (0.0, 1.0))
     monkeypatch.setattr(structure, "QUICK_PANELS", {("mirrored", "gcn"): (4.0,)})
     shown = invoke("reproduce", "structure", "--quick", "--runs", 1, "--device", "cpu")
