@@ -17,6 +17,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
 from graphrelu.graph import DiffusionSettings, prepared
+from graphrelu.lab import stats
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.engine.timing import captured, seconds
 from graphrelu.lab.record import kinds, output
@@ -223,7 +224,8 @@ that a line compares layers of the same width.
 
 @dataclass(frozen=True)
 class Row:
-    """One sweep: its fit, and the times at both ends."""
+    """One sweep: its exponent with the 95 % interval, the seconds that one more of the size costs,
+    and the times at both ends."""
 
     device: str
     axis: str
@@ -243,22 +245,6 @@ class Row:
     preparation: float | None
 
 
-def fit(
-    sizes: Sequence[float], times: Sequence[float]
-) -> tuple[float, float | None, float | None, float]:
-    """The exponent of a power law, by least squares on logarithms, with its 95 % interval; and the
-    seconds that one more of a size costs, the slope of the straight line through the times."""
-    from scipy import stats
-
-    one_more = float(stats.linregress(sizes, times).slope)
-    line = stats.linregress(np.log(sizes), np.log(times))
-    exponent = float(line.slope)
-    if len(sizes) < 3:
-        return exponent, None, None, one_more
-    half = float(stats.t.ppf(0.975, len(sizes) - 2) * line.stderr)
-    return exponent, exponent - half, exponent + half, one_more
-
-
 def sweeps_of(entries: Sequence[Entry]) -> list[list[Entry]]:
     """The points of each sweep that has two sizes or more, by size."""
     axes, whats = list(AXES), list(WHAT)
@@ -275,13 +261,13 @@ def row_of(sweep: Sequence[Entry]) -> Row:
     """The row of a sweep."""
     last = sweep[-1]
     sizes, times = ([entry[name] for entry in sweep] for name in ("value", "seconds"))
-    exponent, low, high, one_more = fit(sizes, times)
+    exponent, low, high = stats.power_law(sizes, times)
     return Row(
         *(last["device"], last["axis"], last["what"], last["diffusion"], last["steps"]),
         *(sizes[0], sizes[-1], len(sweep), exponent),
         low=low,
         high=high,
-        one_more=one_more,
+        one_more=float(np.polyfit(sizes, times, 1)[0]),
         first_seconds=times[0],
         last_seconds=times[-1],
         ratio=times[-1] / times[0],

@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from graphrelu.diffusion import Edges, power_iteration
-from graphrelu.graph import as_edges
+from graphrelu.lab import stats
 from graphrelu.lab.compare import prepare
 from graphrelu.lab.data.checksums import sha256
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine import choose_device, prepare_inputs
-from graphrelu.lab.engine.keep import file_name, grelu_calls, read_model, saved_model, trained_model
+from graphrelu.lab.engine.keep import file_name, read_model, saved_model, trained_model
+from graphrelu.lab.engine.look import PERCENTILES, look
 from graphrelu.lab.engine.memory import fitting_seeds
 from graphrelu.lab.engine.train import train
-from graphrelu.lab.models.backbones import NodeNetwork
 from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.entries import Entries, Entry, origin
@@ -38,9 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAIRS = 1_000
-# A channel's range is what it sees: from the 1st to the 99th percentile of its inputs.
-PERCENTILES = (0.01, 0.99)
-PAGERANK_STEPS = 200  # (1 - alpha) ** steps of the mass is still on its way: 1e-9 for alpha = 0.1
 QUICK_EPOCHS = 60
 IDENTITY = ("dataset", "key", "seed", "pairs", "model")
 FIELDS: dict[str, kinds.Kind] = {
@@ -109,8 +104,9 @@ def inspect_trained(
                 break
             batch, _ = train(config, graph, inputs, missing[start : start + at_once], where)
             for seed in batch.seeds:
-                entry = look(trained_model(batch, seed), config, graph, inputs, seed, pairs)
-                record.append([entry | surroundings(where)])
+                seen = look(trained_model(batch, seed), graph, inputs, seed, pairs)
+                identity = _identity(config, seed, pairs, None)
+                record.append([_entry(identity, seen, config, where)])
         found = {record.key(entry): entry for entry in record.read()}
     return [found[record.key(entry)] for entry in wanted if record.key(entry) in found]
 
@@ -130,12 +126,12 @@ def inspect_saved(
     graph, expected = _cell(dataset, "gcn", [seed], root)  # for the name alone
     if config.dataset != expected.dataset:
         raise ValueError(f"{path} is a model of {config.dataset}, not of {expected.dataset}.")
-    file = sha256(path)[:12]
-    key = record.key(_identity(config, seed, pairs, file))
+    identity = _identity(config, seed, pairs, sha256(path)[:12])
+    key = record.key(identity)
     if key not in map(record.key, record.read()):
         model = saved_model(config, graph, seed, state, path).to(where)
-        entry = look(model, config, graph, prepare_inputs(config, graph, where), seed, pairs, file)
-        record.append([entry | surroundings(where)])
+        seen = look(model, graph, prepare_inputs(config, graph, where), seed, pairs)
+        record.append([_entry(identity, seen, config, where)])
     return [entry for entry in record.read() if record.key(entry) == key]
 
 
@@ -159,61 +155,8 @@ def _identity(config: Config, seed: int, pairs: int, file: str | None) -> Entry:
     return names | {"seed": seed, "pairs": pairs, "model": file}
 
 
-@torch.no_grad()
-def look(
-    model: NodeNetwork,
-    config: Config,
-    graph: Graph,
-    inputs: Any,
-    seed: int,
-    pairs: int,
-    file: str | None = None,
-) -> Entry:
-    """Slopes, intercepts and range of random pairs of a node and a channel, no pair twice; and
-    gamma, degree and PageRank of all nodes. Only the first GReLU of a model is read."""
-    _, calls = grelu_calls(model, inputs)
-    act, args = next(iter(calls.values()))
-    x = args[0]
-    slopes, intercepts = (part.transpose(1, 2).flatten(0, 1) for part in act.coefficients(*args))
-    if not 1 <= pairs <= x.numel():
-        raise ValueError(f"pairs must be from 1 to {x.numel():,}, nodes by channels, not {pairs}.")
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(x.numel(), generator=generator)[:pairs].to(x.device)
-    channel = chosen % x.size(1)
-    low, high = x.double().quantile(torch.tensor(PERCENTILES, device=x.device).double(), dim=0)
-    edges = as_edges(graph.edge_index, graph.edge_weight, graph.num_nodes, torch.double)
-    return _identity(config, seed, pairs, file) | {
-        "alpha": act.alpha,
-        "node": (chosen // x.size(1)).tolist(),
-        "channel": channel.tolist(),
-        "slopes": _plain(slopes[chosen]),
-        "intercepts": _plain(intercepts[chosen]),
-        "low": _plain(low[channel]),
-        "high": _plain(high[channel]),
-        "gamma": _plain(act.gamma(*args).mean(dim=1)),
-        "degree": _plain(torch.zeros(graph.num_nodes).double().index_add(0, *edges[1:3])),
-        "pagerank": _plain(pagerank(edges, act.alpha)),
-        "config": config.to_dict(),
-    }
-
-
-def pagerank(edges: Edges, alpha: float) -> Tensor:
-    """The share of visits of a random walk that restarts with probability alpha, ``[N]``.
-
-    The walk ends at a node without outgoing edges.
-    """
-    out_degree = torch.zeros(edges.num_nodes, dtype=edges.weight.dtype)
-    out_degree = out_degree.index_add(0, edges.source, edges.weight)
-    walk = edges._replace(weight=edges.weight / out_degree[edges.source])
-    start = torch.full((edges.num_nodes, 1), 1 / edges.num_nodes, dtype=edges.weight.dtype)
-    return power_iteration(start, walk, alpha, PAGERANK_STEPS).view(-1)
-
-
-def _plain(tensor: Tensor) -> Any:
-    """Numbers of six digits in nested lists."""
-    if tensor.dim() > 1:
-        return [_plain(row) for row in tensor]
-    return [float(f"{value:.6g}") for value in tensor.tolist()]
+def _entry(identity: Entry, seen: Entry, config: Config, device: torch.device) -> Entry:
+    return identity | seen | {"config": config.to_dict()} | surroundings(device)
 
 
 NOTES = f"""\
@@ -273,15 +216,6 @@ def rows_of(entry: Entry) -> list[Row]:
     ]
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Spearman's rank correlation; none where one side is constant."""
-    from scipy import stats
-
-    if len(set(a)) == 1 or len(set(b)) == 1:
-        return None
-    return float(stats.spearmanr(a, b).statistic)
-
-
 def document(entries: Sequence[Entry], source: str) -> str:
     """The page of models of one configuration."""
     first = entries[0]
@@ -312,7 +246,7 @@ def document(entries: Sequence[Entry], source: str) -> str:
 
 def _gamma_line(entry: Entry) -> tuple[str, ...]:
     quantiles = np.quantile(entry["gamma"], (0, 0.05, 0.5, 0.95, 1))
-    ranks = [rank_correlation(entry["gamma"], entry[name]) for name in ("degree", "pagerank")]
+    ranks = [stats.rank_correlation(entry["gamma"], entry[name]) for name in ("degree", "pagerank")]
     return (
         _name(entry),
         *(f"{value:.3f}" for value in quantiles),
@@ -341,7 +275,7 @@ def draw(entry: Entry) -> Figure:
         (by_degree, "degree", "degree (edges)"),
         (by_pagerank, "pagerank", "PageRank (share of visits)"),
     ):
-        rank = rank_correlation(entry[name], entry["gamma"])
+        rank = stats.rank_correlation(entry[name], entry["gamma"])
         axis.scatter(entry[name], entry["gamma"], s=3, c="black", alpha=0.3, rasterized=True)
         axis.set(xscale="symlog" if name == "degree" else "log", xlabel=what, ylabel="gamma")
         axis.set_title("constant" if rank is None else f"rank correlation {rank:+.2f}")

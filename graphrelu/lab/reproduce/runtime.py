@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,46 +73,42 @@ def collect(request: Request) -> str:
     here = {"dataset": graph.name, "device": device_name(device), "epochs": EPOCHS}
     done = {record.key(entry) for entry in record.read()}
     total, finished = len(MODES) * len(BACKBONES) * len(ACTIVATIONS), 0
-    for mode, seeds in MODES.items():
-        for backbone in BACKBONES:
-            cells = {
-                name: here
-                | {"backbone": backbone, "activation": name, "mode": mode, "seeds": seeds}
-                for name in ACTIVATIONS
+    for (mode, seeds), backbone in product(MODES.items(), BACKBONES):
+        cells = {
+            name: here | {"backbone": backbone, "activation": name, "mode": mode, "seeds": seeds}
+            for name in ACTIVATIONS
+        }
+        configs = {
+            name: recipe(graph.name, graph.family, backbone, name, epochs=EPOCHS, patience=0)
+            for name, entry in cells.items()
+            if record.key(entry) not in done
+        }
+        finished += len(cells) - len(configs)
+        if not configs or time.monotonic() > deadline:
+            continue
+        first = next(iter(configs.values()))
+        if request.progress is not None:
+            request.progress(Progress(first, tuple(range(seeds)), 0, finished, total, 1))
+        training = (alone if mode == "one" else batched)(first, graph, seeds, device)
+        trainings = {name: training(config) for name, config in configs.items()}
+        epochs, times = in_turns(trainings, request.runs, budget, device)
+        scale = EPOCHS / epochs / seeds
+        for name in configs:
+            measured = {
+                "seconds": scale * statistics.median(times[name]),
+                "repeats": [scale * value for value in times[name]],
+                "epochs_timed": epochs,
             }
-            missing = [name for name, cell in cells.items() if record.key(cell) not in done]
-            finished += len(cells) - len(missing)
-            if not missing or time.monotonic() > deadline:
-                continue
-            configs = {
-                name: recipe(graph.name, graph.family, backbone, name, epochs=EPOCHS, patience=0)
-                for name in missing
-            }
-            if request.progress is not None:
-                config = configs[missing[0]]
-                request.progress(Progress(config, tuple(range(seeds)), 0, finished, total, 1))
-            trainings = (alone if mode == "one" else batched)(configs, graph, seeds, device)
-            epochs, times = in_turns(trainings, request.runs, budget, device)
-            scale = EPOCHS / epochs / seeds
-            record.append(
-                cells[name]
-                | {
-                    "seconds": scale * statistics.median(times[name]),
-                    "repeats": [scale * value for value in times[name]],
-                    "epochs_timed": epochs,
-                }
-                | surroundings(device)
-                for name in missing
-            )
-            finished += len(missing)
+            cells[name] |= measured | surroundings(device)
+        record.append(cells[name] for name in configs)
+        finished += len(configs)
     return standing(finished, total, request.out, "timings")
 
 
 def alone(
-    configs: Mapping[str, Config], graph: Graph, seeds: int, device: torch.device
-) -> dict[str, Epochs]:
+    config: Config, graph: Graph, seeds: int, device: torch.device
+) -> Callable[[Config], Epochs]:
     """A plain PyG loop: each epoch is a step of Adam and a pass in evaluation."""
-    config = next(iter(configs.values()))
     x = scaled_features(config, graph).to_dense().to(device)
     edge_index = graph.edge_index.to(device)
     weight = None if graph.edge_weight is None else graph.edge_weight.to(device)
@@ -135,14 +131,14 @@ def alone(
 
         return run
 
-    return {name: training(config) for name, config in configs.items()}
+    return training
 
 
 def batched(
-    configs: Mapping[str, Config], graph: Graph, seeds: int, device: torch.device
-) -> dict[str, Epochs]:
+    config: Config, graph: Graph, seeds: int, device: torch.device
+) -> Callable[[Config], Epochs]:
     """All seeds at once, as the laboratory trains them; the inputs are prepared before."""
-    inputs = prepare_inputs(next(iter(configs.values())), graph, device)
+    inputs = prepare_inputs(config, graph, device)
 
     def training(config: Config) -> Epochs:
         batch = SeedBatch(config, graph, inputs, range(seeds), device)
@@ -155,7 +151,7 @@ def batched(
 
         return run
 
-    return {name: training(config) for name, config in configs.items()}
+    return training
 
 
 def in_turns(

@@ -223,14 +223,8 @@ def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure."""
     results = Record(record).required(belongs, "on features of these scales")
     rows = scale_rows(results)
-    page = document(results, rows, record)
-    return report.write(record, page, rows, ScaleRow, lambda: draw(rows))
-
-
-def document(results: Sequence[Result], rows: Sequence[ScaleRow], record: Path) -> str:
-    """The page."""
     protocol = [cell for name in DATASETS for cell in cells(name)]
-    parts = [
+    page = [
         "# Features of another scale\n",
         export.provenance(results, record.name, protocol) + "\n",
         NOTES,
@@ -243,13 +237,11 @@ def document(results: Sequence[Result], rows: Sequence[ScaleRow], record: Path) 
         PRELU_NOTES,
         _prelu_table(rows),
     ]
+    head = ["activation", *(part for scale in SCALES for part in (f"x {scale:g}", "lost"))]
     for (dataset, backbone), part in groupby(rows, key=lambda row: (row.dataset, row.backbone)):
         lines = [_line(list(own)) for _, own in groupby(part, key=lambda row: row.activation)]
-        head = ["activation"]
-        for scale in SCALES:
-            head += [f"x {scale:g}", "lost"]
-        parts += [f"## {label(dataset)}, {label(backbone)}\n", export.table(head, lines, numbers=1)]
-    return "\n".join(parts)
+        page += [f"## {label(dataset)}, {label(backbone)}\n", export.table(head, lines, numbers=1)]
+    return report.write(record, "\n".join(page), rows, ScaleRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[ScaleRow]) -> Figure:

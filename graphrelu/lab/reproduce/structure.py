@@ -128,7 +128,7 @@ def cells(
 
 NAMES = {
     (cell.activation, cell.activation_options): name
-    for name, cell in zip(ACTIVATIONS, cells(), strict=False)
+    for name, cell in zip(ACTIVATIONS, cells(), strict=False)  # the first graph has them all
 }
 
 
@@ -156,14 +156,6 @@ def structure_rows(results: Sequence[Result]) -> list[StructureRow]:
     return sorted(rows, key=lambda row: (panels.index(row.panel), row.degree, row.homophily))
 
 
-def render(record: Path) -> list[Path]:
-    """A page, the same as CSV, and the figure."""
-    results = Record(record).required(belongs, "on the generated graphs")
-    rows = structure_rows(results)
-    page = document(results, rows, record)
-    return report.write(record, page, rows, StructureRow, lambda: draw(rows))
-
-
 def belongs(config: Config) -> bool:
     """Whether a cell is one of this experiment's graphs, backbones and activations."""
     if (config.activation, config.activation_options) not in NAMES:
@@ -171,9 +163,11 @@ def belongs(config: Config) -> bool:
     return config.dataset in PLACES and (PLACES[config.dataset][0], config.backbone) in PANELS
 
 
-def document(results: Sequence[Result], rows: Sequence[StructureRow], record: Path) -> str:
-    """The page."""
-    parts = [
+def render(record: Path) -> list[Path]:
+    """A page, the same as CSV, and the figure."""
+    results = Record(record).required(belongs, "on the generated graphs")
+    rows = structure_rows(results)
+    page = [
         "# Where topology matters\n",
         export.provenance(results, record.name, cells()) + "\n",
         NOTES,
@@ -187,8 +181,8 @@ def document(results: Sequence[Result], rows: Sequence[StructureRow], record: Pa
     for panel, part in groupby(rows, key=lambda row: row.panel):
         graphs = groupby(part, key=lambda row: (row.degree, row.homophily))
         lines = [_line(place, several) for place, several in graphs]
-        parts += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
-    return "\n".join(parts)
+        page += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
+    return report.write(record, "\n".join(page), rows, StructureRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[StructureRow]) -> Figure:

@@ -7,7 +7,7 @@ all labels. The record has test scores, but nothing here reads them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from graphrelu.lab.render import export, report
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.stats.comparison import Comparison, Scores, leads_over
+from graphrelu.lab.stats.comparison import Comparison, Scores, Test, leads_over
 
 FEW, FULL = "few labels", "full supervision"
 FEW_DATASETS = ("cora", "citeseer", "flickr")
@@ -93,51 +93,45 @@ def collect(request: Request) -> str:
     are complete, the finalists in the late cells."""
     embedded = request.datasets(*FEW_DATASETS) != FEW_DATASETS
     wanted = cells(("digits",), ("digits",)) if embedded else cells()
-    early = _by_runs([(cell, list(candidates())) for cell in wanted if not cell.is_late], request)
+    early = {cell: set(candidates()) for cell in wanted if not cell.is_late}
     finished, total = _train(early, request)
     if finished == total:
-        found = {
+        found = {  # without tests, which need scipy
             name: {cell: lead for cell, lead in own.items() if not cell.is_late}
-            for name, own in mean_leads(Record(request.out).read()).items()
+            for name, own in leads(Record(request.out).read(), test="none").items()
         }
-        several = {
-            regime: {(c.form, c.dropout_in(regime)) for c in choices(found)[:FINALISTS]}
-            for regime in (FEW, FULL)
+        best = choices(found)[:FINALISTS]
+        late = {
+            cell: {(choice.form, choice.dropout_in(cell.regime)) for choice in best}
+            for cell in wanted
+            if cell.is_late
         }
-        late = _by_runs([(c, list(several[c.regime])) for c in wanted if c.is_late], request)
         more = _train(late, request)
         finished, total = finished + more[0], total + more[1]
     return standing(finished, total, request.out)
 
 
-Runs: TypeAlias = dict[int, list[Config]]  # number of seeds -> cells
-
-
-def _by_runs(places: Iterable[tuple[Cell, Sequence[Candidate]]], request: Request) -> Runs:
-    changes = QUICK if request.quick else {}
-    found: Runs = {}
-    for cell, own in places:
-        runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
-        found.setdefault(runs, []).extend(_configs(cell, sorted(own), **changes))
-    return found
-
-
-def _configs(cell: Cell, names: Sequence[Candidate], **changes: Any) -> list[Config]:
-    """ReLU and these candidates in a cell."""
-    options = candidates()
-    own = [cell.config("grelu", options[name], **changes) for name in names]
-    return [cell.config("relu", {}, **changes), *own]
-
-
-def _train(by_runs: Runs, request: Request) -> tuple[int, int]:
-    """The number of finished runs, and of all runs."""
+def _train(places: Mapping[Cell, Collection[Candidate]], request: Request) -> tuple[int, int]:
+    """Train candidates in cells; return the number of finished runs, and of all runs."""
     deadline = request.deadline()
+    changes = QUICK if request.quick else {}
+    by_runs: dict[int, list[Config]] = {}  # number of seeds -> configurations
+    for cell, names in places.items():
+        runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
+        by_runs.setdefault(runs, []).extend(_configs(cell, sorted(names), **changes))
     finished = 0
     for runs, configs in by_runs.items():
         if request.seconds is not None:  # the seconds that are left
             request = replace(request, seconds=max(0.01, deadline - time.monotonic()))
         finished += len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
     return finished, sum(runs * len(configs) for runs, configs in by_runs.items())
+
+
+def _configs(cell: Cell, names: Iterable[Candidate], **changes: Any) -> list[Config]:
+    """ReLU and these candidates in a cell."""
+    options = candidates()
+    own = [cell.config("grelu", options[name], **changes) for name in names]
+    return [cell.config("relu", {}, **changes), *own]
 
 
 @cache
@@ -148,7 +142,7 @@ def place_of(config: Config) -> tuple[Cell, Candidate | None] | None:
     else:
         cell = Cell(FEW, config.dataset, config.backbone, 2)
     names: list[Candidate | None] = [None, *candidates()]
-    configs = _configs(cell, list(candidates()), epochs=config.epochs)
+    configs = _configs(cell, candidates(), epochs=config.epochs)
     return (cell, names[configs.index(config)]) if config in configs else None
 
 
@@ -165,28 +159,10 @@ def validation(results: Iterable[Result]) -> dict[Cell, dict[Candidate | None, S
     return found
 
 
-def leads(results: Iterable[Result]) -> Leads:
+def leads(results: Iterable[Result], test: Test = "ttest") -> Leads:
     """Each candidate's lead over ReLU in each cell, with Holm's correction over the cells."""
     found = validation(results)
-    return {name: leads_over(found, name, None, "ttest") for name in candidates()}
-
-
-def mean_leads(results: Iterable[Result]) -> Leads:
-    """The same without tests, which need scipy: no lead is significant."""
-    found = validation(results)
-    return {
-        name: {
-            cell: _mean_lead(own[name], own[None])
-            for cell, own in found.items()
-            if name in own and None in own
-        }
-        for name in candidates()
-    }
-
-
-def _mean_lead(own: Scores, relu: Scores) -> Comparison:
-    pairs = [100 * (own[seed] - relu[seed]) for seed in own.keys() & relu.keys()]
-    return Comparison(fmean(pairs), None, None, None, None, None, len(pairs))
+    return {name: leads_over(found, name, None, test) for name in candidates()}
 
 
 @dataclass(frozen=True)
@@ -273,8 +249,8 @@ def render(record: Path) -> list[Path]:
     found = leads(results)
     ranked = choices(found)
     if not ranked:
-        raise ValueError(f"{record} has no runs of the study.")
-    protocol = [config for cell in cells() for config in _configs(cell, list(candidates()))]
+        raise ValueError(f"{record} has no candidate in both regimes yet.")
+    protocol = [config for cell in cells() for config in _configs(cell, candidates())]
     page = ["# How the default was chosen\n", export.provenance(results, record.name, protocol)]
     page += ["", RULE, "## The outcome\n", _outcome(ranked)]
     page += [f"## {regime.capitalize()}\n\n{_table(found, regime)}" for regime in (FEW, FULL)]
@@ -313,17 +289,15 @@ def _outcome(ranked: Sequence[Choice]) -> str:
 def _table(found: Leads, regime: str) -> str:
     """Cells by candidates: points ahead of ReLU in validation score."""
     places = [cell for cell in next(iter(found.values())) if cell.regime == regime]
-    lines = []
-    for cell in places:
-        own = (found[candidate].get(cell) for candidate in found)
-        lines.append((cell.title, *("" if lead is None else _amount(lead) for lead in own)))
+    lines = [(cell.title, *(_amount(own.get(cell)) for own in found.values())) for cell in places]
     head = ("cell", *(f"{form}, dropout {p:g}" for form, p in found))
     return export.table(head, lines, numbers=1)
 
 
-def _amount(lead: Comparison) -> str:
-    mark = "" if lead.outcome == "undecided" else " *"
-    return f"{signed(lead.difference)}{mark}"
+def _amount(lead: Comparison | None) -> str:
+    if lead is None:
+        return ""
+    return signed(lead.difference) + ("" if lead.outcome == "undecided" else " *")
 
 
 EXPERIMENT = Experiment(runs=10, quick_runs=6, collect=collect, render=render)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,11 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import findings
 from graphrelu.lab.reproduce import ablation, node
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
-from graphrelu.lab.reproduce.experiment import Request, experiment
+from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.engine import test_train
 from tests.lab.fake_engine import invoke, make_result
 
-ROOT = Path(__file__).parents[3]
 # In tenths of a point, on top of what all share.
 LEADS = {"GReLU-A": 20, "GReLU-B": 10, "GReLU-C": 0, "GReLU-D": 5, "GReLU-E": 20, "SGC": -40}
 
@@ -193,17 +191,3 @@ def test_batches_of_the_undecomposed_fit_into_memory() -> None:
         return fitting_seeds(cell, large, cpu)
 
     assert fitting("relu") > fitting("undecomposed") > fitting("undecomposed", K=6) >= 1
-
-
-@pytest.mark.parametrize("name", ["ablation", "segments", "structure"])
-def test_pages_are_those_of_the_record(name: str, tmp_path: Path) -> None:
-    source = ROOT / "results" / f"{name}.jsonl"
-    endings = (".md", ".csv")
-    if not source.exists():
-        assert not any(source.with_suffix(ending).exists() for ending in endings)
-        return
-    shutil.copy(source, tmp_path)
-    experiment(name).render(tmp_path / source.name)
-    for ending in endings:
-        made = (tmp_path / name).with_suffix(ending)
-        assert made.read_text() == source.with_suffix(ending).read_text()

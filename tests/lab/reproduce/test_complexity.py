@@ -124,24 +124,6 @@ def test_random_graph_is_undirected() -> None:
     assert torch.equal(edges[:, :15], edges[:, 15:].flip(0))
 
 
-@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
-def test_a_power_law_is_recovered(exponent: float) -> None:
-    sizes = [10.0, 30.0, 100.0, 1_000.0]
-    found = complexity.fit(sizes, [3e-4 * size**exponent for size in sizes])
-    assert found[:3] == pytest.approx((exponent, exponent, exponent), abs=1e-9)
-    if exponent == 1:
-        assert found[3] == pytest.approx(3e-4)
-
-
-def test_interval_by_hand() -> None:
-    # log10: (0, 0), (1, 1.5), (2, 2): slope 1, residuals 1/6 (-1, 2, -1), their squares' sum 1/6,
-    # standard error sqrt(1/6 / 1 / 2), and t = 12.7062 for one degree of freedom.
-    found = complexity.fit([1, 10, 100], [1, 10**1.5, 100])
-    half = 12.7062 * (1 / 12) ** 0.5
-    assert found[:3] == pytest.approx((1, 1 - half, 1 + half), abs=1e-4)
-    assert complexity.fit([1, 2], [1, 4]) == pytest.approx((2, None, None, 3))
-
-
 def entry(axis: str, value: int, seconds: float, what: str = "grelu") -> dict[str, Any]:
     return {
         "axis": axis,

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from graphrelu.diffusion import Edges
 from graphrelu.lab.data import load
 from graphrelu.lab.engine import prepare_inputs
 from graphrelu.lab.engine.train import build
@@ -154,19 +153,6 @@ def test_bad_input_costs_one_sentence(
     assert shown.stderr.count("\n") == 1
     assert expected in shown.stderr
     assert sorted(models.iterdir()) == before
-
-
-def test_pagerank_by_hand() -> None:
-    # 0 -> 1 and a lonely node 2: p0 = a / 3, p1 = a / 3 + (1 - a) p0, p2 = a / 3.
-    edges = Edges(torch.tensor([0]), torch.tensor([1]), torch.ones(1).double(), 3)
-    found = inspection.pagerank(edges, 0.25)
-    third = 0.25 / 3
-    torch.testing.assert_close(found, torch.tensor([third, 1.75 * third, third]).double())
-    # A star keeps all of the mass: leaves share what the centre gives.
-    star = Edges(torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 0, 0]), torch.ones(4).double(), 3)
-    found = inspection.pagerank(star, 0.1)
-    assert found.sum().item() == pytest.approx(1)
-    assert found[1].item() == pytest.approx(0.1 / 3 + 0.9 * found[0].item() / 2)
 
 
 def entry(**changes: Any) -> dict[str, Any]:
