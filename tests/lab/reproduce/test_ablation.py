@@ -16,7 +16,6 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import findings
 from graphrelu.lab.reproduce import ablation, node
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
-from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.engine import test_train
 from tests.lab.fake_engine import invoke, make_result
@@ -169,14 +168,6 @@ def test_in_haste(in_haste: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, shown.stdout.splitlines())) <= 100
     assert Path("results/quick/ablation.jsonl").read_bytes() == before
     assert Path("results/quick/ablation.md").exists()
-
-
-def test_in_earnest_it_is_flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(ablation, "train_missing", lambda configs, _: asked.extend(configs) or [])
-    said = ablation.collect(Request(ablation.EXPERIMENT.runs, tmp_path / "a.jsonl"))
-    assert said.startswith("0 of these 330 runs are in ")
-    assert asked == list(ablation.variants("flickr").values())
 
 
 def test_undecomposed_alone_as_in_a_batch() -> None:
