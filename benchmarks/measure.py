@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphrelu.lab.reproduce.timing import captured, seconds
+from graphrelu.lab.engine.timing import captured, seconds
 
 # Calls between two looks at the clock. A GPU works behind its host, in training as here: a look
 # after every call would time the host's first step again and again.

@@ -21,11 +21,11 @@ from graphrelu.lab.data import load
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import run, scaled_features
+from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.reproduce.timing import seconds
 
 
 class StockGCN(torch.nn.Module):

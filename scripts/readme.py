@@ -16,10 +16,9 @@ from typing import Any
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, leads
+from graphrelu.lab.render.findings import several
 from graphrelu.lab.render.tables import NodeRow, label, loss_tallies, node_rows, tallies
 from graphrelu.lab.reproduce import deep, runtime, structure
-from graphrelu.lab.reproduce.findings import several
-from graphrelu.lab.reproduce.runtime_page import rows_of
 from graphrelu.lab.stats.comparison import fewest_seeds
 
 ROOT = Path(__file__).parents[1]
@@ -163,7 +162,8 @@ def speed() -> str:
 def small_graph() -> str:
     """Whole trainings, one at a time, on each device."""
     entries = runtime.record_of(ROOT / "results" / "runtime.jsonl").read()
-    rows = [row for row in rows_of(entries) if row.activation == "grelu" and row.mode == "one"]
+    timed = [row for row in runtime.rows_of(entries) if row.mode == "one"]
+    rows = [row for row in timed if row.activation == "grelu"]
     ratios = []
     for device in sorted({row.device for row in rows}):
         found = [row.relative for row in rows if row.device == device and row.relative]

@@ -12,7 +12,7 @@ from graphrelu.lab import page
 from graphrelu.lab.data import DataError, load
 from graphrelu.lab.engine.keep import read_model, saved_model
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import complexity, inspection, inspection_page, runtime
+from graphrelu.lab.reproduce import complexity, inspection, runtime
 from tests.fuzz import seeds
 from tests.fuzz.mutate import Mutate, relined, rezipped
 
@@ -64,7 +64,7 @@ def record(path: Path) -> None:
     try:
         page.render(page.from_records([path]))
         for look in inspection.record_of(path).read():
-            inspection_page.document([look], path.name)
+            inspection.document([look], path.name)
     except ValueError as error:
         _one_sentence(error)
 

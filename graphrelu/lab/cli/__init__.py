@@ -221,7 +221,7 @@ def inspect(
     data: Root = None,
 ) -> None:
     """Draw and classify the functions that GReLU has learned on a graph."""
-    from graphrelu.lab.reproduce import inspection, inspection_page
+    from graphrelu.lab.reproduce import inspection
 
     with one_sentence():
         prefix = out or inspection.default_prefix(dataset)
@@ -236,7 +236,7 @@ def inspect(
             )
         else:
             raise ValueError("A saved model has its own backbone and seed; leave them out.")
-        page, *others = inspection_page.write(looks, record.path)
+        page, *others = inspection.write(looks, record.path)
         show_page([page, record.path, *others])
 
 

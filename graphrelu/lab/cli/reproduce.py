@@ -31,8 +31,13 @@ from graphrelu.lab.reproduce.experiment import (
 )
 from graphrelu.lab.reproduce.graph import REPEATS, collect_graphs, has_table, render_graphs
 from graphrelu.lab.reproduce.node import INTERRUPTED, NODE_RUNS
-from graphrelu.lab.reproduce.tuning import QUICK_RUNS, TUNED_BACKBONES, tuned_cells
-from graphrelu.lab.reproduce.tuning_page import has_choice, render_tuned
+from graphrelu.lab.reproduce.tuning import (
+    QUICK_RUNS,
+    TUNED_BACKBONES,
+    has_choice,
+    render_tuned,
+    tuned_cells,
+)
 from graphrelu.lab.reproduce.typed import check_tuned_only, names, typed_grid
 
 reproduce_app = typer.Typer(

@@ -14,10 +14,10 @@ from graphrelu.lab.record.entries import Entry
 from graphrelu.lab.record.journal import Journal, parse_line
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import label
+from graphrelu.lab.reproduce.complexity import AXES, WHAT, sweeps_of
 from graphrelu.lab.reproduce.complexity import record_of as complexity_record
-from graphrelu.lab.reproduce.complexity_page import AXES, WHAT, sweeps_of
 from graphrelu.lab.reproduce.runtime import record_of as runtime_record
-from graphrelu.lab.reproduce.runtime_page import rows_of, title
+from graphrelu.lab.reproduce.runtime import rows_of, title
 from graphrelu.lab.reproduce.segments import belongs, segments_rows
 
 TIME = "forward_backward_ms"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -134,6 +134,13 @@ class Record:
         """All finished runs, cell by cell; of the same configuration and seed, the first."""
         self._refresh()
         return [result for cell in self._results.values() for result in cell.values()]
+
+    def required(self, belongs: Callable[[Config], bool], what: str) -> list[Result]:
+        """The finished runs that belong to a table; a ``ValueError`` where there are none."""
+        results = [result for result in self.read() if belongs(result.config)]
+        if not results:
+            raise ValueError(f"{self.path} has no runs {what}.")
+        return results
 
     def append(self, results: Iterable[Result]) -> None:
         """Write finished runs; on return they are on the disk."""

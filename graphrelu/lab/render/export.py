@@ -17,6 +17,7 @@ from graphrelu.lab.render.tables import (
     NodeRow,
     ProtocolCheck,
     Tally,
+    accuracy,
     against_best,
     caution,
     label,
@@ -27,6 +28,7 @@ from graphrelu.lab.render.tables import (
     protocol_check,
     signed,
     tallies,
+    with_best,
 )
 from graphrelu.lab.stats.comparison import Comparison
 
@@ -51,11 +53,7 @@ def to_markdown(rows: Sequence[NodeRow]) -> str:
     """The main table, one part for each dataset."""
     parts = []
     for dataset, part in groupby(rows, key=lambda row: row.dataset):
-        lines = []
-        for _, cell in groupby(part, key=lambda row: row.backbone):
-            cells = list(cell)
-            best = max(row.mean for row in cells)
-            lines += [table_line(row, bold=row.mean == best) for row in cells]
+        lines = [table_line(row, best) for row, best in with_best(part, lambda r: r.backbone)]
         head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
         parts.append(f"## {label(dataset)}\n\n{table(head, lines, numbers=3)}")
     return "\n".join(parts)
@@ -150,7 +148,7 @@ def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:
 
 def table_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
     """Backbone, activation, ours, the paper's, the difference, GReLU's lead over ReLU and its p."""
-    ours = f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
+    ours = accuracy(row)
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
     difference = "" if row.difference is None else signed(row.difference)
     lead, p = marked(row.over_relu), ""

@@ -19,8 +19,14 @@ from graphrelu.lab.record.recipes import (
     GRAPH_LAYERS,
 )
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import NodeRow, percent
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
+from graphrelu.lab.render.tables import NodeRow, in_order, percent
+from graphrelu.lab.stats.comparison import (
+    Comparison,
+    Scores,
+    compared,
+    mean_validation,
+    shared_settings,
+)
 
 Cell: TypeAlias = tuple[str, str, str]  # protocol, dataset, backbone
 Point: TypeAlias = tuple[int, int]  # of the grid: hidden units, layers
@@ -85,10 +91,8 @@ def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
 
 
 def _rank(runs: list[Result]) -> tuple[float, float]:
-    # Accuracies are whole counts: without rounding, equal means would not tie.
-    accuracy = round(fmean(run.val_score for run in runs), 12)
     loss = fmean(run.val_loss for run in runs)
-    return -accuracy, loss if math.isfinite(loss) else math.inf
+    return -mean_validation(runs), loss if math.isfinite(loss) else math.inf
 
 
 def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Result]]]) -> None:
@@ -133,14 +137,10 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
                 tried=len(choice.points),
             )
             rows.append(row)
-    order = (*FOLD_SPLITS, *GRAPH_DATASETS, *GRAPH_BACKBONES, *ACTIVATIONS)
-    place = {name: i for i, name in enumerate(order)}
-
-    def position(row: GraphRow) -> list[int]:
-        names = (row.protocol, row.dataset, row.backbone, row.activation)
-        return [place.get(name, len(place)) for name in names]
-
-    return sorted(rows, key=position)
+    position = in_order(*FOLD_SPLITS, *GRAPH_DATASETS, *GRAPH_BACKBONES, *ACTIVATIONS)
+    return sorted(
+        rows, key=lambda row: position((row.protocol, row.dataset, row.backbone, row.activation))
+    )
 
 
 def grid_sentence(chosen: Iterable[Choice]) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphrelu.lab.record import output
+from graphrelu.lab.render import export
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,13 +75,31 @@ def draw_leads(
     )
 
 
-def write(record: Path, page: str, table: str, draw: Callable[[], Figure]) -> list[Path]:
-    """Page, table and figure beside a record, under its name; the page comes first."""
+def shared_legend(figure: Figure, axes: Iterable[Axes], **options: Any) -> None:
+    """One legend for all panels; a line of several panels is named once."""
+    found = [axis.get_legend_handles_labels() for axis in axes]
+    named = {name: line for lines, names in found for line, name in zip(lines, names, strict=True)}
+    figure.legend(named.values(), named.keys(), **options)
+
+
+def write(
+    record: Path,
+    page: str,
+    rows: Sequence[Any],
+    kind: type,
+    draw: Callable[[], Figure] | None = None,
+) -> list[Path]:
+    """Write page, table and figure beside a record, under its name; return the paths.
+
+    The page comes first. ``kind`` is the dataclass of the rows.
+    """
     paths = [record.with_suffix(ending) for ending in (".md", ".csv")]
     if record in paths:
         raise ValueError(f"{record} is the record itself; its name must end in .jsonl.")
-    for path, text in zip(paths, (page, table), strict=True):
+    for path, text in zip(paths, (page, export.to_csv(rows, kind)), strict=True):
         output.write_text(output.check_file(path), text)
+    if draw is None:
+        return paths
     with drawing():
         return [*paths, *save(draw(), record.with_suffix(""))]
 

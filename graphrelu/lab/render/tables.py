@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import isfinite
 from statistics import fmean
+from typing import Any, Protocol, TypeVar
 
 from graphrelu.lab import stats
 from graphrelu.lab.data import FILES, OF_PYG
@@ -20,6 +22,7 @@ from graphrelu.lab.stats.comparison import (
     Scores,
     compared,
     fewest_seeds,
+    leads_over,
     scores_by_cell,
 )
 
@@ -31,6 +34,20 @@ LABELS |= {"maxout": "Maxout", "grelu": "GReLU", "gelu": "GELU", "silu": "SiLU",
 
 CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
+
+
+class Scored(Protocol):
+    """A row of a table with scores in percent."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def std(self) -> float: ...
+    @property
+    def n(self) -> int: ...
+
+
+AnyRow = TypeVar("AnyRow", bound=Scored)
 
 
 @dataclass(frozen=True)
@@ -111,6 +128,27 @@ def label(name: str) -> str:
     return LABELS.get(name, name)
 
 
+def in_order(*names: str) -> Callable[[Iterable[str]], list[int]]:
+    """A key for sorting by several names: each in this order, unknown names last."""
+    place = {name: i for i, name in enumerate(names)}
+    return lambda key: [place.get(name, len(place)) for name in key]
+
+
+def with_best(rows: Iterable[AnyRow], key: Callable[[AnyRow], Any]) -> list[tuple[AnyRow, bool]]:
+    """Rows, and whether each has the highest mean among its neighbours with the same key."""
+    found = []
+    for _, group in groupby(rows, key=key):
+        several = list(group)
+        best = max(row.mean for row in several)
+        found += [(row, row.mean == best) for row in several]
+    return found
+
+
+def accuracy(row: Scored) -> str:
+    """Mean, standard deviation and number of runs: ``81.2 ± 1.0 (12)``."""
+    return f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
+
+
 def amount(lead: Comparison) -> str:
     """A difference with its interval: ``+0.5 [-0.1, +1.1]``."""
     if lead.low is None or lead.high is None:
@@ -175,7 +213,7 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
 def node_rows(results: Iterable[Result]) -> list[NodeRow]:
     """The main table, in the paper's order."""
     cells = scores_by_cell(results)
-    return _node_rows(cells, _grelu_against("relu", cells))
+    return _node_rows(cells, leads_over(cells, "grelu", "relu"))
 
 
 def caution(rows: Iterable[NodeRow]) -> str:
@@ -269,22 +307,10 @@ def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[N
                 over_relu=leads.get((dataset, backbone)) if name == "grelu" else None,
             )
             rows.append(row)
-    place = {name: i for i, name in enumerate((*NODE_DATASETS, *TABLE, *ACTIVATIONS))}
-    return sorted(
-        rows,
-        key=lambda row: [
-            place.get(name, len(place)) for name in (row.dataset, row.backbone, row.activation)
-        ],
-    )
+    position = in_order(*NODE_DATASETS, *TABLE, *ACTIVATIONS)
+    return sorted(rows, key=lambda row: position((row.dataset, row.backbone, row.activation)))
 
 
 def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:
     """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
-    return {rival: _grelu_against(rival, cells) for rival in ACTIVATIONS if rival != "grelu"}
-
-
-def _grelu_against(rival: str, cells: Cells) -> dict[tuple[str, str], Comparison]:
-    pairs = {
-        cell: (scores.get("grelu", {}), scores.get(rival, {})) for cell, scores in cells.items()
-    }
-    return compared(pairs)
+    return {rival: leads_over(cells, "grelu", rival) for rival in ACTIVATIONS if rival != "grelu"}

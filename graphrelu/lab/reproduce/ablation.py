@@ -1,6 +1,6 @@
 """The paper's ablation tables: GReLU's variants, ReLU and SGC on Flickr with GCN.
 
-Two rows are not the paper's: GReLU as printed, and the undecomposed hyperfunction that the paper
+Two rows are not in the paper: GReLU as printed, and the undecomposed hyperfunction, which the paper
 rejects without a number.
 """
 
@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from graphrelu.grelu import VARIANTS
-from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label, marked, percent, signed
-from graphrelu.lab.reproduce import findings
+from graphrelu.lab.render import export, findings, report
+from graphrelu.lab.render.findings import Observation
+from graphrelu.lab.render.tables import accuracy, label, marked, percent, signed
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.reproduce.findings import Observation
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
@@ -66,10 +65,8 @@ chose, without dropout. Their gap, and not the training loss alone, tells of ove
 
 @dataclass(frozen=True)
 class AblationRow:
-    """One variant: scores in percent, losses in nats, A's lead over it and its lead over ReLU.
-
-    Each of the two columns of leads is one family for Holm's correction.
-    """
+    """One variant: scores in percent, losses in nats, A's lead over the variant, and the lead of
+    the variant over ReLU. Each column of leads is one family for Holm's correction."""
 
     dataset: str
     variant: str
@@ -85,9 +82,8 @@ class AblationRow:
     over_relu: Comparison | None
 
 
-def variants(dataset: str, epochs: int | None = None) -> dict[str, Config]:
-    """The rows of the tables; A and ReLU are the main table's own cells."""
-    changes = {} if epochs is None else {"epochs": epochs}
+def variants(dataset: str, **changes: Any) -> dict[str, Config]:
+    """The rows of the tables; A and ReLU are cells of the main table."""
 
     def cell(activation: str, backbone: str = "gcn", **options: object) -> Config:
         family = family_of(dataset)
@@ -98,14 +94,18 @@ def variants(dataset: str, epochs: int | None = None) -> dict[str, Config]:
     return cells | {"ReLU": cell("relu"), "SGC": cell("none", "sgc")}
 
 
-NAMES = {(c.activation, c.activation_options): name for name, c in variants("flickr").items()}
+def _key(config: Config) -> tuple[object, ...]:
+    return config.activation, config.activation_options
+
+
+NAMES = {_key(config): name for name, config in variants("flickr").items()}
 
 
 def collect(request: Request) -> str:
     """Train what the record lacks."""
     (dataset,) = request.datasets("flickr")
-    epochs = QUICK_EPOCHS[dataset] if request.quick else None
-    configs = list(variants(dataset, epochs).values())
+    changes = {"epochs": QUICK_EPOCHS[dataset]} if request.quick else {}
+    configs = list(variants(dataset, **changes).values())
     finished = train_missing(configs, request)
     return standing(len(finished), len(configs) * request.runs, request.out)
 
@@ -161,18 +161,13 @@ def observations(results: Sequence[Result], dataset: str) -> list[Observation]:
 
 def render(record: Path) -> list[Path]:
     """The tables as a page and as CSV."""
-    results = [result for result in Record(record).read() if _key(result.config) in NAMES]
-    if not results:
-        raise ValueError(f"{record} has no runs of the ablation.")
-    page, csv = (output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv"))
+    results = Record(record).required(lambda c: _key(c) in NAMES, "of the ablation")
     rows = ablation_rows(results)
-    output.write_text(page, document(results, rows, record.name))
-    output.write_text(csv, export.to_csv(rows, AblationRow))
-    return [page, csv]
+    return report.write(record, document(results, rows, record.name), rows, AblationRow)
 
 
 def document(results: Sequence[Result], rows: Sequence[AblationRow], source: str) -> str:
-    """Everything about a record of the ablation on one page."""
+    """The page."""
     origin = export.provenance(results, source, variants("flickr").values())
     parts = ["# The ablation, run again\n", origin + "\n", NOTES]
     for dataset in dict.fromkeys(row.dataset for row in rows):
@@ -189,18 +184,14 @@ def document(results: Sequence[Result], rows: Sequence[AblationRow], source: str
     return "\n".join(parts)
 
 
-def _key(config: Config) -> tuple[object, ...]:
-    return config.activation, config.activation_options
-
-
 def _name(config: Config) -> str:
-    return NAMES[config.activation, config.activation_options]
+    return NAMES[_key(config)]
 
 
 def _line(row: AblationRow) -> tuple[str, ...]:
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
     leads = map(marked, (row.behind_a, row.over_relu))
-    return row.variant, f"{row.mean:.1f} ± {row.std:.1f} ({row.n})", paper, *leads
+    return row.variant, accuracy(row), paper, *leads
 
 
 def _losses(row: AblationRow) -> tuple[str, ...]:
@@ -209,13 +200,13 @@ def _losses(row: AblationRow) -> tuple[str, ...]:
 
 
 def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
-    """The gaps of the two hyperfunctions, seed by seed."""
+    """The gap between test and training loss of both hyperfunctions, paired by seed."""
     gaps: dict[str, Scores] = {UNDECOMPOSED: {}, "GReLU-A": {}}
     for result in results:
         gap = result.test_loss - result.train_loss
         name = _name(result.config)
         if result.config.dataset == dataset and name in gaps and math.isfinite(gap):
-            gaps[name][result.seed] = gap / 100  # in percent, a comparison is then in nats
+            gaps[name][result.seed] = gap / 100  # a comparison is in percent
     lead = compared({0: (gaps[UNDECOMPOSED], gaps["GReLU-A"])}).get(0)
     ours = ""
     if lead is not None:

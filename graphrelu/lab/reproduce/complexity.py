@@ -1,36 +1,67 @@
-"""Time of a forward and a backward pass against the sizes that the paper's section 4.4 names."""
+"""The paper's section 4.4: time of a forward and a backward pass against every size."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
 from graphrelu.graph import DiffusionSettings, prepared
+from graphrelu.lab import stats
 from graphrelu.lab.engine import choose_device
+from graphrelu.lab.engine.timing import captured, seconds
 from graphrelu.lab.record import kinds, output
-from graphrelu.lab.record.entries import Entries, Entry
+from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
+from graphrelu.lab.render import export, report
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
-from graphrelu.lab.reproduce.timing import captured, seconds
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEAD_WIDTH = 8
-IDENTITY = ("axis", "value", "what", "nodes", "edges", "channels", "K", "device")
+SIZES = ("nodes", "edges", "channels", "K")
+IDENTITY = ("axis", "value", "what", *SIZES, "device")
+AXES = {
+    "edges": "directed edges |E|",
+    "nodes": "nodes |V|",
+    "channels": "channels C",
+    "segments": "segments K",
+    "heads": f"heads M, {HEAD_WIDTH} channels each",
+}
+WHAT = {"grelu": "GReLU", "gcn+grelu": "GCN layer with GReLU", "gat": "GAT layer"}
+FIELDS: dict[str, kinds.Kind] = {
+    "axis": kinds.one_of(AXES),
+    "what": kinds.one_of(WHAT),
+    **dict.fromkeys(("value", "seconds"), kinds.positive),
+    **dict.fromkeys((*SIZES, "steps"), kinds.whole),
+    "repeats": kinds.listed(kinds.positive),
+    "preparation": kinds.optional(kinds.number),
+    "diffusion": kinds.text,
+    **kinds.SURROUNDINGS,
+}
+# The default on a CPU. A GPU has the form with fewer products, of the same worst-case accuracy.
+DIFFUSION: dict[str, dict[str, Any]] = {
+    "cpu": {"diffusion": "power", "steps": 10},
+    "cuda": {"diffusion": "chebyshev", "steps": 5},
+}
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One size from ``first`` to ``last`` in ``count`` equal ratios, the others as given.
+    """One size from ``first`` to ``last`` in ``count`` equal ratios; the other sizes are fixed.
 
-    ``edges`` are directed ones. Channels follow the heads, :data:`HEAD_WIDTH` for each.
+    ``edges`` are directed. A sweep over heads has :data:`HEAD_WIDTH` channels for each head.
     """
 
     axis: str
@@ -43,20 +74,8 @@ class Sweep:
     K: int = 2
 
 
-class Point(NamedTuple):
-    """One measurement."""
-
-    axis: str
-    value: int
-    what: str
-    nodes: int
-    edges: int
-    channels: int
-    K: int
-
-
-# Two decades in edges, nodes and channels each, such that the varied term dominates from the
-# smallest size on; what a GPU's kernels cost at the least asks for far larger sizes there.
+# Two decades in edges, nodes and channels, where the varied term dominates from the smallest size
+# on. Every kernel of a GPU has a fixed cost, so that a GPU needs far larger sizes.
 SWEEPS = {
     "cpu": (
         Sweep("edges", 300_000, 30_000_000, 7, nodes=1_000, channels=1),
@@ -80,48 +99,32 @@ SWEEPS = {
         Sweep("heads", 1, 16, 5, nodes=5_000, edges=50_000),
     ),
 }
-FIELDS: dict[str, kinds.Kind] = {
-    "axis": kinds.one_of({sweep.axis for sweeps in SWEEPS.values() for sweep in sweeps}),
-    "what": kinds.one_of(("grelu", "gcn+grelu", "gat")),
-    **dict.fromkeys(("value", "seconds"), kinds.positive),
-    **dict.fromkeys(("nodes", "edges", "channels", "K", "steps"), kinds.whole),
-    "repeats": kinds.listed(kinds.positive),
-    "preparation": kinds.optional(kinds.number),
-    "diffusion": kinds.text,
-    **kinds.SURROUNDINGS,
-}
-# The default on a CPU; on a GPU the form with fewer products, of the same worst-case accuracy.
-DIFFUSION: dict[str, dict[str, Any]] = {
-    "cpu": {"diffusion": "power", "steps": 10},
-    "cuda": {"diffusion": "chebyshev", "steps": 5},
-}
 
 
-class GCNLayer(torch.nn.Module):
-    """A convolution with GReLU, to compare with a layer of attention."""
+class Point(NamedTuple):
+    """One measurement."""
 
-    def __init__(self, channels: int, act: GReLU) -> None:
-        super().__init__()
-        self.conv = GCNConv(channels, channels, cached=True)
-        self.act = act
+    axis: str
+    value: int
+    what: str
+    nodes: int
+    edges: int
+    channels: int
+    K: int
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.act(self.conv(x, edge_index), edge_index)
-        return out
 
-
-def points(sweeps: tuple[Sweep, ...]) -> Iterator[Point]:
+def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
     """All measurements, from the smallest size of each sweep to the largest."""
     for sweep in sweeps:
         ratio = (sweep.last / sweep.first) ** (1 / (sweep.count - 1))
         for i in range(sweep.count):
             value = round(sweep.first * ratio**i)
-            sizes = {name: getattr(sweep, name) for name in ("nodes", "edges", "channels", "K")}
+            sizes = {name: getattr(sweep, name) for name in SIZES}
             if sweep.axis == "heads":
                 sizes["channels"] = HEAD_WIDTH * value
             else:
                 sizes["K" if sweep.axis == "segments" else sweep.axis] = value
-            for what in ("grelu", "gcn+grelu", "gat") if sweep.axis == "heads" else ("grelu",):
+            for what in WHAT if sweep.axis == "heads" else ("grelu",):
                 yield Point(sweep.axis, value, what, **sizes)
 
 
@@ -130,7 +133,7 @@ def record_of(path: Path) -> Entries:
 
 
 def collect(request: Request) -> str:
-    """Measures the points that the record lacks."""
+    """Measure the points that the record lacks."""
     request.stays_here()
     deadline = request.deadline()
     device = choose_device(request.device)
@@ -148,8 +151,21 @@ def collect(request: Request) -> str:
     return standing(finished, len(wanted), request.out, "timings")
 
 
+class GCNLayer(torch.nn.Module):
+    """A convolution with GReLU, to compare with a layer of attention."""
+
+    def __init__(self, channels: int, act: GReLU) -> None:
+        super().__init__()
+        self.conv = GCNConv(channels, channels, cached=True)
+        self.act = act
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.act(self.conv(x, edge_index), edge_index)
+        return out
+
+
 def measure(point: Point, repeats: int, device: torch.device) -> Entry:
-    """Seconds of a forward and a backward pass, and apart from it of preparing the graph."""
+    """Seconds of a forward and a backward pass, and seconds of preparing the graph."""
     torch.manual_seed(0)
     settings = DIFFUSION[device.type]
     edge_index = random_graph(point.nodes, point.edges, device)
@@ -179,12 +195,8 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
     if device.type == "cuda" and point.what == "grelu":
         step = captured(step, device)  # else launches would hide what a size costs
     times = [seconds(step, device) for _ in range(repeats)]
-    return {
-        "seconds": statistics.median(times),
-        "repeats": times,
-        "preparation": preparation,
-        **settings,
-    }
+    median = statistics.median(times)
+    return {"seconds": median, "repeats": times, "preparation": preparation, **settings}
 
 
 def random_graph(nodes: int, edges: int, device: torch.device) -> Tensor:
@@ -193,11 +205,152 @@ def random_graph(nodes: int, edges: int, device: torch.device) -> Tensor:
     return torch.cat([ends, ends.flip(0)], dim=1)
 
 
+NOTES = """\
+Forward and backward pass of one layer in float32 on a uniform random graph, median of the
+repetitions. One size varies, the others are fixed such that its term dominates. The exponent is
+the slope of the least-squares line through the logarithms of size and time, with its 95 %
+interval: 1 is a time in proportion to the size. *One more* is the slope of the straight line
+through the times themselves: what one more edge, node, channel, segment or head costs. The graph
+is prepared beforehand, once for the whole of a training; what that takes is the column
+*preparation*, in seconds at the largest size.
+The paper claims O(|E| + C|V|) for GReLU and O(M|E|) for the attention of GAT, and prints no times.
+"""
+HEADS = f"""\
+Milliseconds. GReLU alone computes its parameters and applies them; a GAT layer also has a linear
+map and the aggregation, as has a GCN layer with GReLU. Each head has {HEAD_WIDTH} channels, so
+that a line compares layers of the same width.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sweep: its exponent with the 95 % interval, the seconds that one more of the size costs,
+    and the times at both ends."""
+
+    device: str
+    axis: str
+    what: str
+    diffusion: str
+    steps: int
+    first: int
+    last: int
+    points: int
+    exponent: float
+    low: float | None
+    high: float | None
+    one_more: float
+    first_seconds: float
+    last_seconds: float
+    ratio: float
+    preparation: float | None
+
+
+def sweeps_of(entries: Sequence[Entry]) -> list[list[Entry]]:
+    """The points of each sweep that has two sizes or more, by size."""
+    axes, whats = list(AXES), list(WHAT)
+
+    def place(entry: Entry) -> tuple[str, int, int]:
+        return entry["device"], axes.index(entry["axis"]), whats.index(entry["what"])
+
+    ordered = sorted(entries, key=lambda entry: (*place(entry), entry["value"]))
+    groups = [list(group) for _, group in groupby(ordered, key=place)]
+    return [group for group in groups if len({entry["value"] for entry in group}) > 1]
+
+
+def row_of(sweep: Sequence[Entry]) -> Row:
+    """The row of a sweep."""
+    last = sweep[-1]
+    sizes, times = ([entry[name] for entry in sweep] for name in ("value", "seconds"))
+    exponent, low, high = stats.power_law(sizes, times)
+    return Row(
+        *(last["device"], last["axis"], last["what"], last["diffusion"], last["steps"]),
+        *(sizes[0], sizes[-1], len(sweep), exponent),
+        low=low,
+        high=high,
+        one_more=float(np.polyfit(sizes, times, 1)[0]),
+        first_seconds=times[0],
+        last_seconds=times[-1],
+        ratio=times[-1] / times[0],
+        preparation=last["preparation"],
+    )
+
+
 def render(record: Path) -> list[Path]:
     """The page, the table and the figure of all measurements on record."""
-    from graphrelu.lab.reproduce.complexity_page import write
+    entries = record_of(record).required()
+    sweeps = sweeps_of(entries)
+    rows = [row_of(sweep) for sweep in sweeps]
+    page = document(sweeps, entries, record.name)
+    return report.write(record, page, rows, Row, lambda: draw(sweeps))
 
-    return write(record_of(record).required(), record)
+
+def document(sweeps: Sequence[list[Entry]], entries: Sequence[Entry], source: str) -> str:
+    """The page."""
+    parts = ["# Complexity\n", origin(entries, source, "timing") + "\n", NOTES]
+    head = (
+        *("size", "what", "from", "to", "exponent", "95 % interval"),
+        *("smallest, ms", "largest, ms", "ratio", "one more, ms", "preparation, s"),
+    )
+    for device, group in groupby(map(row_of, sweeps), key=lambda row: row.device):
+        rows = list(group)
+        how = f"{rows[0].diffusion} diffusion, {rows[0].steps} steps"
+        parts.append(f"## {device}: {how}\n\n{export.table(head, map(_line, rows), numbers=2)}")
+    heads = [sweep for sweep in sweeps if sweep[0]["axis"] == "heads"]
+    for device, part in groupby(heads, key=lambda sweep: sweep[0]["device"]):
+        parts.append(f"## Heads of attention: {device}\n\n{HEADS}\n{_heads(list(part))}")
+    return "\n".join(parts)
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    interval = "" if row.low is None else f"[{row.low:.2f}, {row.high:.2f}]"
+    preparation = "" if row.preparation is None else f"{row.preparation:.2g}"
+    return (
+        *(AXES[row.axis].replace("|", r"\|"), WHAT[row.what], f"{row.first:,}", f"{row.last:,}"),
+        *(f"{row.exponent:.2f}", interval),
+        *(f"{1e3 * row.first_seconds:.3g}", f"{1e3 * row.last_seconds:.3g}"),
+        *(f"{row.ratio:.0f}", f"{1e3 * row.one_more:.2g}", preparation),
+    )
+
+
+def _heads(sweeps: Sequence[list[Entry]]) -> str:
+    times = {
+        (entry["what"], entry["value"]): f"{1e3 * entry['seconds']:.3g}"
+        for sweep in sweeps
+        for entry in sweep
+    }
+    whats = [sweep[0]["what"] for sweep in sweeps]
+    sizes = sorted({value for _, value in times})
+    lines = [(str(size), *(times.get((what, size), "") for what in whats)) for size in sizes]
+    return export.table(("heads", *(WHAT[what] for what in whats)), lines, numbers=0)
+
+
+def draw(sweeps: Sequence[list[Entry]]) -> Figure:
+    """Time over size, one panel for each kind of size."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6.5))
+    devices = list(dict.fromkeys(sweep[0]["device"] for sweep in sweeps))
+    styles = report.line_styles()
+    look = {(device, what): next(styles) for device in devices for what in WHAT}
+    for axis, (name, title) in zip(axes.flat, AXES.items(), strict=False):
+        for sweep in sweeps:
+            device, what = sweep[0]["device"], sweep[0]["what"]
+            if sweep[0]["axis"] == name:
+                axis.plot(
+                    [entry["value"] for entry in sweep],
+                    [1e3 * entry["seconds"] for entry in sweep],
+                    label=f"{WHAT[what]}, {device}: exponent {row_of(sweep).exponent:.2f}",
+                    **look[device, what],
+                )
+        axis.set(xscale="log", yscale="log", xlabel=title, ylabel="forward + backward, ms")
+        if axis.lines and len(axis.lines) <= len(devices):
+            axis.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    aside = axes.flat[-1]
+    aside.set_axis_off()
+    # The panel of heads has too many lines for a legend inside it.
+    handles, labels = axes.flat[-2].get_legend_handles_labels()
+    aside.legend(handles, labels, fontsize=7, loc="center left", title=AXES["heads"])
+    return figure
 
 
 EXPERIMENT = Experiment(runs=7, quick_runs=3, collect=collect, render=render)

@@ -1,12 +1,12 @@
 """GReLU in networks as people train them: four to ten layers, norm, skips, all labels.
 
-The graphs, backbones and depths here are those of :mod:`graphrelu.lab.reproduce.study`, whose
-choice is the default: some chose it, the others confirm it.
+The study in :mod:`graphrelu.lab.reproduce.study` chose GReLU's default on some of these graphs; the
+others confirm the choice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,16 +14,14 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
-from graphrelu.lab import stats
 from graphrelu.lab.models.activations import ACTIVATIONS as MODULES
-from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config, Metric, SplitName
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label, marked
+from graphrelu.lab.render import export, report
+from graphrelu.lab.render.tables import in_order, label, marked, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared
+from graphrelu.lab.stats.comparison import Comparison, Scores, leads_over
 
 BACKBONES = ("gcn", "sage", "gat")
 SPLITS = 10
@@ -48,10 +46,8 @@ GRAPHS = {
     "cs": Protocol("full"),
     "physics": Protocol("full"),
 }
-CHOOSING = ("squirrel", "minesweeper", "photo")  # those that the study looked at
-DEEPER = [  # also with ten layers
-    (dataset, backbone) for dataset in ("squirrel", "minesweeper") for backbone in ("gcn", "sage")
-]
+CHOOSING = ("squirrel", "minesweeper", "photo")  # the graphs of the study
+DEEPER = [(d, b) for d in ("squirrel", "minesweeper") for b in ("gcn", "sage")]  # ten layers, too
 LAYERS, MORE_LAYERS = 4, 10
 PATIENCE = 100  # epochs without a better validation score
 QUICK = {"epochs": 30}
@@ -67,7 +63,7 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Cell(NamedTuple):
-    """What is the same for all activations."""
+    """A graph and a network; its settings are the same for all activations."""
 
     dataset: str
     backbone: str
@@ -75,18 +71,15 @@ class Cell(NamedTuple):
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
         split, metric = GRAPHS.get(self.dataset, Protocol("full"))
-        # With LayerNorm, ten layers may stay on the plateau where they start, with ReLU as well.
+        # Ten layers with LayerNorm often do not train at all, with any activation.
         norm = "batch" if self.layers == MORE_LAYERS else "layer"
+        settings = {"split": split, "metric": metric, "patience": PATIENCE} | changes
         return modern(
-            self.dataset,
-            self.backbone,
-            activation,
+            *(self.dataset, self.backbone, activation),
             layers=self.layers,
             norm=norm,
-            split=split,
-            metric=metric,
             activation_options=options,
-            **{"patience": PATIENCE, **changes},
+            **settings,
         )
 
     @property
@@ -99,7 +92,7 @@ def cell_of(config: Config) -> Cell:
 
 
 def cells(datasets: Sequence[str] = tuple(GRAPHS)) -> list[Cell]:
-    """All cells of some graphs, those of one graph and backbone together."""
+    """All cells of some graphs."""
     return [
         Cell(dataset, backbone, layers)
         for dataset in datasets
@@ -139,10 +132,12 @@ class DeepRow:
 
 @cache
 def name_of(config: Config) -> str | None:
-    """The activation's name on the page; none for what has no place there."""
-    for name, (activation, options) in ACTIVATIONS.items():
-        if config == cell_of(config).config(activation, options, epochs=config.epochs):
-            return name
+    """The name of a configuration's activation; none for configurations of other experiments."""
+    if config.is_deep:
+        cell = cell_of(config)
+        for name, (activation, options) in ACTIVATIONS.items():
+            if config == cell.config(activation, options, epochs=config.epochs):
+                return name
     return None
 
 
@@ -150,43 +145,28 @@ def scores(results: Iterable[Result]) -> dict[Cell, dict[str, Scores]]:
     """Cell -> activation -> test scores."""
     found: dict[Cell, dict[str, Scores]] = {}
     for result in results:
-        if result.config.is_deep and (name := name_of(result.config)):
+        if name := name_of(result.config):
             own = found.setdefault(cell_of(result.config), {}).setdefault(name, {})
             own[result.seed] = result.score
-    return {cell: found[cell] for cell in sorted(found, key=_place)}
-
-
-def _place(cell: Cell) -> tuple[int, int, int]:
-    known = list(GRAPHS)
-    place = known.index(cell.dataset) if cell.dataset in known else len(known)
-    return place, BACKBONES.index(cell.backbone), cell.layers
-
-
-def leads(
-    found: Mapping[Cell, Mapping[str, Scores]], first: str, rival: str
-) -> dict[Cell, Comparison]:
-    """How far one activation is ahead of another in every cell, corrected together."""
-    pairs = {cell: (own.get(first, {}), own.get(rival, {})) for cell, own in found.items()}
-    return compared(pairs, test="ttest")
+    position = in_order(*GRAPHS, *BACKBONES)
+    return {cell: found[cell] for cell in sorted(found, key=lambda c: (position(c[:2]), c.layers))}
 
 
 def deep_rows(results: Sequence[Result]) -> list[DeepRow]:
     """A row for each cell and activation."""
     found = scores(results)
-    over_relu = {name: leads(found, name, "ReLU") for name in ACTIVATIONS if name != "ReLU"}
-    over_b = leads(found, "GReLU", "GReLU-B")
+    over_relu = {
+        name: leads_over(found, name, "ReLU", "ttest") for name in ACTIVATIONS if name != "ReLU"
+    }
+    over_b = leads_over(found, "GReLU", "GReLU-B", "ttest")
     rows = []
     for cell, own in found.items():
         for name in [name for name in ACTIVATIONS if name in own]:
+            mean, std, _, n = percent(own[name])
             lead = over_relu.get(name, {}).get(cell)
             ahead = over_b.get(cell) if name == "GReLU" else None
-            rows.append(DeepRow(*cell, name, *_summary(own[name]), lead, ahead))
+            rows.append(DeepRow(*cell, name, mean, std, n, lead, ahead))
     return rows
-
-
-def _summary(own: Scores) -> tuple[float, float, int]:
-    found = stats.summary([100 * score for score in own.values()])
-    return found.mean, found.std, found.n
 
 
 NOTES = """\
@@ -201,24 +181,10 @@ Holm's correction over the cells of a column). GReLU-B is GReLU without topology
 
 def render(record: Path) -> list[Path]:
     """A page, and the same as CSV."""
-    results = [result for result in Record(record).read() if result.config.is_deep]
+    results = Record(record).required(lambda c: name_of(c) is not None, "of these networks")
     rows = deep_rows(results)
-    if not rows:
-        raise ValueError(f"{record} has no runs of these networks.")
-    page, csv = (output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv"))
-    output.write_text(page, document(results, rows, record))
-    output.write_text(csv, export.to_csv(rows, DeepRow))
-    return [page, csv]
-
-
-def document(results: Sequence[Result], rows: Sequence[DeepRow], record: Path) -> str:
-    """Everything about a record on one page."""
-    protocol = [
-        cell.config(activation, options)
-        for cell in cells()
-        for activation, options in ACTIVATIONS.values()
-    ]
-    parts = [
+    protocol = [cell.config(*own) for cell in cells() for own in ACTIVATIONS.values()]
+    page = [
         "# Networks as people train them\n",
         export.provenance(results, record.name, protocol) + "\n",
         NOTES,
@@ -227,40 +193,39 @@ def document(results: Sequence[Result], rows: Sequence[DeepRow], record: Path) -
         "## Every cell\n",
         _table(rows),
     ]
-    return "\n".join(parts)
+    return report.write(record, "\n".join(page), rows, DeepRow)
 
 
 def _in_short(rows: Sequence[DeepRow]) -> str:
-    """Of each activation the mean lead over ReLU, and in how many cells it is ahead or behind."""
+    """The mean lead of each activation over ReLU, and the cells where it is ahead or behind."""
+    chose = [row for row in rows if row.dataset in CHOOSING]
+    confirm = [row for row in rows if row.dataset not in CHOOSING]
     lines = []
-    for title, own in _groups(rows):
+    groups = {"all": rows, "those that chose": chose, "those that confirm": confirm}
+    for graphs, part in groups.items():
         for name in ACTIVATIONS:
-            found = [r.over_relu for r in own if r.activation == name and r.over_relu is not None]
-            if found:
-                lines.append((title, name, str(_parameters(name)), *tally(found)))
-        found = [row.over_b for row in own if row.over_b is not None]
-        if found:
-            lines.append((title, "GReLU over GReLU-B", "", *tally(found)))
+            own = [row.over_relu for row in part if row.activation == name]
+            lines += _tally(graphs, name, str(_parameters(name)), own)
+        lines += _tally(graphs, "GReLU over GReLU-B", "", [row.over_b for row in part])
     head = ("graphs", "activation", "parameters", "mean lead", "better", "undecided", "worse")
     return export.table(head, lines, numbers=2)
 
 
-def tally(found: Sequence[Comparison]) -> tuple[str, ...]:
-    """The mean lead, and the cells that are significantly better, undecided and worse."""
+def _tally(
+    graphs: str, name: str, parameters: str, leads: Iterable[Comparison | None]
+) -> list[tuple[str, ...]]:
+    """The line of one activation; none without leads."""
+    found = [lead for lead in leads if lead is not None]
+    if not found:
+        return []
+    mean = f"{fmean(lead.difference for lead in found):+.2f}"
     outcomes = [lead.outcome for lead in found]
     counts = (str(outcomes.count(outcome)) for outcome in ("better", "undecided", "worse"))
-    return (f"{fmean(lead.difference for lead in found):+.2f}", *counts)
-
-
-def _groups(rows: Sequence[DeepRow]) -> list[tuple[str, list[DeepRow]]]:
-    chose = [row for row in rows if row.dataset in CHOOSING]
-    confirm = [row for row in rows if row.dataset not in CHOOSING]
-    groups = [("all", list(rows)), ("those that chose", chose), ("those that confirm", confirm)]
-    return [(title, own) for title, own in groups if own]
+    return [(graphs, name, parameters, mean, *counts)]
 
 
 def _parameters(name: str) -> int:
-    """Of one activation of 64 channels."""
+    """The number of parameters of an activation with 64 channels."""
     activation, options = ACTIVATIONS[name]
     module = MODULES[activation](64, **options)
     return sum(parameter.numel() for parameter in module.parameters())

@@ -1,4 +1,4 @@
-"""The paper's table of graph classification, run again, and written from the record alone."""
+"""The paper's table of graph classification: a grid, and the chosen configurations repeated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from itertools import groupby, product
 from pathlib import Path
 
 from graphrelu.lab.data.folds import NUM_FOLDS
-from graphrelu.lab.record import output
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
@@ -21,6 +20,11 @@ from graphrelu.lab.record.recipes import (
     graph_cell,
 )
 from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import report
+from graphrelu.lab.render.export import provenance, table, table_line
+from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
+from graphrelu.lab.render.graph_table import GraphRow, choices, graph_rows, grid_sentence
+from graphrelu.lab.render.tables import caution, label, signed, with_best
 from graphrelu.lab.reproduce.experiment import Request, standing, train_missing
 
 REPEATS = 3
@@ -51,8 +55,8 @@ anew, so that their runs are not independent, and the intervals are narrower tha
 
 @dataclass(frozen=True)
 class GraphGrid:
-    """What is to be run: every configuration on the first fold assignment, and those chosen on
-    ``repeats`` more."""
+    """The runs: every configuration on the first fold assignment, and the chosen configurations on
+    ``repeats`` more assignments."""
 
     datasets: Sequence[str] = GRAPH_DATASETS
     backbones: Sequence[str] = GRAPH_BACKBONES
@@ -69,12 +73,12 @@ class GraphGrid:
 
     @property
     def runs(self) -> int:
-        """Of a configuration that was chosen."""
+        """The runs of a chosen configuration."""
         return NUM_FOLDS * (1 + self.repeats)
 
     def cells(self) -> list[Config]:
-        """A point of the grid for all cells, then the next: wherever training stops, all have been
-        given nearly the same."""
+        """The first point of the grid for all cells comes first, then the second, and so on:
+        wherever training stops, all cells have nearly the same points."""
         protocols = [check_name("protocol", name, FOLD_SPLITS) for name in self.protocols]
         axes = (self.hidden, self.layers, protocols, self.datasets, self.backbones)
         return [
@@ -87,15 +91,13 @@ class GraphGrid:
 
 
 def quick_grid(grid: GraphGrid, request: Request) -> GraphGrid:
-    """The same in haste: one dataset, one point, few epochs."""
+    """The grid of a quick run: one dataset, one point, few epochs."""
     datasets = ("mutag",) if request.has_root else ("digit-graphs",)
     return replace(grid, datasets=datasets, hidden=(16,), layers=(2,), repeats=0, epochs=20)
 
 
 def collect_graphs(grid: GraphGrid, request: Request) -> str:
-    """Adds to the record what it lacks, and says in a sentence how much is there."""
-    from graphrelu.lab.render.graph_table import choices
-
+    """Train what the record lacks, and say in a sentence how much is there."""
     began = time.monotonic()
     if request.quick:
         grid = quick_grid(grid, request)
@@ -103,7 +105,7 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
     wanted = set(cells)
     finished = len(train_missing(cells, request, range(NUM_FOLDS)))
     if finished == NUM_FOLDS * len(wanted) and grid.repeats:
-        # Of all that is on record, as the table will be.
+        # Chosen from all runs on record, as in the table.
         chosen = [
             config
             for choice in choices(Record(request.out).read()).values()
@@ -124,55 +126,45 @@ def _same_cell(first: Config, second: Config) -> bool:
 
 
 def has_table(record: Path) -> bool:
-    """Whether there is a cell of which all activations have finished a point of the grid."""
-    from graphrelu.lab.render.graph_table import choices
-
+    """Whether all activations of a cell have finished a point of the grid."""
     return bool(choices(Record(record).read()))
 
 
-def render_graphs(record: Path) -> list[Path]:
-    """Writes ``.md`` and ``.csv`` beside the record, from all runs on record."""
-    from graphrelu.lab.render import export
-    from graphrelu.lab.render.graph_table import GraphRow, graph_rows
+def observations(results: Sequence[Result]) -> list[Observation]:
+    """GReLU against ReLU by the paper's protocol, each with the configuration chosen for it."""
+    rows = graph_rows(result for result in results if result.config.split == "folds")
+    leads = [row.over_relu for row in rows if row.over_relu is not None]
+    cells = product(GRAPH_DATASETS, GRAPH_BACKBONES)
+    papers = [papers_lead("graph_classification", *cell) for cell in cells]
+    figure = f"{signed(min(papers))} to {signed(max(papers))} points"
+    claim = "GReLU is ahead of ReLU in graph classification"
+    return [Observation(claim, figure, in_all(leads), several(leads))]
 
-    paths = [record.with_suffix(ending) for ending in (".md", ".csv")]
-    for path in paths:
-        output.check_file(path)
+
+def render_graphs(record: Path) -> list[Path]:
+    """Write ``.md`` and ``.csv`` beside the record, from all runs on record."""
     results = [r for r in Record(record).read() if r.config.split in FOLD_SPLITS]
     rows = graph_rows(results)
     if not rows:
         raise ValueError(f"{record} has no configuration yet that all activations finished.")
-    output.write_text(paths[0], document(results, record.name))
-    output.write_text(paths[1], export.to_csv(rows, GraphRow))
-    return paths
+    return report.write(record, document(results, record.name), rows, GraphRow)
 
 
 def document(results: Sequence[Result], source: str) -> str:
-    """Everything about a record of graph classification on one page."""
-    from graphrelu.lab.render.export import provenance, table, table_line
-    from graphrelu.lab.render.graph_table import choices, graph_rows, grid_sentence
-    from graphrelu.lab.render.tables import caution, label
-
+    """The page."""
     chosen = choices(results)
-    parts = [
-        "# The paper's graph classification, run again\n",
-        provenance(results, source) + "\n",
-        COMMON_NOTES,
-    ]
-    head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
-    for protocol, rows in groupby(graph_rows(results), key=lambda row: row.protocol):
-        table_rows = list(rows)
+    title = "# The paper's graph classification, run again\n"
+    parts = [title, provenance(results, source) + "\n", COMMON_NOTES]
+    head = ("backbone", "activation", "chosen", "ours", "paper", "difference", "GReLU - ReLU", "p")
+    for protocol, group in groupby(graph_rows(results), key=lambda row: row.protocol):
+        rows = list(group)
         of_protocol = [choice for cell, choice in chosen.items() if cell[0] == protocol]
-        notes = f"{NOTES[protocol]}{grid_sentence(of_protocol)}\n{caution(table_rows)}"
+        notes = f"{NOTES[protocol]}{grid_sentence(of_protocol)}\n{caution(rows)}"
         parts += [f"## {PROTOCOLS[protocol]}\n", notes.rstrip() + "\n"]
-        for dataset, part in groupby(table_rows, key=lambda row: row.dataset):
+        for dataset, part in groupby(rows, key=lambda row: row.dataset):
             lines = []
-            for _, cell in groupby(part, key=lambda row: row.backbone):
-                rows_of_cell = list(cell)
-                best = max(row.mean for row in rows_of_cell)
-                for row in rows_of_cell:
-                    line = table_line(row, bold=row.mean == best)
-                    lines.append((*line[:2], f"{row.hidden} x {row.layers}", *line[2:]))
-            columns = (*head[:2], "chosen", *head[2:])
-            parts.append(f"### {label(dataset)}\n\n{table(columns, lines, numbers=3)}")
+            for row, best in with_best(part, lambda row: row.backbone):
+                names, numbers = table_line(row, best)[:2], table_line(row, best)[2:]
+                lines.append((*names, f"{row.hidden} x {row.layers}", *numbers))
+            parts.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
     return "\n".join(parts)

@@ -1,37 +1,41 @@
-"""A look inside: the functions that a trained model's GReLU applies, and gamma over the nodes."""
+"""Inside GReLU: the functions that a trained model applies, and gamma over the nodes."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from graphrelu.diffusion import Edges, power_iteration
-from graphrelu.graph import as_edges
+from graphrelu.lab import stats
 from graphrelu.lab.compare import prepare
 from graphrelu.lab.data.checksums import sha256
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine import choose_device, prepare_inputs
-from graphrelu.lab.engine.keep import file_name, grelu_calls, read_model, saved_model, trained_model
+from graphrelu.lab.engine.keep import file_name, read_model, saved_model, trained_model
+from graphrelu.lab.engine.look import PERCENTILES, look
 from graphrelu.lab.engine.memory import fitting_seeds
 from graphrelu.lab.engine.train import train
-from graphrelu.lab.models.backbones import NodeNetwork
 from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.entries import Entries, Entry
+from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import surroundings
+from graphrelu.lab.render import export, pieces, report
+from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 PAIRS = 1_000
-# A channel's range is what it sees: from the 1st to the 99th percentile of its inputs.
-PERCENTILES = (0.01, 0.99)
-PAGERANK_STEPS = 200  # (1 - alpha) ** steps of the mass is still on its way: 1e-9 for alpha = 0.1
 QUICK_EPOCHS = 60
 IDENTITY = ("dataset", "key", "seed", "pairs", "model")
 FIELDS: dict[str, kinds.Kind] = {
@@ -47,7 +51,7 @@ FIELDS: dict[str, kinds.Kind] = {
 
 
 def default_prefix(dataset: str) -> Path:
-    """Where the files of a look go unless the user says otherwise."""
+    """The prefix of the files of ``graphrelu inspect``, unless the user names another."""
     return Path("results", "quick", f"inspect-{file_name(dataset)}")
 
 
@@ -56,17 +60,13 @@ def record_of(path: Path) -> Entries:
 
 
 def collect(request: Request) -> str:
-    """Trains a GCN for each seed that the record lacks, and looks inside."""
+    """Train a GCN for each seed that the record lacks, and look inside."""
     request.stays_here()
     deadline = request.deadline()
     record = record_of(output.check_record(request.out))
     (dataset,) = request.datasets("citeseer")
     finished = inspect_trained(
-        record,
-        dataset,
-        "gcn",
-        range(request.runs),
-        PAIRS,
+        *(record, dataset, "gcn", range(request.runs), PAIRS),
         root=request.root,
         device=request.device,
         epochs=QUICK_EPOCHS if request.quick else None,
@@ -87,7 +87,7 @@ def inspect_trained(
     epochs: int | None = None,
     deadline: float = math.inf,
 ) -> list[Entry]:
-    """Trains what the record lacks by the recipe; returns those of these looks that are there.
+    """Train what the record lacks by the recipe; return the entries of these seeds on record.
 
     After ``deadline``, a value of ``time.monotonic()``, nothing new is trained.
     """
@@ -104,11 +104,35 @@ def inspect_trained(
                 break
             batch, _ = train(config, graph, inputs, missing[start : start + at_once], where)
             for seed in batch.seeds:
-                entry = _identity(config, seed, pairs, None)
-                entry |= look(trained_model(batch, seed), graph, inputs, seed, pairs)
-                record.append([entry | {"config": config.to_dict()} | surroundings(where)])
+                seen = look(trained_model(batch, seed), graph, inputs, seed, pairs)
+                identity = _identity(config, seed, pairs, None)
+                record.append([_entry(identity, seen, config, where)])
         found = {record.key(entry): entry for entry in record.read()}
     return [found[record.key(entry)] for entry in wanted if record.key(entry) in found]
+
+
+def inspect_saved(
+    record: Entries,
+    dataset: str,
+    path: Path,
+    pairs: int,
+    *,
+    root: str | Path | None = None,
+    device: str = "auto",
+) -> list[Entry]:
+    """Look inside a model that ``graphrelu compare --save`` kept."""
+    where = choose_device(device)
+    config, seed, state = read_model(path)
+    graph, expected = _cell(dataset, "gcn", [seed], root)  # for the name alone
+    if config.dataset != expected.dataset:
+        raise ValueError(f"{path} is a model of {config.dataset}, not of {expected.dataset}.")
+    identity = _identity(config, seed, pairs, sha256(path)[:12])
+    key = record.key(identity)
+    if key not in map(record.key, record.read()):
+        model = saved_model(config, graph, seed, state, path).to(where)
+        seen = look(model, graph, prepare_inputs(config, graph, where), seed, pairs)
+        record.append([_entry(identity, seen, config, where)])
+    return [entry for entry in record.read() if record.key(entry) == key]
 
 
 def _cell(
@@ -126,93 +150,207 @@ def _cell(
     return graph, config
 
 
-def inspect_saved(
-    record: Entries,
-    dataset: str,
-    path: Path,
-    pairs: int,
-    *,
-    root: str | Path | None = None,
-    device: str = "auto",
-) -> list[Entry]:
-    """A look inside of a model that ``graphrelu compare --save`` kept."""
-    where = choose_device(device)
-    config, seed, state = read_model(path)
-    graph, expected = _cell(dataset, "gcn", [seed], root)  # for the name alone
-    if config.dataset != expected.dataset:
-        raise ValueError(f"{path} is a model of {config.dataset}, not of {expected.dataset}.")
-    identity = _identity(config, seed, pairs, sha256(path)[:12])
-    found = {record.key(entry): entry for entry in record.read()}
-    if record.key(identity) not in found:
-        model = saved_model(config, graph, seed, state, path)
-        inputs = prepare_inputs(config, graph, where)
-        entry = identity | look(model.to(where), graph, inputs, seed, pairs)
-        record.append([entry | {"config": config.to_dict()} | surroundings(where)])
-        found = {record.key(entry): entry for entry in record.read()}
-    return [found[record.key(identity)]]
-
-
-@torch.no_grad()
-def look(model: NodeNetwork, graph: Graph, inputs: Any, seed: int, pairs: int) -> Entry:
-    """Slopes, intercepts and range of random pairs of a node and a channel, no pair twice; and
-    gamma, degree and PageRank of all nodes. Of several GReLUs it is a look at the first."""
-    _, calls = grelu_calls(model, inputs)
-    act, args = next(iter(calls.values()))
-    x = args[0]
-    slopes, intercepts = (part.transpose(1, 2).flatten(0, 1) for part in act.coefficients(*args))
-    if not 1 <= pairs <= x.numel():
-        raise ValueError(f"pairs must be from 1 to {x.numel():,}, nodes by channels, not {pairs}.")
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(x.numel(), generator=generator)[:pairs].to(x.device)
-    channel = chosen % x.size(1)
-    low, high = x.double().quantile(torch.tensor(PERCENTILES, device=x.device).double(), dim=0)
-    edges = as_edges(graph.edge_index, graph.edge_weight, graph.num_nodes, torch.double)
-    return {
-        "alpha": act.alpha,
-        "node": (chosen // x.size(1)).tolist(),
-        "channel": channel.tolist(),
-        "slopes": _plain(slopes[chosen]),
-        "intercepts": _plain(intercepts[chosen]),
-        "low": _plain(low[channel]),
-        "high": _plain(high[channel]),
-        "gamma": _plain(act.gamma(*args).mean(dim=1)),
-        "degree": _plain(torch.zeros(graph.num_nodes).double().index_add(0, *edges[1:3])),
-        "pagerank": _plain(pagerank(edges, act.alpha)),
-    }
-
-
-def pagerank(edges: Edges, alpha: float) -> Tensor:
-    """The share of visits of a walk that starts anew anywhere with probability alpha, ``[N]``.
-
-    A walk at a node without a way out ends there.
-    """
-    out_degree = torch.zeros(edges.num_nodes, dtype=edges.weight.dtype)
-    out_degree = out_degree.index_add(0, edges.source, edges.weight)
-    walk = edges._replace(weight=edges.weight / out_degree[edges.source])
-    start = torch.full((edges.num_nodes, 1), 1 / edges.num_nodes, dtype=edges.weight.dtype)
-    return power_iteration(start, walk, alpha, PAGERANK_STEPS).view(-1)
-
-
-def _identity(config: Config, seed: int, pairs: int, model: str | None) -> Entry:
+def _identity(config: Config, seed: int, pairs: int, file: str | None) -> Entry:
     names = {"dataset": config.dataset, "key": config.key()}
-    return names | {"seed": seed, "pairs": pairs, "model": model}
+    return names | {"seed": seed, "pairs": pairs, "model": file}
 
 
-def _plain(tensor: Tensor) -> Any:
-    """Numbers of six digits in nested lists."""
-    if tensor.dim() > 1:
-        return [_plain(row) for row in tensor]
-    return [float(f"{value:.6g}") for value in tensor.tolist()]
+def _entry(identity: Entry, seen: Entry, config: Config, device: torch.device) -> Entry:
+    return identity | seen | {"config": config.to_dict()} | surroundings(device)
+
+
+NOTES = f"""\
+Each model is trained by the recipe, or loaded; its GReLU is called once in evaluation. Random
+pairs of a node and a channel are drawn without repetition, and each one's function
+`max_k (slope_k x + intercept_k)` is classified over the inputs that its channel sees, from
+percentile {100 * PERCENTILES[0]:g} to {100 * PERCENTILES[1]:g} over all nodes. A slope of at most \
+{pieces.FLAT_SLOPE:g} in size counts as flat.
+
+The paper's words: *increasing* functions act as LeakyReLU or PReLU; a *flat* one filters the
+channel of this node out; a *decreasing* one flips signs. It gives no shares. What changes within
+the range is *mixed* here, with its three kinds; *flat, then increasing* is what ReLU itself is,
+and what a fresh GReLU is.
+"""
+GAMMA_HEAD = [
+    *("model", "lowest", "5 %", "median", "95 %", "highest"),
+    *("rho with degree", "rho with PageRank"),
+]
+GAMMA = """\
+Gamma scales, node by node, how far GReLU's parameters move away from ReLU's; 1 is its ceiling.
+Degree is the weighted number of incoming edges, PageRank has the model's own teleport probability.
+rho is Spearman's rank correlation over all nodes.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The functions of one model that have one shape."""
+
+    dataset: str
+    backbone: str
+    seed: int
+    shape: str
+    paper_word: str
+    functions: int
+    share: float
+
+
+def functions(entry: Entry) -> tuple[pieces.Array, ...]:
+    """Slopes and intercepts ``[P, K]``, and both ends of the ranges ``[P]``."""
+    slopes, intercepts, low, high = (
+        np.asarray(entry[name]) for name in ("slopes", "intercepts", "low", "high")
+    )
+    fits = slopes.shape == intercepts.shape and low.shape == high.shape == slopes.shape[:1]
+    if not fits or len(low) != entry["pairs"] or (low > high).any():
+        raise ValueError(f"The functions of {_name(entry)} on record do not fit each other.")
+    return slopes, intercepts, low, high
+
+
+def rows_of(entry: Entry) -> list[Row]:
+    """A row for each shape, whether or not there is such a function."""
+    counts = Counter(pieces.shapes(*functions(entry)))
+    cell = entry["dataset"], entry["config"]["backbone"], entry["seed"]
+    return [
+        Row(*cell, shape, pieces.coarse(shape), counts[shape], counts[shape] / entry["pairs"])
+        for shape in pieces.NAMES
+    ]
+
+
+def document(entries: Sequence[Entry], source: str) -> str:
+    """The page of models of one configuration."""
+    first = entries[0]
+    backbone, pairs = label(first["config"]["backbone"]), first["pairs"]
+    seeds = [_name(entry) for entry in entries]
+    tables = [rows_of(entry) for entry in entries]
+    lines: list[tuple[str, ...]] = []
+    for word in pieces.CLASSES:
+        parts = [[row for row in table if row.paper_word == word] for table in tables]
+        shares = (f"{100 * sum(row.share for row in part):.1f}" for part in parts)
+        lines.append((f"**{word}**", *shares))
+        if word == "mixed":
+            for kind in zip(*parts, strict=True):
+                lines.append((kind[0].shape, *(f"{100 * row.share:.1f}" for row in kind)))
+    return "\n".join(
+        [
+            f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
+            origin(entries, source, "model") + "\n",
+            NOTES,
+            f"## Shares of {pairs:,} functions, in percent\n",
+            export.table(("shape", *seeds), lines, numbers=1),
+            "## Gamma over the nodes\n",
+            GAMMA,
+            export.table(GAMMA_HEAD, map(_gamma_line, entries), numbers=1),
+        ]
+    )
+
+
+def _gamma_line(entry: Entry) -> tuple[str, ...]:
+    quantiles = np.quantile(entry["gamma"], (0, 0.05, 0.5, 0.95, 1))
+    ranks = [stats.rank_correlation(entry["gamma"], entry[name]) for name in ("degree", "pagerank")]
+    return (
+        _name(entry),
+        *(f"{value:.3f}" for value in quantiles),
+        *("constant" if rank is None else f"{rank:+.2f}" for rank in ranks),
+    )
+
+
+def _name(entry: Entry) -> str:
+    return f"seed {entry['seed']}" + ("" if entry["model"] is None else f", file {entry['model']}")
+
+
+def draw(entry: Entry) -> Figure:
+    """The functions by class, their shares, and gamma: its distribution, degree, PageRank."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(2, 4, figsize=(12, 6))
+    _draw_functions(axes[0], entry)
+    rows = rows_of(entry)
+    shares, histogram, by_degree, by_pagerank = axes[1]
+    shares.barh([row.shape for row in rows], [100 * row.share for row in rows], color="#555555")
+    shares.invert_yaxis()
+    shares.set(xlabel="share of functions, %", title="shapes")
+    histogram.hist(entry["gamma"], bins=40, color="#999999", edgecolor="black", linewidth=0.4)
+    histogram.set(xlabel="gamma of a node", ylabel="nodes", title="gamma")
+    for axis, name, what in (
+        (by_degree, "degree", "degree (edges)"),
+        (by_pagerank, "pagerank", "PageRank (share of visits)"),
+    ):
+        rank = stats.rank_correlation(entry[name], entry["gamma"])
+        axis.scatter(entry[name], entry["gamma"], s=3, c="black", alpha=0.3, rasterized=True)
+        axis.set(xscale="symlog" if name == "degree" else "log", xlabel=what, ylabel="gamma")
+        axis.set_title("constant" if rank is None else f"rank correlation {rank:+.2f}")
+    figure.suptitle(
+        f"{label(entry['dataset'])}, {label(entry['config']['backbone'])}, {_name(entry)}: "
+        f"{entry['pairs']:,} pairs of a node and a channel"
+    )
+    return figure
+
+
+def _draw_functions(axes: Any, entry: Entry) -> None:
+    from matplotlib.collections import LineCollection
+
+    slopes, intercepts, low, high = functions(entry)
+    x = pieces.knots(slopes, intercepts, low, high)
+    paths = np.stack([x, pieces.values(slopes, intercepts, x)], axis=2)
+    words = [pieces.coarse(shape) for shape in pieces.shapes(slopes, intercepts, low, high)]
+    for axis, word in zip(axes, pieces.CLASSES, strict=True):
+        members = paths[[found == word for found in words]]
+        style: Any = {"colors": "black", "linewidths": 0.5, "alpha": 0.3, "rasterized": True}
+        axis.add_collection(LineCollection(list(members), **style))
+        axis.axhline(0, color="black", linewidth=0.6, linestyle=":")
+        share = 100 * len(members) / len(words)
+        axis.set(xlabel="input x", ylabel="output", title=f"{word}: {share:.1f} %")
+        axis.set(xlim=_with_margin(paths[..., 0]), ylim=_with_margin(paths[..., 1]))
+
+
+def _with_margin(numbers: pieces.Array) -> tuple[float, float]:
+    """Limits of an axis: the same for all classes, so that what looks flat is flat."""
+    low, high = float(numbers.min()), float(numbers.max())
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def draw_schematic() -> Figure:
+    """Section 4.3: ranges that are scaled differently, and GAT's weighting, which has none."""
+    import matplotlib.pyplot as plt
+
+    panels = {
+        "GReLU, K = 2": ([0.3, 1.0], [0.0, -0.3]),
+        "GReLU, K = 3": ([-0.4, 0.2, 1.2], [-0.5, 0.0, -0.8]),
+        "GAT: a weighting, any range": ([0.6], [0.0]),
+    }
+    figure, axes = plt.subplots(1, len(panels), figsize=(9, 2.8), sharey=True)
+    for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+        slopes, intercepts = map(np.array, lines)
+        # The slopes grow, so that each line meets the next one in a bend of their maximum.
+        x = np.array([-2.0, *-np.diff(intercepts) / np.diff(slopes), 2.0])
+        y = np.outer(x, slopes) + intercepts
+        axis.plot(x, y, color="grey", linestyle="--", linewidth=0.8)
+        axis.plot(x, y.max(axis=1), color="black", linewidth=2)
+        for place, (left, right) in enumerate(pairwise(x), start=1):
+            if len(slopes) > 1:
+                axis.axvspan(left, right, color="black", alpha=0.06 * (place % 2))
+                axis.text((left + right) / 2, -1.8, f"$r_{place}$", ha="center")
+        axis.set(title=title, xlabel="input x", xlim=(-2, 2), ylim=(-2, 2))
+    axes[0].set_ylabel("output")
+    return figure
 
 
 def render(record: Path) -> list[Path]:
     """The page, the table and the figure of the newest models on record, and the schematic."""
-    from graphrelu.lab.reproduce.inspection_page import write, write_schematic
-
     entries = record_of(record).required()
     cell = entries[-1]["dataset"], entries[-1]["key"], entries[-1]["pairs"]
     newest = [e for e in entries if (e["dataset"], e["key"], e["pairs"]) == cell]
-    return [*write(newest, record), *write_schematic(record.with_name("schematic"))]
+    paths = write(newest, record)
+    with report.drawing():
+        return [*paths, *report.save(draw_schematic(), record.with_name("schematic"))]
+
+
+def write(entries: Sequence[Entry], record: Path) -> list[Path]:
+    """The files of models of one configuration; the page comes first."""
+    rows = [row for entry in entries for row in rows_of(entry)]
+    page = document(entries, record.name)
+    return report.write(record, page, rows, Row, lambda: draw(entries[0]))
 
 
 EXPERIMENT = Experiment(runs=1, quick_runs=1, collect=collect, render=render)

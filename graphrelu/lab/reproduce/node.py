@@ -35,8 +35,7 @@ from graphrelu.lab.reproduce.experiment import (
     train_missing,
 )
 from graphrelu.lab.reproduce.graph import REPEATS, collect_graphs, render_graphs
-from graphrelu.lab.reproduce.tuning import QUICK_RUNS, TUNED_BACKBONES, tuned_cells
-from graphrelu.lab.reproduce.tuning_page import render_tuned
+from graphrelu.lab.reproduce.tuning import QUICK_RUNS, TUNED_BACKBONES, render_tuned, tuned_cells
 from graphrelu.lab.reproduce.typed import check_tuned_only, names, typed_grid
 
 NODE_RUNS = 10

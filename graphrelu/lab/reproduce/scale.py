@@ -1,42 +1,59 @@
-"""Features of another scale: the activations on features a hundred times smaller or larger.
-
-Row-normalised features are multiplied by a number; everything else is the main table's.
-"""
+"""Features of another scale: the activations on features a hundred times smaller or larger."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render.tables import percent
+from graphrelu.lab.render import export, report
+from graphrelu.lab.render.findings import Finding
+from graphrelu.lab.render.tables import (
+    accuracy,
+    amount,
+    in_order,
+    label,
+    marked,
+    p_value,
+    percent,
+    too_few,
+)
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.reproduce.findings import Finding
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
+from graphrelu.lab.stats.comparison import (
+    Comparison,
+    Scores,
+    compared,
+    leads_over,
+    mean_validation,
+    scores_by_cell,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DATASETS = ("cora", "citeseer", "pubmed")
 BACKBONES = ("gcn", "sage")
 SCALES = (0.01, 1.0, 100.0)
 SMALL = SCALES[0]
-QUICK_EPOCHS = 30
-MARGIN = 1.0  # percent points: what is smaller does not matter
+QUICK = {"epochs": 30}
+MARGIN = 1.0  # percent points: a smaller difference does not matter
 
-Cell: TypeAlias = tuple[str, str]  # dataset, backbone
-Runs: TypeAlias = dict[tuple[str, str, str], dict[float, Scores]]  # cell, activation -> scale
+Place: TypeAlias = tuple[str, str, str]  # dataset, backbone, activation
 
 
 @dataclass(frozen=True)
 class ScaleRow:
-    """One activation at one scale, in percent, and how far it is behind its own best scale.
+    """One activation at one scale, in percent, and its loss against its own best scale.
 
-    That is the scale of the highest mean validation accuracy, where ``behind_best`` is ``None``.
-    All of these, and GReLU's leads over PReLU at the smallest scale, are one family each for
-    Holm's correction.
+    The best scale has the highest mean validation accuracy; there ``behind_best`` is ``None``. All
+    losses are one family for Holm's correction. GReLU's leads over PReLU at the smallest scale are
+    another.
     """
 
     dataset: str
@@ -53,7 +70,7 @@ class ScaleRow:
 
 @dataclass(frozen=True)
 class Robustness:
-    """What GReLU loses at its worst scale, against what the rival does that loses least.
+    """GReLU's loss at its worst scale, and the loss of the rival that loses least.
 
     ``excess`` is GReLU's loss minus the rival's, paired by seed.
     """
@@ -67,16 +84,15 @@ class Robustness:
 
     @property
     def found(self) -> Finding:
-        """Whether GReLU is known to lose no more, but for the margin, or to lose more than that."""
+        """Whether GReLU loses no more than the rival, up to the margin."""
         if self.excess.high is not None and self.excess.high < MARGIN:
             return "holds"
         much_more = self.excess.outcome == "better" and self.excess.difference > MARGIN
         return "does not hold" if much_more else "undecided"
 
 
-def cells(dataset: str, epochs: int | None = None) -> list[Config]:
-    """A cell for each backbone, scale and activation; at scale 1 they are the main table's own."""
-    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+def cells(dataset: str, **changes: Any) -> list[Config]:
+    """A cell for each backbone, scale and activation; at scale 1 the cells are the main table's."""
     return [
         recipe(dataset, family_of(dataset), backbone, name, feature_scale=scale, **changes)
         for backbone in BACKBONES
@@ -86,16 +102,16 @@ def cells(dataset: str, epochs: int | None = None) -> list[Config]:
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks, in haste of one graph."""
-    epochs = QUICK_EPOCHS if request.quick else None
+    """Train what the record lacks; a quick run has one graph."""
     datasets = request.datasets(*DATASETS[:1]) if request.quick else DATASETS
-    configs = [cell for name in datasets for cell in cells(name, epochs)]
+    changes = QUICK if request.quick else {}
+    configs = [cell for name in datasets for cell in cells(name, **changes)]
     finished = train_missing(configs, request)
     return standing(len(finished), len(configs) * request.runs, request.out)
 
 
 def belongs(config: Config) -> bool:
-    """Whether a cell is one of these, whatever its graph and epochs."""
+    """Whether a configuration is one of these cells, on any graph and with any epochs."""
     names = (config.backbone, config.activation)
     if names[0] not in BACKBONES or names[1] not in ACTIVATIONS:
         return False
@@ -104,36 +120,29 @@ def belongs(config: Config) -> bool:
     return same and config.feature_scale in SCALES
 
 
-def scores_by_scale(results: Sequence[Result]) -> Runs:
+def scores_by_scale(results: Sequence[Result]) -> dict[Place, dict[float, Scores]]:
     """The scores of every cell, activation and scale, in the order of the constants."""
-    found: Runs = {}
+    found: dict[Place, dict[float, Scores]] = {}
     for scale in SCALES:
         part = [result for result in results if result.config.feature_scale == scale]
         for cell, scores in scores_by_cell(part).items():
             for name, own in scores.items():
                 found.setdefault((*cell, name), {})[scale] = own
-    place = {name: i for i, name in enumerate((*DATASETS, *BACKBONES, *ACTIVATIONS))}
-    return dict(sorted(found.items(), key=lambda item: [place.get(n, len(place)) for n in item[0]]))
+    position = in_order(*DATASETS, *BACKBONES, *ACTIVATIONS)
+    return {place: found[place] for place in sorted(found, key=position)}
 
 
-def best_scales(results: Sequence[Result]) -> dict[tuple[str, str, str], float]:
-    """Dataset, backbone and activation -> the scale that the validation nodes prefer.
-
-    Of equal ones the scale 1, then the smaller.
-    """
-    validated: dict[tuple[str, str, str], dict[float, list[float]]] = {}
+def best_scales(results: Sequence[Result]) -> dict[Place, float]:
+    """The scale that the validation nodes prefer; of equal scales 1, then the smaller."""
+    runs: dict[Place, dict[float, list[Result]]] = {}
     for result in results:
         config = result.config
-        key = (config.dataset, config.backbone, config.activation)
-        by_scale = validated.setdefault(key, {})
-        by_scale.setdefault(config.feature_scale, []).append(result.val_score)
-
-    def rank(item: tuple[float, list[float]]) -> tuple[float, bool, float]:
-        scale, scores = item
-        # Accuracies are whole counts: without rounding, equal means would not tie.
-        return round(fmean(scores), 12), scale == 1, -scale
-
-    return {key: max(by_scale.items(), key=rank)[0] for key, by_scale in validated.items()}
+        by_scale = runs.setdefault((config.dataset, config.backbone, config.activation), {})
+        by_scale.setdefault(config.feature_scale, []).append(result)
+    return {
+        place: max(own, key=lambda scale: (mean_validation(own[scale]), scale == 1, -scale))
+        for place, own in runs.items()
+    }
 
 
 def scale_rows(results: Sequence[Result]) -> list[ScaleRow]:
@@ -147,29 +156,24 @@ def scale_rows(results: Sequence[Result]) -> list[ScaleRow]:
             if scale != preferred[key]
         }
     )
-    over_prelu = compared(
-        {
-            (*key, SMALL): (own.get(SMALL, {}), runs.get((*key[:2], "prelu"), {}).get(SMALL, {}))
-            for key, own in runs.items()
-            if key[2] == "grelu"
-        }
-    )
-    rows = []
-    for key, by_scale in runs.items():
-        for scale, own in by_scale.items():
-            place = (*key, scale)
-            leads = behind.get(place), over_prelu.get(place)
-            rows.append(ScaleRow(*place, *percent(own), *leads))
-    return rows
+    small = scores_by_cell([r for r in results if r.config.feature_scale == SMALL])
+    over_prelu = {
+        (*cell, "grelu", SMALL): lead for cell, lead in leads_over(small, "grelu", "prelu").items()
+    }
+    places = [(*key, scale) for key, by_scale in runs.items() for scale in by_scale]
+    return [
+        ScaleRow(*at, *percent(runs[at[:3]][at[3]]), behind.get(at), over_prelu.get(at))
+        for at in places
+    ]
 
 
 def robustness(results: Sequence[Result]) -> list[Robustness]:
-    """GReLU against the most robust rival, in every cell of which all scales were run.
+    """GReLU against the most robust rival, in every cell that has all scales.
 
     Holm's correction is over the cells.
     """
     preferred = best_scales(results)
-    losses: dict[Cell, dict[str, Scores]] = {}
+    losses: dict[tuple[str, str], dict[str, Scores]] = {}
     for key, by_scale in scores_by_scale(results).items():
         if set(by_scale) == set(SCALES) and (own := _largest_loss(by_scale, preferred[key])):
             losses.setdefault(key[:2], {})[key[2]] = own
@@ -187,20 +191,128 @@ def robustness(results: Sequence[Result]) -> list[Robustness]:
 
 
 def _largest_loss(by_scale: dict[float, Scores], best: float) -> Scores:
-    """Seed by seed, what is lost at the scale of the lowest mean against the best one."""
+    """The loss of each seed at the scale of the lowest mean, against the best scale."""
     seeds = sorted(set.intersection(*(set(scores) for scores in by_scale.values())))
     worst = min(by_scale, key=lambda scale: sum(by_scale[scale][seed] for seed in seeds))
     return {seed: by_scale[best][seed] - by_scale[worst][seed] for seed in seeds}
 
 
+NOTES = """\
+The row-normalised features of the citation graphs are multiplied by a number; everything else is
+the main table's, and at x 1 the cells are its own. Test accuracy in percent, mean ± standard
+deviation over seeds (their number in brackets). *Lost* is the difference to the activation's own
+best scale, paired by seed, with its 95 % interval; the best scale is that of the highest mean
+validation accuracy. A star marks what is significant (Wilcoxon test, 5 %, Holm's correction over
+all losses of the page). The paper has no such table.
+"""
+CAPTION = "Means of the test accuracy over the seeds.\n"
+RULE = f"""\
+Each activation's loss is that at the scale of its lowest mean; the most robust rival is the one of
+the lowest mean loss, seen on the same test nodes, which favours the rival. That GReLU loses no more
+*holds* where the 95 % interval of its excess, paired by seed, ends below {MARGIN:g} point; it *does
+not hold* where a larger excess is significant (Holm's correction over the cells), and is
+*undecided* at this many seeds otherwise.
+"""
+PRELU_NOTES = f"""\
+GReLU's lead over PReLU on features x {SMALL:g}, paired by seed, with its 95 % interval; p is the
+Wilcoxon test's, with Holm's correction over the cells.
+"""
+
+
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure."""
-    from graphrelu.lab.reproduce.scale_page import write
+    results = Record(record).required(belongs, "on features of these scales")
+    rows = scale_rows(results)
+    protocol = [cell for name in DATASETS for cell in cells(name)]
+    page = [
+        "# Features of another scale\n",
+        export.provenance(results, record.name, protocol) + "\n",
+        NOTES,
+        f"![Accuracy by the scale of the features]({record.with_suffix('.png').name})\n",
+        CAPTION,
+        "## Does GReLU lose no more than the most robust rival?\n",
+        RULE,
+        _robustness_table(robustness(results)),
+        f"## GReLU against PReLU, features x {SMALL:g}\n",
+        PRELU_NOTES,
+        _prelu_table(rows),
+    ]
+    head = ["activation", *(part for scale in SCALES for part in (f"x {scale:g}", "lost"))]
+    for (dataset, backbone), part in groupby(rows, key=lambda row: (row.dataset, row.backbone)):
+        lines = [_line(list(own)) for _, own in groupby(part, key=lambda row: row.activation)]
+        page += [f"## {label(dataset)}, {label(backbone)}\n", export.table(head, lines, numbers=1)]
+    return report.write(record, "\n".join(page), rows, ScaleRow, lambda: draw(rows))
 
-    results = [result for result in Record(record).read() if belongs(result.config)]
-    if not results:
-        raise ValueError(f"{record} has no runs on features of these scales.")
-    return write(results, record)
+
+def draw(rows: Sequence[ScaleRow]) -> Figure:
+    """A panel for each cell, a line for each activation."""
+    import matplotlib.pyplot as plt
+
+    datasets = list(dict.fromkeys(row.dataset for row in rows))
+    backbones = list(dict.fromkeys(row.backbone for row in rows))
+    size = (2.5 * len(datasets), 2.2 * len(backbones) + 0.6)
+    figure, axes = plt.subplots(
+        len(backbones), len(datasets), figsize=size, sharex=True, squeeze=False
+    )
+    styles = dict(zip(ACTIVATIONS, report.line_styles(), strict=False))
+    for row_of_axes, backbone in zip(axes, backbones, strict=True):
+        for axis, dataset in zip(row_of_axes, datasets, strict=True):
+            part = [row for row in rows if (row.dataset, row.backbone) == (dataset, backbone)]
+            for name, own in groupby(part, key=lambda row: row.activation):
+                points = [(row.scale, row.mean) for row in own]
+                axis.plot(*zip(*points, strict=True), label=label(name), **styles[name])
+            axis.set_xscale("log")
+            axis.set_xticks(SCALES, [f"{scale:g}" for scale in SCALES])
+            axis.minorticks_off()
+            axis.set_title(f"{label(dataset)}, {label(backbone)}")
+    columns = 2 * len(datasets)  # as many as fit
+    report.shared_legend(figure, axes.flat, loc="outside upper center", ncols=columns)
+    figure.supxlabel("features multiplied by", fontsize=9)
+    figure.supylabel("test accuracy (%)", fontsize=9)
+    return figure
+
+
+def _line(rows: Sequence[ScaleRow]) -> list[str]:
+    by_scale = {row.scale: row for row in rows}
+    line = [label(rows[0].activation)]
+    for scale in SCALES:
+        row = by_scale.get(scale)
+        line += ["", ""] if row is None else [accuracy(row), marked(row.behind_best) or "best"]
+    return line
+
+
+def _robustness_table(found: Sequence[Robustness]) -> str:
+    head = ("dataset", "backbone", "GReLU loses", "most robust rival", "it loses", "excess", "p")
+    lines = [
+        (
+            *(label(one.dataset), label(one.backbone), f"{one.loss:.1f}"),
+            *(label(one.rival), f"{one.rivals_loss:.1f}"),
+            *(amount(one.excess), p_value(one.excess.p_holm), f"**{one.found}**"),
+        )
+        for one in found
+    ]
+    outcomes = [one.found for one in found]
+    said = (
+        f"GReLU loses no more than the most robust rival: this holds in {outcomes.count('holds')} "
+        f"of {len(found)} cells, does not hold in {outcomes.count('does not hold')}, and is "
+        f"undecided in {outcomes.count('undecided')}."
+    )
+    return f"{export.table((*head, 'found'), lines, numbers=2)}\n{said}\n"
+
+
+def _prelu_table(rows: Sequence[ScaleRow]) -> str:
+    leads = [(row, row.grelu_over_prelu) for row in rows if row.grelu_over_prelu is not None]
+    lines = [
+        (
+            *(label(row.dataset), label(row.backbone), amount(lead)),
+            *(p_value(lead.p), p_value(lead.p_holm), lead.outcome),
+        )
+        for row, lead in leads
+    ]
+    head = ("dataset", "backbone", "GReLU - PReLU", "p", "corrected p", "GReLU is")
+    table = export.table(head, lines, numbers=2)
+    sentence = too_few([lead for _, lead in leads])
+    return f"{table}\n{sentence}\n" if sentence else table
 
 
 EXPERIMENT = Experiment(runs=30, quick_runs=3, collect=collect, render=render)

@@ -6,24 +6,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphrelu.lab import stats
-from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
-from graphrelu.lab.render.tables import amount, label, p_value, percent
-from graphrelu.lab.reproduce import findings
+from graphrelu.lab.render import export, findings, report
+from graphrelu.lab.render.findings import Finding, Observation
+from graphrelu.lab.render.tables import accuracy, amount, label, p_value, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.reproduce.findings import Finding, Observation
 from graphrelu.lab.stats.comparison import Comparison, compared, scores_by_cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DATASETS = ("cora", "pubmed", "citeseer")
 SEGMENTS = (2, 3, 4, 5, 6, 7)
-QUICK_EPOCHS = 30
-MARGIN = 1.0  # percent points: what is smaller does not matter
+QUICK = {"epochs": 30}
+MARGIN = 1.0  # percent points: a smaller difference does not matter
 
 NOTES = """\
 Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets), and the
@@ -56,9 +57,8 @@ class SegmentsRow:
     over_two: Comparison | None
 
 
-def cells(dataset: str, epochs: int | None = None) -> list[Config]:
-    """One cell for each K; K = 2 is the main table's own."""
-    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+def cells(dataset: str, **changes: Any) -> list[Config]:
+    """One cell for each K; K = 2 is a cell of the main table."""
     options = [{} if K == 2 else {"K": K} for K in SEGMENTS]
     return [
         recipe(dataset, family_of(dataset), "gcn", "grelu", activation_options=own, **changes)
@@ -68,8 +68,8 @@ def cells(dataset: str, epochs: int | None = None) -> list[Config]:
 
 def collect(request: Request) -> str:
     """Train what the record lacks."""
-    epochs = QUICK_EPOCHS if request.quick else None
-    configs = [cell for name in request.datasets(*DATASETS) for cell in cells(name, epochs)]
+    changes = QUICK if request.quick else {}
+    configs = [cell for name in request.datasets(*DATASETS) for cell in cells(name, **changes)]
     finished = train_missing(configs, request)
     return standing(len(finished), len(configs) * request.runs, request.out)
 
@@ -113,7 +113,7 @@ def observations(rows: Sequence[SegmentsRow], datasets: Iterable[str]) -> list[O
 
 
 def equivalence(leads: Sequence[Comparison]) -> Finding:
-    """Whether all differences are known to be small, or one to be large."""
+    """Whether all differences are small, or one is significantly large."""
     if not leads:
         return "not measured yet"
     if all(
@@ -127,67 +127,55 @@ def equivalence(leads: Sequence[Comparison]) -> Finding:
 
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure."""
-    results = [result for result in Record(record).read() if belongs(result.config)]
-    if not results:
-        raise ValueError(f"{record} has no runs of GReLU with GCN.")
-    paths = [output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv")]
+    results = Record(record).required(belongs, "of GReLU with GCN")
     rows = segments_rows(results)
     protocol = [cell for name in DATASETS for cell in cells(name)]
-    figures = draw(rows, record.with_suffix(""))
     page = [
         "# The effect of K, run again\n",
         export.provenance(results, record.name, protocol) + "\n",
         NOTES,
-        f"![Accuracy by K, and differences to K = 2]({figures[0].name})\n",
+        f"![Accuracy by K, and differences to K = 2]({record.with_suffix('.png').name})\n",
         CAPTION,
         _table(rows),
         "## What the paper observes\n",
         RULE,
         findings.to_markdown(observations(rows, dict.fromkeys(row.dataset for row in rows))),
     ]
-    for path, text in zip(paths, ("\n".join(page), export.to_csv(rows, SegmentsRow)), strict=True):
-        output.write_text(path, text)
-    return [*paths, *figures]
+    return report.write(record, "\n".join(page), rows, SegmentsRow, lambda: draw(rows))
 
 
-def draw(rows: Sequence[SegmentsRow], prefix: Path) -> list[Path]:
+def draw(rows: Sequence[SegmentsRow]) -> Figure:
     """Means with their intervals, as in the paper's figure; and the paired differences."""
-    with report.drawing():
-        import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt
 
-        figure, (means, differences) = plt.subplots(1, 2, figsize=(7.5, 3.2))
-        for place, ((dataset, part), style) in enumerate(
-            zip(groupby(rows, key=lambda row: row.dataset), report.line_styles(), strict=False)
-        ):
-            several = list(part)
-            K = [row.K for row in several]
-            means.plot(K, [row.mean for row in several], label=label(dataset), **style)
-            banded = [(r.K, r.low, r.high) for r in several if r.low is not None]
-            if banded:
-                means.fill_between(*zip(*banded, strict=True), color=style["color"], alpha=0.15)
-            beside = [(row.K + 0.12 * (place - 1), row.over_two) for row in several]
-            report.draw_leads(differences, beside, {**style, "linestyle": "none"})
-        means.set(xlabel="K, number of segments", ylabel="test accuracy (%)", xticks=SEGMENTS)
-        figure.legend(*means.get_legend_handles_labels(), loc="outside upper center", ncols=3)
-        for edge in (-MARGIN, MARGIN):
-            differences.axhline(edge, color="black", linewidth=0.8, linestyle=":")
-        differences.axhline(0, color="black", linewidth=0.8)
-        differences.set(
-            xlabel="K, number of segments",
-            ylabel="difference to K = 2 (points)",
-            xticks=SEGMENTS[1:],
-        )
-        return report.save(figure, prefix)
+    figure, (means, differences) = plt.subplots(1, 2, figsize=(7.5, 3.2))
+    for place, ((dataset, part), style) in enumerate(
+        zip(groupby(rows, key=lambda row: row.dataset), report.line_styles(), strict=False)
+    ):
+        several = list(part)
+        K = [row.K for row in several]
+        means.plot(K, [row.mean for row in several], label=label(dataset), **style)
+        banded = [(r.K, r.low, r.high) for r in several if r.low is not None]
+        if banded:
+            means.fill_between(*zip(*banded, strict=True), color=style["color"], alpha=0.15)
+        beside = [(row.K + 0.12 * (place - 1), row.over_two) for row in several]
+        report.draw_leads(differences, beside, {**style, "linestyle": "none"})
+    means.set(xlabel="K, number of segments", ylabel="test accuracy (%)", xticks=SEGMENTS)
+    report.shared_legend(figure, [means], loc="outside upper center", ncols=3)
+    for edge in (-MARGIN, MARGIN):
+        differences.axhline(edge, color="black", linewidth=0.8, linestyle=":")
+    differences.axhline(0, color="black", linewidth=0.8)
+    differences.set(xlabel="K, number of segments", ylabel="difference to K = 2 (points)")
+    differences.set_xticks(SEGMENTS[1:])
+    return figure
 
 
 def _table(rows: Sequence[SegmentsRow]) -> str:
     lines = []
     for row in rows:
-        lead, p = "", ""
-        if row.over_two is not None:
-            lead, p = amount(row.over_two), p_value(row.over_two.p_holm)
-        ours = f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
-        lines.append((label(row.dataset), str(row.K), ours, lead, p))
+        lead = row.over_two
+        difference = ("", "") if lead is None else (amount(lead), p_value(lead.p_holm))
+        lines.append((label(row.dataset), str(row.K), accuracy(row), *difference))
     return export.table(("dataset", "K", "ours", "difference to K = 2", "p"), lines, numbers=1)
 
 
@@ -196,10 +184,10 @@ def _segments(config: Config) -> int:
 
 
 def belongs(config: Config) -> bool:
-    """Whether a cell is one of GReLU with GCN in which K alone is set."""
+    """Whether a configuration is GReLU with GCN in which K alone is set."""
     if (config.backbone, config.activation) != ("gcn", "grelu"):
         return False
-    return config in cells(config.dataset, config.epochs)
+    return config in cells(config.dataset, epochs=config.epochs)
 
 
 EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=collect, render=render)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
@@ -310,8 +311,7 @@ def render(record: Path) -> list[Path]:
         "GCN with its tuned settings and other numbers of layers.\n",
         f"![Leads over ReLU by number of layers]({record.stem}.png)\n",
     ]
-    csv_text = export.to_csv(made, StrongRow)
-    return report.write(record, "\n".join(page), csv_text, lambda: _figure(made))
+    return report.write(record, "\n".join(page), made, StrongRow, lambda: _figure(made))
 
 
 def _in_short(made: Sequence[StrongRow]) -> str:
@@ -319,7 +319,9 @@ def _in_short(made: Sequence[StrongRow]) -> str:
     for name in [*ACTIVATIONS, WIDER]:
         leads = [row.over_relu for row in made if row.activation == name and row.over_relu]
         if leads:
-            lines.append((name, *deep.tally(leads)))
+            outcomes = [lead.outcome for lead in leads]
+            counts = [str(outcomes.count(o)) for o in ("better", "undecided", "worse")]
+            lines.append((name, f"{fmean(lead.difference for lead in leads):+.2f}", *counts))
     head = ("activation", "mean lead", "better", "undecided", "worse")
     return export.table(head, lines, numbers=1)
 

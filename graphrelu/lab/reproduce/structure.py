@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +13,17 @@ from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, findings, report
 from graphrelu.lab.render.tables import label, marked, percent
-from graphrelu.lab.reproduce import findings
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.stats.comparison import Comparison, compared, scores_by_cell
+from graphrelu.lab.stats.comparison import Comparison, leads_over, scores_by_cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HOMOPHILY = (0.0, 0.25, 0.5, 0.75, 1.0)
-# How odd regions differ from even ones. Where nothing is mirrored a strong signal would leave
-# nothing to gain.
+# How odd regions differ from even ones. Without mirroring, a strong signal would leave nothing to
+# gain.
 KINDS: dict[str, dict[str, Any]] = {
     "mirrored": {"shift": 1, "signal": 1.0},
     "opposed": {"opposed": 1, "signal": 0.2},
@@ -38,10 +36,10 @@ PANELS: dict[tuple[str, str], tuple[float, ...]] = {
     ("opposed", "gcn"): (4.0,),
     ("plain", "gcn"): (4.0,),
 }
-FIRST_SEED = 100  # of graphs that the search (docs/structure.md) did not see
+FIRST_SEED = 100  # the search (docs/structure.md) saw no graph with such a seed
 QUICK_PANELS = {("mirrored", "gcn"): (4.0,), ("plain", "gcn"): (4.0,)}
 QUICK_HOMOPHILY = (0.0, 1.0)
-QUICK_EPOCHS = 100
+QUICK = {"epochs": 100}
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "GReLU-A": ("grelu", VARIANTS["A"]),
@@ -51,7 +49,7 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "PReLU": ("prelu", {}),
 }
 RIVALS = tuple(name for name in ACTIVATIONS if name != "GReLU-A")
-SHOWN = ("GReLU-B", "ReLU")  # the leads over the others are in the CSV file, and in short
+SHOWN = ("GReLU-B", "ReLU")  # the page only sums up the leads over the others
 
 NOTES = """\
 Test accuracy in percent, means over seeds, and the lead of GReLU-A, paired by seed, with its 95 %
@@ -93,33 +91,28 @@ class StructureRow:
         return self.kind, self.backbone
 
 
-def _graphs() -> dict[tuple[str, float, float], str]:
-    """Kind, degree and homophily -> the name of a graph; no two share their noise."""
-    places = dict.fromkeys(
-        (kind, degree, homophily)
-        for (kind, _), degrees in PANELS.items()
-        for degree in degrees
-        for homophily in HOMOPHILY
+# Kind, degree and homophily -> the name of a graph; every graph has noise of its own.
+GRAPHS = {
+    (kind, degree, share): BlockModel(degree=degree, homophily=share, seed=seed, **KINDS[kind]).name
+    for seed, (kind, degree, share) in enumerate(
+        dict.fromkeys(
+            (kind, degree, share)
+            for (kind, _), degrees in PANELS.items()
+            for degree in degrees
+            for share in HOMOPHILY
+        ),
+        FIRST_SEED,
     )
-    return {
-        (kind, degree, homophily): BlockModel(
-            degree=degree, homophily=homophily, seed=seed, **KINDS[kind]
-        ).name
-        for seed, (kind, degree, homophily) in enumerate(places, FIRST_SEED)
-    }
-
-
-GRAPHS = _graphs()
+}
 PLACES = {name: place for place, name in GRAPHS.items()}
 
 
 def cells(
     panels: Mapping[tuple[str, str], Sequence[float]] = PANELS,
     shares: Sequence[float] = HOMOPHILY,
-    epochs: int | None = None,
+    **changes: Any,
 ) -> list[Config]:
-    """Every activation on every graph, those of one graph and backbone together."""
-    changes: dict[str, Any] = {} if epochs is None else {"epochs": epochs}
+    """Every activation on every graph, the cells of one graph and backbone together."""
     return [
         recipe(
             *(GRAPHS[kind, degree, homophily], "other", backbone, activation),
@@ -135,13 +128,13 @@ def cells(
 
 NAMES = {
     (cell.activation, cell.activation_options): name
-    for name, cell in zip(ACTIVATIONS, cells(), strict=False)
+    for name, cell in zip(ACTIVATIONS, cells(), strict=False)  # the first graph has them all
 }
 
 
 def collect(request: Request) -> str:
     """Train what the record lacks; no dataset is needed."""
-    configs = cells(QUICK_PANELS, QUICK_HOMOPHILY, QUICK_EPOCHS) if request.quick else cells()
+    configs = cells(QUICK_PANELS, QUICK_HOMOPHILY, **QUICK) if request.quick else cells()
     finished = train_missing(configs, request)
     return standing(len(finished), len(configs) * request.runs, request.out)
 
@@ -151,8 +144,8 @@ def structure_rows(results: Sequence[Result]) -> list[StructureRow]:
     found = scores_by_cell(results, lambda c: NAMES[c.activation, c.activation_options])
     leads: dict[tuple[str, str, str], Comparison] = {}
     for rival in RIVALS:
-        pairs = {cell: (s.get("GReLU-A", {}), s.get(rival, {})) for cell, s in found.items()}
-        leads |= {(*cell, rival): lead for cell, lead in compared(pairs).items()}
+        ahead = leads_over(found, "GReLU-A", rival)
+        leads |= {(*cell, rival): lead for cell, lead in ahead.items()}
     rows = []
     for (dataset, backbone), scores in found.items():
         kind, degree, homophily = PLACES[dataset]
@@ -163,16 +156,6 @@ def structure_rows(results: Sequence[Result]) -> list[StructureRow]:
     return sorted(rows, key=lambda row: (panels.index(row.panel), row.degree, row.homophily))
 
 
-def render(record: Path) -> list[Path]:
-    """A page, the same as CSV, and the figure."""
-    results = [result for result in Record(record).read() if belongs(result.config)]
-    if not results:
-        raise ValueError(f"{record} has no runs on the generated graphs.")
-    rows = structure_rows(results)
-    csv = export.to_csv(rows, StructureRow)
-    return report.write(record, document(results, rows, record), csv, partial(draw, rows))
-
-
 def belongs(config: Config) -> bool:
     """Whether a cell is one of this experiment's graphs, backbones and activations."""
     if (config.activation, config.activation_options) not in NAMES:
@@ -180,9 +163,11 @@ def belongs(config: Config) -> bool:
     return config.dataset in PLACES and (PLACES[config.dataset][0], config.backbone) in PANELS
 
 
-def document(results: Sequence[Result], rows: Sequence[StructureRow], record: Path) -> str:
-    """Everything about a record on one page."""
-    parts = [
+def render(record: Path) -> list[Path]:
+    """A page, the same as CSV, and the figure."""
+    results = Record(record).required(belongs, "on the generated graphs")
+    rows = structure_rows(results)
+    page = [
         "# Where topology matters\n",
         export.provenance(results, record.name, cells()) + "\n",
         NOTES,
@@ -196,8 +181,8 @@ def document(results: Sequence[Result], rows: Sequence[StructureRow], record: Pa
     for panel, part in groupby(rows, key=lambda row: row.panel):
         graphs = groupby(part, key=lambda row: (row.degree, row.homophily))
         lines = [_line(place, several) for place, several in graphs]
-        parts += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
-    return "\n".join(parts)
+        page += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
+    return report.write(record, "\n".join(page), rows, StructureRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[StructureRow]) -> Figure:
@@ -216,9 +201,7 @@ def draw(rows: Sequence[StructureRow]) -> Figure:
             report.draw_leads(axis, leads, {**styles[degree], "label": f"degree {degree:g}"})
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set(title=_title(panel), xlabel="homophily", xticks=HOMOPHILY[::2])
-    found = [axis.get_legend_handles_labels() for axis in axes[0]]
-    named = {name: line for lines, names in found for line, name in zip(lines, names, strict=True)}
-    figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=len(styles))
+    report.shared_legend(figure, axes[0], loc="outside lower center", ncols=len(styles))
     axes[0, 0].set_ylabel("lead of A over B (points)")
     return figure
 
@@ -228,15 +211,11 @@ def _title(panel: tuple[str, str]) -> str:
 
 
 def _in_short(rows: Sequence[StructureRow]) -> Iterable[tuple[str, ...]]:
-    for kind, backbone in dict.fromkeys(row.panel for row in rows):
+    for panel in dict.fromkeys(row.panel for row in rows):
         for rival in RIVALS:
-            wanted = (kind, backbone, rival)
-            leads = [
-                row.behind_a
-                for row in rows
-                if (*row.panel, row.activation) == wanted and row.behind_a is not None
-            ]
-            yield kind, label(backbone), rival, findings.several(leads)
+            own = [row for row in rows if (row.panel, row.activation) == (panel, rival)]
+            leads = [row.behind_a for row in own if row.behind_a is not None]
+            yield panel[0], label(panel[1]), rival, findings.several(leads)
 
 
 def _line(place: tuple[float, float], rows: Iterable[StructureRow]) -> tuple[str, ...]:

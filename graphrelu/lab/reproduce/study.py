@@ -1,33 +1,32 @@
 """How GReLU's default constants were chosen: by validation scores, in two regimes.
 
 Few labels: the paper's two-layer networks, 20 labels per class. Full supervision: deeper networks,
-all labels. Test scores are in the record, as in every other, and nothing here looks at them.
+all labels. The record has test scores, but nothing here reads them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export
+from graphrelu.lab.render import export, report
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared
+from graphrelu.lab.stats.comparison import Comparison, Scores, Test, leads_over
 
 FEW, FULL = "few labels", "full supervision"
 FEW_DATASETS = ("cora", "citeseer", "flickr")
-SEEDS = {"cora": 30, "citeseer": 30}  # of the others as many as asked for
-FIRST_SEED = 1000  # of no other table
+SEEDS = {"cora": 30, "citeseer": 30}  # other graphs have as many as the user asks for
+FIRST_SEED = 1000  # no other table has these seeds
 QUICK = {"epochs": 30}
 
 # Each form with each dropout is a candidate.
@@ -37,16 +36,16 @@ FORMS: dict[str, dict[str, Any]] = {
     "full matrix": {"diagonal": False, "scale": 1.0, "temperature": 1.0, "gamma_max": 3.0},
 }
 DROPOUTS = (0.0, 0.2)
-# Which dropout is used with few labels, and which under full supervision.
+# The dropout with few labels, and under full supervision.
 POLICIES = [(few, full) for few in DROPOUTS for full in DROPOUTS if few >= full]
 TIE = 0.2  # points by which a default that draws random numbers must be better
-FINALISTS = 3  # forms and policies that are trained with GAT and ten layers, too
+FINALISTS = 3  # choices that are trained with GAT and ten layers, too
 
 Candidate: TypeAlias = tuple[str, float]  # form, dropout
 
 
 class Cell(NamedTuple):
-    """What is the same for all candidates; the paper's networks have two layers."""
+    """A regime, a graph and a network; its settings are the same for all candidates."""
 
     regime: str
     dataset: str
@@ -68,12 +67,12 @@ class Cell(NamedTuple):
 
     @property
     def is_late(self) -> bool:
-        """The slow ones are for the finalists."""
+        """Whether the cell is slow: only the finalists are trained there."""
         return self.backbone == "gat" or self.layers == deep.MORE_LAYERS
 
 
 def cells(few: Sequence[str] = FEW_DATASETS, full: Sequence[str] = deep.CHOOSING) -> list[Cell]:
-    """All cells, those of one graph and backbone together."""
+    """All cells."""
     return [
         *(Cell(FEW, dataset, backbone, 2) for dataset in few for backbone in deep.BACKBONES),
         *(Cell(FULL, *cell) for cell in deep.cells(full)),
@@ -90,65 +89,61 @@ def candidates() -> dict[Candidate, dict[str, Any]]:
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks: every candidate in the early cells and, once these are
-    complete, the finalists in the others."""
+    """Train what the record lacks: every candidate in the early cells; then, once the early cells
+    are complete, the finalists in the late cells."""
     embedded = request.datasets(*FEW_DATASETS) != FEW_DATASETS
     wanted = cells(("digits",), ("digits",)) if embedded else cells()
-    early = _by_runs([(cell, list(candidates())) for cell in wanted if not cell.is_late], request)
+    early = {cell: set(candidates()) for cell in wanted if not cell.is_late}
     finished, total = _train(early, request)
     if finished == total:
-        found = {
+        found = {  # without tests, which need scipy
             name: {cell: lead for cell, lead in own.items() if not cell.is_late}
-            for name, own in mean_leads(Record(request.out).read()).items()
+            for name, own in leads(Record(request.out).read(), test="none").items()
         }
-        several = {
-            regime: {(c.form, c.dropout_in(regime)) for c in choices(found)[:FINALISTS]}
-            for regime in (FEW, FULL)
+        best = choices(found)[:FINALISTS]
+        late = {
+            cell: {(choice.form, choice.dropout_in(cell.regime)) for choice in best}
+            for cell in wanted
+            if cell.is_late
         }
-        late = _by_runs([(c, list(several[c.regime])) for c in wanted if c.is_late], request)
         more = _train(late, request)
         finished, total = finished + more[0], total + more[1]
     return standing(finished, total, request.out)
 
 
-Runs: TypeAlias = dict[int, list[Config]]  # number of seeds -> cells
-
-
-def _by_runs(places: Iterable[tuple[Cell, Sequence[Candidate]]], request: Request) -> Runs:
-    changes = QUICK if request.quick else {}
-    found: Runs = {}
-    for cell, own in places:
-        runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
-        configs = found.setdefault(runs, [])
-        configs.append(cell.config("relu", {}, **changes))
-        configs += [cell.config("grelu", candidates()[name], **changes) for name in sorted(own)]
-    return found
-
-
-def _train(by_runs: Runs, request: Request) -> tuple[int, int]:
-    """How many runs are finished, of how many."""
+def _train(places: Mapping[Cell, Collection[Candidate]], request: Request) -> tuple[int, int]:
+    """Train candidates in cells; return the number of finished runs, and of all runs."""
     deadline = request.deadline()
+    changes = QUICK if request.quick else {}
+    by_runs: dict[int, list[Config]] = {}  # number of seeds -> configurations
+    for cell, names in places.items():
+        runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
+        by_runs.setdefault(runs, []).extend(_configs(cell, sorted(names), **changes))
     finished = 0
     for runs, configs in by_runs.items():
-        if request.seconds is not None:  # those that are left of the whole
+        if request.seconds is not None:  # the seconds that are left
             request = replace(request, seconds=max(0.01, deadline - time.monotonic()))
         finished += len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
     return finished, sum(runs * len(configs) for runs, configs in by_runs.items())
 
 
+def _configs(cell: Cell, names: Iterable[Candidate], **changes: Any) -> list[Config]:
+    """ReLU and these candidates in a cell."""
+    options = candidates()
+    own = [cell.config("grelu", options[name], **changes) for name in names]
+    return [cell.config("relu", {}, **changes), *own]
+
+
 @cache
 def place_of(config: Config) -> tuple[Cell, Candidate | None] | None:
-    """Cell and candidate (none: ReLU) of a run; none for those of other experiments."""
+    """Cell and candidate (none: ReLU) of a run; none for runs of other experiments."""
     if config.is_deep:
         cell = Cell(FULL, *deep.cell_of(config))
     else:
         cell = Cell(FEW, config.dataset, config.backbone, 2)
-    places: list[tuple[Candidate | None, str, dict[str, Any]]] = [(None, "relu", {})]
-    places += [(name, "grelu", options) for name, options in candidates().items()]
-    for name, activation, options in places:
-        if config == cell.config(activation, options, epochs=config.epochs):
-            return cell, name
-    return None
+    names: list[Candidate | None] = [None, *candidates()]
+    configs = _configs(cell, candidates(), epochs=config.epochs)
+    return (cell, names[configs.index(config)]) if config in configs else None
 
 
 Leads: TypeAlias = dict[Candidate, dict[Cell, Comparison]]
@@ -164,40 +159,15 @@ def validation(results: Iterable[Result]) -> dict[Cell, dict[Candidate | None, S
     return found
 
 
-def leads(results: Iterable[Result]) -> Leads:
-    """How far each candidate is ahead of ReLU in each cell by validation scores, corrected over
-    the cells of a candidate."""
+def leads(results: Iterable[Result], test: Test = "ttest") -> Leads:
+    """Each candidate's lead over ReLU in each cell, with Holm's correction over the cells."""
     found = validation(results)
-    return {
-        name: compared(
-            {cell: (own.get(name, {}), own.get(None, {})) for cell, own in found.items()},
-            test="ttest",
-        )
-        for name in candidates()
-    }
-
-
-def mean_leads(results: Iterable[Result]) -> Leads:
-    """The same without tests, which need scipy: nothing is significant."""
-    found = validation(results)
-    return {
-        name: {
-            cell: lead_alone(own[name], own[None])
-            for cell, own in found.items()
-            if name in own and None in own
-        }
-        for name in candidates()
-    }
-
-
-def lead_alone(own: Scores, relu: Scores) -> Comparison:
-    pairs = [100 * (own[seed] - relu[seed]) for seed in own.keys() & relu.keys()]
-    return Comparison(fmean(pairs), None, None, None, None, None, len(pairs))
+    return {name: leads_over(found, name, None, test) for name in candidates()}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A form with a dropout for each regime, and how it fares against ReLU."""
+    """A form with a dropout for each regime, and its mean leads over ReLU."""
 
     form: str
     few_dropout: float
@@ -222,7 +192,7 @@ class Choice:
 
 
 def choices(found: Leads) -> list[Choice]:
-    """All forms and policies by the rule, the best first; those with more cells in front."""
+    """All forms and policies, the best by the rule first; more cells come before fewer."""
     made = []
     for form in FORMS:
         for few, full in POLICIES:
@@ -275,28 +245,21 @@ topology, and five kinds of networks.
 
 def render(record: Path) -> list[Path]:
     """The study as a page and as CSV."""
-    results = [result for result in Record(record).read() if place_of(result.config) is not None]
+    results = Record(record).required(lambda c: place_of(c) is not None, "of the study")
     found = leads(results)
     ranked = choices(found)
     if not ranked:
-        raise ValueError(f"{record} has no runs of the study.")
-    page, csv = (output.check_file(record.with_suffix(ending)) for ending in (".md", ".csv"))
-    protocol = [
-        cell.config(activation, options)
-        for cell in cells()
-        for activation, options in (("relu", {}), *(("grelu", o) for o in candidates().values()))
-    ]
-    parts = ["# How the default was chosen\n", export.provenance(results, record.name, protocol)]
-    parts += ["", RULE, "## The outcome\n", _outcome(ranked)]
-    parts += [f"## {regime.capitalize()}\n\n{_table(found, regime)}" for regime in (FEW, FULL)]
+        raise ValueError(f"{record} has no candidate in both regimes yet.")
+    protocol = [config for cell in cells() for config in _configs(cell, candidates())]
+    page = ["# How the default was chosen\n", export.provenance(results, record.name, protocol)]
+    page += ["", RULE, "## The outcome\n", _outcome(ranked)]
+    page += [f"## {regime.capitalize()}\n\n{_table(found, regime)}" for regime in (FEW, FULL)]
     rows = [
         StudyRow(*cell, *candidate, lead)
         for candidate, own in found.items()
         for cell, lead in own.items()
     ]
-    output.write_text(page, "\n".join(parts))
-    output.write_text(csv, export.to_csv(rows, StudyRow))
-    return [page, csv]
+    return report.write(record, "\n".join(page), rows, StudyRow)
 
 
 def _outcome(ranked: Sequence[Choice]) -> str:
@@ -313,8 +276,10 @@ def _outcome(ranked: Sequence[Choice]) -> str:
     ]
     head = ["form", "dropout, few labels", "dropout, full supervision"]
     head += ["few labels", "full supervision", "mean", "cells", "cells harmed"]
-    named = f"**{best.form}**, dropout {best.few_dropout:g} with few labels"
-    named += f" and {best.full_dropout:g} under full supervision"
+    named = (
+        f"**{best.form}**, dropout {best.few_dropout:g} with few labels and "
+        f"{best.full_dropout:g} under full supervision"
+    )
     sentence = f"The rule chooses {named}."
     if best.harmed:
         sentence = f"No form is harmless in every cell. The rule's mean is highest for {named}."
@@ -324,17 +289,15 @@ def _outcome(ranked: Sequence[Choice]) -> str:
 def _table(found: Leads, regime: str) -> str:
     """Cells by candidates: points ahead of ReLU in validation score."""
     places = [cell for cell in next(iter(found.values())) if cell.regime == regime]
-    lines = []
-    for cell in places:
-        own = (found[candidate].get(cell) for candidate in found)
-        lines.append((cell.title, *("" if lead is None else _amount(lead) for lead in own)))
+    lines = [(cell.title, *(_amount(own.get(cell)) for own in found.values())) for cell in places]
     head = ("cell", *(f"{form}, dropout {p:g}" for form, p in found))
     return export.table(head, lines, numbers=1)
 
 
-def _amount(lead: Comparison) -> str:
-    mark = "" if lead.outcome == "undecided" else " *"
-    return f"{signed(lead.difference)}{mark}"
+def _amount(lead: Comparison | None) -> str:
+    if lead is None:
+        return ""
+    return signed(lead.difference) + ("" if lead.outcome == "undecided" else " *")
 
 
 EXPERIMENT = Experiment(runs=10, quick_runs=6, collect=collect, render=render)

@@ -1,28 +1,43 @@
 """The main table with tuned rivals: every activation chooses from the same eight settings.
 
-Each axis has the table's own value and one other. Validation nodes choose, test nodes do not.
+Each axis has the main table's value and one other. Validation nodes choose; test nodes do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import product
-from statistics import fmean
+from itertools import chain, groupby, product
+from pathlib import Path
 from typing import TypeAlias
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
+    NODE_DATASETS,
     check_name,
     family_of,
     node_table,
     recipe,
 )
-from graphrelu.lab.record.results import Result
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export, report
+from graphrelu.lab.render.tables import (
+    accuracy,
+    grelu_leads,
+    in_order,
+    label,
+    marked,
+    p_value,
+    percent,
+    tallies_of,
+    too_few,
+    with_best,
+)
 from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.stats.comparison import Comparison, Scores, mean_validation
 
 TUNED_BACKBONES = ("gcn", "sage")
 QUICK_RUNS, QUICK_EPOCHS = 3, 30
@@ -31,24 +46,11 @@ LR_FACTOR, WEIGHT_DECAY_FACTOR, DROPOUT = 0.3, 10, 0.8
 SETTINGS = 8
 
 Cell: TypeAlias = tuple[str, str]  # dataset, backbone
-Runs: TypeAlias = dict[str, dict[int, dict[int, Result]]]  # activation -> place in grid -> seed
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The runs of what was chosen for each activation of a cell, and those of the table's own.
-
-    ``tried`` are the places in the grid that all of them chose from. Every activation and setting
-    has the same seeds. ``own`` is empty where the table's own setting was not tried.
-    """
-
-    tried: tuple[int, ...]
-    chosen: dict[str, dict[int, Result]]
-    own: dict[str, dict[int, Result]]
+BySeed: TypeAlias = dict[int, Result]
 
 
 def grid(cell: Config) -> list[Config]:
-    """The settings of a cell, its own first."""
+    """The settings of a cell, the main table's first."""
     axes = (
         (cell.lr, LR_FACTOR * cell.lr),
         (cell.weight_decay, WEIGHT_DECAY_FACTOR * cell.weight_decay),
@@ -66,10 +68,10 @@ def tuned_cells(
     backbones: Sequence[str],
     activations: Sequence[str],
 ) -> list[Config]:
-    """What is to be run, in haste one graph with GCN.
+    """The runs; a quick run has one graph with GCN.
 
-    A setting for all cells, then the next: wherever training stops, all have been given nearly the
-    same.
+    The first setting of all cells comes first, then the second, and so on: wherever training
+    stops, all cells have nearly the same settings.
     """
     backbones = [check_name("backbone", name, BACKBONES) for name in backbones]
     cells = node_table(datasets, backbones, activations)
@@ -84,7 +86,7 @@ def tuned_cells(
 
 @cache  # a configuration has many runs
 def place_in_grid(config: Config) -> int | None:
-    """Which of the settings of its cell a configuration is; ``None`` where it is none of them."""
+    """The place of a configuration in the grid of its cell; ``None`` where it has none."""
     if config.backbone not in BACKBONES or config.activation not in ACTIVATIONS:
         return None
     names = (config.dataset, family_of(config.dataset), config.backbone, config.activation)
@@ -92,17 +94,30 @@ def place_in_grid(config: Config) -> int | None:
     return settings.index(config) if config in settings else None
 
 
-def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
-    """What each activation of each cell chooses; other runs are left out.
+@dataclass(frozen=True)
+class Choice:
+    """The runs of the setting that each activation of a cell chose, and of the main table's.
 
-    By the mean validation accuracy over the seeds, the first setting of the grid where that is
-    equal. The settings are those that all activations of the cell have begun, the seeds those that
-    all of these share.
+    ``tried`` are the places in the grid that all of them chose from. Every activation and setting
+    has the same seeds. ``own`` is empty where the main table's setting was not tried.
     """
-    by_config: dict[Config, dict[int, Result]] = {}
+
+    tried: tuple[int, ...]
+    chosen: dict[str, BySeed]
+    own: dict[str, BySeed]
+
+
+def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
+    """The choice of each cell; runs outside the grid are left out.
+
+    The highest mean validation accuracy over the seeds wins, the first setting of the grid in a
+    tie. The settings are those that all activations of the cell have begun. The seeds are those
+    that all these settings share.
+    """
+    by_config: dict[Config, BySeed] = {}
     for result in results:
         by_config.setdefault(result.config, {})[result.seed] = result
-    runs: dict[Cell, Runs] = {}
+    runs: dict[Cell, dict[str, dict[int, BySeed]]] = {}
     epochs: dict[Cell, int] = {}
     for config, by_seed in by_config.items():
         place = place_in_grid(config)
@@ -115,26 +130,153 @@ def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
     return {cell: choice for cell, choice in found.items() if choice is not None}
 
 
-def _choice(runs: Runs) -> Choice | None:
+def _choice(runs: dict[str, dict[int, BySeed]]) -> Choice | None:
+    """The choice from the runs of a cell, by activation and place in the grid."""
     tried = sorted(set.intersection(*(set(own) for own in runs.values())))
-    if not tried:
-        return None
-    seeds = sorted(set.intersection(*(set(own[place]) for own in runs.values() for place in tried)))
+    shared = [set(own[place]) for own in runs.values() for place in tried]
+    seeds = sorted(set.intersection(*shared)) if shared else []
     if not seeds:
         return None
     kept = {
         name: {place: {seed: own[place][seed] for seed in seeds} for place in tried}
         for name, own in runs.items()
     }
-    return Choice(
-        tried=tuple(tried),
-        chosen={
-            name: own[max(tried, key=lambda p: _validated(own[p]))] for name, own in kept.items()
-        },
-        own={name: own[0] for name, own in kept.items()} if 0 in tried else {},
-    )
+    chosen = {
+        name: max(own.values(), key=lambda by_seed: mean_validation(by_seed.values()))
+        for name, own in kept.items()
+    }
+    own_setting = {name: own[0] for name, own in kept.items() if 0 in own}
+    return Choice(tuple(tried), chosen, own_setting)
 
 
-def _validated(runs: dict[int, Result]) -> float:
-    # Accuracies are whole counts: without rounding, equal means would not tie.
-    return round(fmean(run.val_score for run in runs.values()), 12)
+def has_choice(record: Path) -> bool:
+    """Whether all activations of a cell have finished a setting."""
+    return bool(choices(Record(record).read()))
+
+
+NOTES = f"""\
+Every activation of a cell was trained with the same {SETTINGS} settings on the same seeds: learning
+rate (the main table's, or {LR_FACTOR:g} of it) x weight decay (the table's, or
+{WEIGHT_DECAY_FACTOR:g} times it) x dropout (the table's, or {DROPOUT:g}). The setting with the
+highest mean validation accuracy over the seeds was chosen, the first of the grid, which begins with
+the table's own, where that is equal. Test nodes chose nothing.
+
+Test accuracy in percent of the chosen setting (*tuned*) and of the table's own (*untuned*), mean ±
+standard deviation over seeds (their number in brackets); the best of a cell's tuned means is in
+bold. *GReLU - it* compares what each of the two chose, paired by seed, with its 95 % interval; a
+star marks what is significant (Wilcoxon test, 5 %, Holm's correction over the cells of a rival; p
+is corrected, too). The untuned runs are this record's own, on the same seeds.
+"""
+TALLY_NOTES = """\
+Cells in which GReLU is significantly better or worse than a rival (Holm's correction over the cells
+of that rival), and in which its mean is higher at all. Both as they chose:
+"""
+UNTUNED_NOTES = "Both with the main table's own setting, on the same seeds:\n"
+
+
+@dataclass(frozen=True)
+class TunedRow:
+    """One activation of one cell: scores in percent with the setting that it chose and with the
+    main table's, and GReLU's lead over it.
+
+    ``tried`` is the number of settings to choose from. The leads over one rival are a family for
+    Holm's correction.
+    """
+
+    dataset: str
+    backbone: str
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
+    lr: float
+    weight_decay: float
+    dropout: float
+    tried: int
+    untuned_mean: float | None
+    untuned_std: float | None
+    grelu_over_it: Comparison | None
+
+
+def tuned_rows(results: Sequence[Result]) -> list[TunedRow]:
+    """A row for each activation, backbone by backbone."""
+    found = choices(results)
+    leads = grelu_leads({cell: _scores(choice.chosen) for cell, choice in found.items()})
+    position = in_order(*BACKBONES, *NODE_DATASETS)
+    rows = []
+    for cell in sorted(found, key=lambda cell: position(cell[::-1])):
+        choice = found[cell]
+        scores, own = _scores(choice.chosen), _scores(choice.own)
+        for name in [name for name in ACTIVATIONS if name in scores]:
+            config = next(iter(choice.chosen[name].values())).config
+            untuned = percent(own[name])[:2] if name in own else (None, None)
+            rows.append(
+                TunedRow(
+                    *(*cell, name, *percent(scores[name])),
+                    *(config.lr, config.weight_decay, config.dropout, len(choice.tried)),
+                    *(*untuned, leads.get(name, {}).get(cell)),
+                )
+            )
+    return rows
+
+
+def _scores(runs: Mapping[str, BySeed]) -> dict[str, Scores]:
+    return {
+        name: {seed: run.score for seed, run in by_seed.items()} for name, by_seed in runs.items()
+    }
+
+
+def render_tuned(record: Path) -> list[Path]:
+    """Write ``.md`` and ``.csv`` beside the record, from all runs on record."""
+    results = Record(record).read()
+    rows = tuned_rows(results)
+    if not rows:
+        raise ValueError(f"{record} has no setting yet that all activations of a cell finished.")
+    return report.write(record, document(results, rows, record.name), rows, TunedRow)
+
+
+def document(results: Sequence[Result], rows: Sequence[TunedRow], source: str) -> str:
+    """The page."""
+    of_grid = [result for result in results if place_in_grid(result.config) is not None]
+    own = {cell: _scores(choice.own) for cell, choice in choices(of_grid).items()}
+    untuned = {rival: leads.values() for rival, leads in grelu_leads(own).items()}
+    tuned: dict[str, list[Comparison]] = {}
+    for row in rows:
+        if row.grelu_over_it is not None:
+            tuned.setdefault(row.activation, []).append(row.grelu_over_it)
+    cautions = [too_few(leads) for leads in tuned.values()]
+    caution = cautions[0] if cautions and all(cautions) else ""
+    parts = [
+        "# The main table, tuned\n",
+        export.provenance(of_grid, source, chain(*map(grid, node_table()))) + "\n",
+        NOTES,
+        f"{_tried(rows)} {caution}".rstrip() + "\n",
+        "## GReLU against each rival\n",
+        TALLY_NOTES,
+        export.tallies_to_markdown(tallies_of(tuned)),
+        UNTUNED_NOTES,
+        export.tallies_to_markdown(tallies_of(untuned)),
+    ]
+    head = ("dataset", "activation", "tuned", "lr", "weight decay", "dropout", "untuned")
+    for backbone, part in groupby(rows, key=lambda row: row.backbone):
+        lines = [_line(row, best) for row, best in with_best(part, lambda row: row.dataset)]
+        table = export.table((*head, "GReLU - it", "p"), lines, numbers=3)
+        parts += [f"## {label(backbone)}\n", table]
+    return "\n".join(parts)
+
+
+def _tried(rows: Sequence[TunedRow]) -> str:
+    fewest = min(row.tried for row in rows)
+    if fewest == SETTINGS:
+        return f"Every cell chose from all {SETTINGS} settings."
+    return f"The grid is incomplete: some cells chose from {fewest} of the {SETTINGS} settings."
+
+
+def _line(row: TunedRow, bold: bool) -> tuple[str, ...]:
+    tuned = f"**{accuracy(row)}**" if bold else accuracy(row)
+    setting = (f"{value:g}" for value in (row.lr, row.weight_decay, row.dropout))
+    untuned = "" if row.untuned_mean is None else f"{row.untuned_mean:.1f} ± {row.untuned_std:.1f}"
+    p = "" if row.grelu_over_it is None else p_value(row.grelu_over_it.p_holm)
+    names = (label(row.dataset), label(row.activation))
+    return *names, tuned, *setting, untuned, marked(row.grelu_over_it), p

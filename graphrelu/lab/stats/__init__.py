@@ -91,6 +91,27 @@ def holm(pvalues: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
+def power_law(sizes: Values, times: Values) -> tuple[float, float | None, float | None]:
+    """The exponent of a power law, by least squares on logarithms, with its 95 % interval."""
+    from scipy import stats
+
+    line = stats.linregress(np.log(sizes), np.log(times))
+    exponent = float(line.slope)
+    if len(sizes) < 3:
+        return exponent, None, None
+    half = float(stats.t.ppf(0.975, len(sizes) - 2) * line.stderr)
+    return exponent, exponent - half, exponent + half
+
+
+def rank_correlation(a: Values, b: Values) -> float | None:
+    """Spearman's rank correlation; none where one side is constant."""
+    from scipy import stats
+
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        return None
+    return float(stats.spearmanr(a, b).statistic)
+
+
 def _finite(values: Values) -> np.ndarray:
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or len(array) == 0 or not np.isfinite(array).all():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from statistics import fmean
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,8 +21,9 @@ FEWEST_PAIRS = 6
 Scores: TypeAlias = dict[int, float]  # seed -> share
 Cells: TypeAlias = dict[tuple[str, str], dict[str, Scores]]  # (dataset, backbone) -> activation
 Outcome = Literal["better", "worse", "undecided"]
-Test = Literal["wilcoxon", "ttest"]
+Test = Literal["wilcoxon", "ttest", "none"]
 Key = TypeVar("Key")
+Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def compared(
     """The lead of the first over the second of each pair that shares seeds, corrected together.
 
     Of ten pairs Wilcoxon's p-value is at least 2 / 2^10, which no correction over a long table
-    leaves significant: the paired t-test is for those.
+    leaves significant: the paired t-test is for those. Without a test there are differences only,
+    and scipy is not needed.
     """
     leads = {}
     for key, (first, second) in pairs.items():
@@ -77,6 +80,14 @@ def compared(
         key: replace(lead, p_holm=p)
         for (key, lead), p in zip(leads.items(), corrected, strict=True)
     }
+
+
+def leads_over(
+    cells: Mapping[Key, Mapping[Name, Scores]], first: Name, rival: Name, test: Test = "wilcoxon"
+) -> dict[Key, Comparison]:
+    """How far one activation is ahead of another in every cell that has both."""
+    pairs = {cell: (own.get(first, {}), own.get(rival, {})) for cell, own in cells.items()}
+    return compared(pairs, test)
 
 
 def scores_by_cell(
@@ -101,7 +112,16 @@ def scores_by_cell(
     return cells
 
 
+def mean_validation(results: Iterable[Result]) -> float:
+    """The mean validation score, for choosing between settings."""
+    # Accuracies are whole counts: without rounding, equal means would not tie.
+    return round(fmean(result.val_score for result in results), 12)
+
+
 def _lead(first: list[float], second: list[float], test: Test) -> Comparison:
+    if test == "none":
+        mean = 100 * float(np.subtract(first, second).mean())
+        return Comparison(mean, None, None, None, None, None, len(first))
     found = stats.paired_difference(first, second)
     if found.low is None or found.high is None:
         return Comparison(100 * found.mean, None, None, None, None, None, found.n)

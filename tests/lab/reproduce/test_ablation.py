@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,25 +13,24 @@ from graphrelu.lab.engine.memory import fitting_seeds
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record.recipes import ABLATED, node_table, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import ablation, findings, node
+from graphrelu.lab.render import findings
+from graphrelu.lab.reproduce import ablation, node
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
-from graphrelu.lab.reproduce.experiment import Request, experiment
 from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.engine import test_train
 from tests.lab.fake_engine import invoke, make_result
 
-ROOT = Path(__file__).parents[3]
 # In tenths of a point, on top of what all share.
 LEADS = {"GReLU-A": 20, "GReLU-B": 10, "GReLU-C": 0, "GReLU-D": 5, "GReLU-E": 20, "SGC": -40}
 
 
-def runs(dataset: str = "flickr", seeds: int = 12, epochs: int | None = None) -> list[Result]:
+def runs(dataset: str = "flickr", seeds: int = 12, **changes: int) -> list[Result]:
     """Made-up runs; a lead grows a bit with the seed, as ties are slow."""
     return [
         make_result(
             config, seed, (500 + 7 * (seed % 5) + LEADS.get(name, 0) * (1 + seed / 100)) / 1000
         )
-        for name, config in ablation.variants(dataset, epochs).items()
+        for name, config in ablation.variants(dataset, **changes).items()
         for seed in range(seeds)
     ]
 
@@ -172,14 +170,6 @@ def test_in_haste(in_haste: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert Path("results/quick/ablation.md").exists()
 
 
-def test_in_earnest_it_is_flickr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(ablation, "train_missing", lambda configs, _: asked.extend(configs) or [])
-    said = ablation.collect(Request(ablation.EXPERIMENT.runs, tmp_path / "a.jsonl"))
-    assert said.startswith("0 of these 330 runs are in ")
-    assert asked == list(ablation.variants("flickr").values())
-
-
 def test_undecomposed_alone_as_in_a_batch() -> None:
     test_train.test_alone_as_in_a_batch("gcn", *ABLATED)
 
@@ -192,17 +182,3 @@ def test_batches_of_the_undecomposed_fit_into_memory() -> None:
         return fitting_seeds(cell, large, cpu)
 
     assert fitting("relu") > fitting("undecomposed") > fitting("undecomposed", K=6) >= 1
-
-
-@pytest.mark.parametrize("name", ["ablation", "segments", "structure"])
-def test_pages_are_those_of_the_record(name: str, tmp_path: Path) -> None:
-    source = ROOT / "results" / f"{name}.jsonl"
-    endings = (".md", ".csv")
-    if not source.exists():
-        assert not any(source.with_suffix(ending).exists() for ending in endings)
-        return
-    shutil.copy(source, tmp_path)
-    experiment(name).render(tmp_path / source.name)
-    for ending in endings:
-        made = (tmp_path / name).with_suffix(ending)
-        assert made.read_text() == source.with_suffix(ending).read_text()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphrelu.lab.reproduce import complexity, complexity_page, node
+from graphrelu.lab.reproduce import complexity, node
 from graphrelu.lab.reproduce.complexity import Point, Sweep
 from graphrelu.lab.reproduce.experiment import Request
 
@@ -39,7 +39,7 @@ def test_points() -> None:
 def test_two_decades(device: str) -> None:
     """The sizes of both devices, and in haste: the largest is a hundred times the smallest."""
     sweeps = {sweep.axis: sweep for sweep in complexity.SWEEPS[device]}
-    assert list(sweeps) == list(complexity_page.AXES)
+    assert list(sweeps) == list(complexity.AXES)
     for axis in ("edges", "nodes", "channels"):
         assert sweeps[axis].last == 100 * sweeps[axis].first
     for axis in ("segments", "heads"):
@@ -124,24 +124,6 @@ def test_random_graph_is_undirected() -> None:
     assert torch.equal(edges[:, :15], edges[:, 15:].flip(0))
 
 
-@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
-def test_a_power_law_is_recovered(exponent: float) -> None:
-    sizes = [10.0, 30.0, 100.0, 1_000.0]
-    found = complexity_page.fit(sizes, [3e-4 * size**exponent for size in sizes])
-    assert found[:3] == pytest.approx((exponent, exponent, exponent), abs=1e-9)
-    if exponent == 1:
-        assert found.one_more == pytest.approx(3e-4)
-
-
-def test_interval_by_hand() -> None:
-    # log10: (0, 0), (1, 1.5), (2, 2): slope 1, residuals 1/6 (-1, 2, -1), their squares' sum 1/6,
-    # standard error sqrt(1/6 / 1 / 2), and t = 12.7062 for one degree of freedom.
-    found = complexity_page.fit([1, 10, 100], [1, 10**1.5, 100])
-    half = 12.7062 * (1 / 12) ** 0.5
-    assert found[:3] == pytest.approx((1, 1 - half, 1 + half), abs=1e-4)
-    assert complexity_page.fit([1, 2], [1, 4]) == pytest.approx((2, None, None, 3))
-
-
 def entry(axis: str, value: int, seconds: float, what: str = "grelu") -> dict[str, Any]:
     return {
         "axis": axis,
@@ -160,9 +142,9 @@ def test_the_page() -> None:
     entries = [entry("edges", 10**n, 10.0**n / 1e6) for n in (6, 4, 5)]
     entries += [entry("heads", m, m / 1e3, "gat") for m in (1, 2)]
     entries += [entry("heads", 1, 2e-3), entry("nodes", 7, 1.0)]  # one point is no sweep
-    sweeps = complexity_page.sweeps_of(entries)
+    sweeps = complexity.sweeps_of(entries)
     assert [[e["value"] for e in sweep] for sweep in sweeps] == [[10**4, 10**5, 10**6], [1, 2]]
-    page = complexity_page.document(sweeps, entries, "x.jsonl")
+    page = complexity.document(sweeps, entries, "x.jsonl")
     assert "Made from `x.jsonl`: 7 timings (no device; torch 0)." in page
     assert (
         r"| directed edges \|E\| | GReLU | 10,000 | 1,000,000 | 1.00 | [1.00, 1.00] | 10 | 1e+03 |"

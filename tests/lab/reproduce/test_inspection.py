@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from graphrelu.diffusion import Edges
 from graphrelu.lab.data import load
 from graphrelu.lab.engine import prepare_inputs
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.render import pieces
-from graphrelu.lab.reproduce import inspection, inspection_page, node
+from graphrelu.lab.reproduce import inspection, node
 from tests.lab.fake_engine import invoke
 
 REPOSITORY = Path(__file__).parents[3]
@@ -80,7 +79,7 @@ def test_a_saved_model(folder: Path, models: Path) -> None:
     with torch.no_grad():
         model(inputs)
     x, out = (part.numpy() for part in captured)
-    slopes, intercepts, low, high = inspection_page.functions(entry)
+    slopes, intercepts, low, high = inspection.functions(entry)
     nodes, channels = entry["node"], entry["channel"]
     assert len(set(zip(nodes, channels, strict=True))) == 40
     given = x[nodes, channels][:, None]
@@ -156,19 +155,6 @@ def test_bad_input_costs_one_sentence(
     assert sorted(models.iterdir()) == before
 
 
-def test_pagerank_by_hand() -> None:
-    # 0 -> 1 and a lonely node 2: p0 = a / 3, p1 = a / 3 + (1 - a) p0, p2 = a / 3.
-    edges = Edges(torch.tensor([0]), torch.tensor([1]), torch.ones(1).double(), 3)
-    found = inspection.pagerank(edges, 0.25)
-    third = 0.25 / 3
-    torch.testing.assert_close(found, torch.tensor([third, 1.75 * third, third]).double())
-    # A star keeps all of the mass: leaves share what the centre gives.
-    star = Edges(torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 0, 0]), torch.ones(4).double(), 3)
-    found = inspection.pagerank(star, 0.1)
-    assert found.sum().item() == pytest.approx(1)
-    assert found[1].item() == pytest.approx(0.1 / 3 + 0.9 * found[0].item() / 2)
-
-
 def entry(**changes: Any) -> dict[str, Any]:
     """Ten hand-made functions: five increasing, two flat, one decreasing, two as ReLU."""
     slopes = [[1.0, 0.5]] * 5 + [[0.0, 0.01]] * 2 + [[-1.0, -2.0]] + [[1.0, 0.0]] * 2
@@ -195,7 +181,7 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_page() -> None:
-    page = inspection_page.document([entry(), entry(seed=1, slopes=[[1.0, 1.0]] * 10)], "x.jsonl")
+    page = inspection.document([entry(), entry(seed=1, slopes=[[1.0, 1.0]] * 10)], "x.jsonl")
     assert "# Inside GReLU: CiteSeer, GCN" in page
     assert "| shape | seed 0 | seed 1 |" in page
     assert "| **increasing** | 50.0 | 100.0 |" in page
@@ -204,7 +190,7 @@ def test_the_page() -> None:
     assert "| **mixed** | 20.0 | 0.0 |" in page
     assert "| flat, then increasing | 20.0 | 0.0 |" in page
     assert "| seed 0 | 0.100 | 0.115 | 0.250 | 0.385 | 0.400 | -1.00 | constant |" in page
-    shares = [row.share for row in inspection_page.rows_of(entry())]
+    shares = [row.share for row in inspection.rows_of(entry())]
     assert shares == [0.5, 0.2, 0.1, 0.2, 0.0, 0.0]
 
 
@@ -212,9 +198,9 @@ def test_the_newest_models_are_drawn(folder: Path, monkeypatch: pytest.MonkeyPat
     record = inspection.record_of(folder / "record.jsonl")
     record.append([entry(key="old"), entry(key="new"), entry(key="new", seed=1)])
     drawn: list[list[dict[str, Any]]] = []
-    monkeypatch.setattr(inspection_page, "write", lambda entries, path: drawn.append(entries) or [])
-    monkeypatch.setattr(inspection_page, "write_schematic", lambda prefix: [prefix])
-    assert inspection.render(record.path) == [folder / "schematic"]
+    monkeypatch.setattr(inspection, "write", lambda entries, path: drawn.append(entries) or [])
+    schematic = [folder / "schematic.png", folder / "schematic.svg"]
+    assert inspection.render(record.path) == schematic
     assert [(e["key"], e["seed"]) for e in drawn[0]] == [("new", 0), ("new", 1)]
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell, node_table
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import graph_findings, node_findings, observations, runtime_findings
+from graphrelu.lab.render.findings import Observation
+from graphrelu.lab.reproduce import graph, observations, runtime
 from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.fake_engine import invoke, make_result
 
@@ -43,7 +44,7 @@ def node_runs(leads: dict[tuple[str, str], float]) -> list[Result]:
 
 def test_main_table() -> None:
     ahead = {(backbone, "grelu"): 10.0 for backbone in ("gcn", "gat", "arma")}
-    best, blogcatalog, flickr, gat = node_findings.observations(node_runs(ahead))
+    best, blogcatalog, flickr, gat = observations.of_main_table(node_runs(ahead))
     assert (best.outcome, best.paper) == ("holds", "the highest mean in 28 of 28 cells")
     assert best.ours == (
         "significantly ahead in 30 of 30 comparisons, behind in 0; leads from +10.7 to +10.7 "
@@ -53,32 +54,32 @@ def test_main_table() -> None:
     assert (flickr.paper, flickr.outcome) == ("+8.1 points", "holds")
     assert (gat.outcome, gat.paper) == ("holds", "higher in 21 of 25 comparisons")
 
-    elsewhere = node_findings.observations(node_runs(ahead | {("gat", "elu"): 11.0}))
+    elsewhere = observations.of_main_table(node_runs(ahead | {("gat", "elu"): 11.0}))
     assert [o.outcome for o in elsewhere] == [
         "does not hold",
         "does not hold",
         "holds",
         "does not hold",
     ]
-    equal = node_findings.observations(node_runs({}))
+    equal = observations.of_main_table(node_runs({}))
     assert [o.outcome for o in equal] == [
         "undecided",
         "does not hold",
         "does not hold",
         "undecided",
     ]
-    assert {o.outcome for o in node_findings.observations([])} == {"not measured yet"}
+    assert {o.outcome for o in observations.of_main_table([])} == {"not measured yet"}
 
 
 def test_a_claim_of_a_size() -> None:
     def lead(low: float, high: float, p: float = 0.001) -> Comparison:
         return Comparison((low + high) / 2, low, high, 1.0, p, p, 30)
 
-    assert node_findings.reaches(lead(7, 9), 8.1) == "holds"
-    assert node_findings.reaches(lead(9, 11), 8.1) == "holds"
-    assert node_findings.reaches(lead(1, 8), 8.1) == "does not hold"
-    assert node_findings.reaches(lead(-1, 9, p=0.2), 8.1) == "undecided"
-    assert node_findings.reaches(None, 8.1) == "not measured yet"
+    assert observations.reaches(lead(7, 9), 8.1) == "holds"
+    assert observations.reaches(lead(9, 11), 8.1) == "holds"
+    assert observations.reaches(lead(1, 8), 8.1) == "does not hold"
+    assert observations.reaches(lead(-1, 9, p=0.2), 8.1) == "undecided"
+    assert observations.reaches(None, 8.1) == "not measured yet"
 
 
 def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -> dict[str, object]:
@@ -99,30 +100,32 @@ def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -
 
 
 def test_runtime() -> None:
-    timings = [
-        timing("gcn", "relu", 1.0, 1.1, 1.2),
-        timing("gcn", "grelu", 1.3, 1.32, 1.4),
-        timing("gcn", "maxout", 2.0, 2.2, 2.1),
-        timing("gat", "relu", 2.0, 2.0, 2.1),
-        timing("gat", "grelu", 2.2, 2.4, 2.5),
-        timing("gat", "maxout", 3.0, 3.0, 3.0),
-    ]
-    (found,) = runtime_findings.observations(timings)
-    assert found.outcome == "holds"
-    assert found.claim.endswith("than Maxout (CiteSeer, a machine, one run at a time)")
-    assert found.ours == (
+    def found(**changes: dict[str, object]) -> list[Observation]:
+        timings = {
+            "relu": timing("gcn", "relu", 1.0, 1.1, 1.2),
+            "grelu": timing("gcn", "grelu", 1.3, 1.32, 1.4),
+            "maxout": timing("gcn", "maxout", 2.0, 2.2, 2.1),
+            "gat_relu": timing("gat", "relu", 2.0, 2.0, 2.1),
+            "gat_grelu": timing("gat", "grelu", 2.2, 2.4, 2.5),
+            "gat_maxout": timing("gat", "maxout", 3.0, 3.0, 3.0),
+        }
+        return runtime.observations(runtime.rows_of(list((timings | changes).values())))
+
+    (all_fit,) = found()
+    assert all_fit.outcome == "holds"
+    assert all_fit.claim.endswith("than Maxout (CiteSeer, a machine, one run at a time)")
+    assert all_fit.ours == (
         "1.20 times ReLU's time, slower with 2 of 2 backbones; "
         "0.63 to 0.80 times Maxout's, faster with 2"
     )
-    overlapping = [*timings, timing("gat", "maxout", 2.5, 2.6, 2.7)]
-    assert runtime_findings.observations(overlapping)[0].outcome == "undecided"
-    slower = [*overlapping, timing("gcn", "maxout", 1.0, 1.0, 1.1)]
-    (found,) = runtime_findings.observations(slower)
-    assert (found.outcome, found.ours[-13:]) == ("does not hold", "faster with 0")
-    incomplete = timing("gcn", "grelu", 1.0, mode="batched")
-    assert len(runtime_findings.observations([*timings, incomplete])) == 1
-    (nothing,) = runtime_findings.observations([incomplete])
-    assert nothing.outcome == "not measured yet"
+    overlapping = timing("gat", "maxout", 2.5, 2.6, 2.7)
+    assert found(gat_maxout=overlapping)[0].outcome == "undecided"
+    faster = timing("gcn", "maxout", 1.0, 1.0, 1.1)
+    (refuted,) = found(gat_maxout=overlapping, maxout=faster)
+    assert (refuted.outcome, refuted.ours[-13:]) == ("does not hold", "faster with 0")
+    alone = timing("gcn", "grelu", 1.0, mode="batched")
+    assert len(found(other=alone)) == 1
+    assert runtime.observations(runtime.rows_of([alone]))[0].outcome == "not measured yet"
 
 
 def test_graph_classification() -> None:
@@ -136,14 +139,14 @@ def test_graph_classification() -> None:
                     bonus = lead if activation == "relu" else 0.0
                     result = make_result(config, seed, score * (1 + seed / 1000) + bonus)
                     results.append(replace(result, val_score=val_score))
-    (found,) = graph_findings.observations(results)
+    (found,) = graph.observations(results)
     assert (found.paper, found.outcome) == ("+0.5 to +1.6 points", "holds")
     assert found.ours == (
         "significantly ahead in 6 of 6 comparisons, behind in 0; leads from +2.0 to +2.0 points, "
         "over 40 seeds"
     )
     others = [replace(r, config=replace(r.config, split="gin_folds")) for r in results]
-    assert graph_findings.observations(others)[0].outcome == "not measured yet"
+    assert graph.observations(others)[0].outcome == "not measured yet"
 
 
 def test_command(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphrelu.lab.reproduce import node, runtime, runtime_page
+from graphrelu.lab.reproduce import node, runtime
 from graphrelu.lab.reproduce.experiment import Request
 from tests.lab.fake_engine import invoke
 
@@ -118,7 +118,7 @@ def entry(activation: str, seconds: float, **changes: Any) -> dict[str, Any]:
 def test_the_page() -> None:
     entries = [entry("grelu", 3.0), entry("maxout", 5.0), entry("relu", 2.0)]
     entries += [entry("relu", 8.0, backbone="cheb"), entry("grelu", 1.0, device="other")]
-    rows = runtime_page.rows_of(entries)
+    rows = runtime.rows_of(entries)
     assert [(row.backbone, row.activation, row.relative) for row in rows] == [
         ("cheb", "relu", 1.0),
         ("gcn", "relu", 1.0),
@@ -126,7 +126,7 @@ def test_the_page() -> None:
         ("gcn", "grelu", 1.5),
         ("gcn", "grelu", None),
     ]
-    page = runtime_page.document(rows, entries, "x.jsonl")
+    page = runtime.document(rows, entries, "x.jsonl")
     assert "## CiteSeer, no device, one at a time" in page
     assert "| GCN | 2 (1.00) |  |  |  | 5 (2.50) | 3 (1.50) |" in page
     assert "GReLU takes 1.50 times as long as ReLU in the median" in page

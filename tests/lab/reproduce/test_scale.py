@@ -12,10 +12,9 @@ from graphrelu.lab.page import contents
 from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import scale
-from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.scale import SCALES, Robustness, robustness, scale_rows
 from graphrelu.lab.stats.comparison import Comparison
-from tests.lab.fake_engine import invoke, make_result
+from tests.lab.fake_engine import make_result
 
 # Points lost at the scales 0.01 and 100; ELU is the most robust rival, at 0.01 PReLU is ahead.
 LOST = {
@@ -160,34 +159,3 @@ def test_the_report_tells_scales_apart() -> None:
         "GCN (feature_scale 1.0)": False,
         "GCN (feature_scale 100.0)": True,
     }
-
-
-def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the embedded graph, from training to the page, in the terminal."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(scale, "QUICK_EPOCHS", 3)
-    monkeypatch.setattr(scale, "ACTIVATIONS", ("relu", "prelu", "grelu"))
-    shown = invoke("reproduce", "scale", "--quick", "--runs", 1, "--device", "cpu")
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert "In haste: another graph, or fewer epochs" in shown.stdout
-    assert "18 of these 18 runs are in results/quick/scale.jsonl." in shown.stdout
-    assert {path.name for path in (tmp_path / "results" / "quick").glob("scale.[mcps]*")} == {
-        f"scale.{ending}" for ending in ("md", "csv", "png", "svg")
-    }
-    scores = {(r.config.feature_scale, r.config.activation): r.score for r in read(tmp_path)}
-    assert len(set(scores.values())) > 3  # the scale is not lost on the way to the models
-
-
-def read(folder: Path) -> list[Result]:
-    return Record(folder / "results" / "quick" / "scale.jsonl").read()
-
-
-def test_in_earnest_it_is_the_citation_graphs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    monkeypatch.setattr(scale, "train_missing", lambda configs, _: asked.extend(configs) or [])
-    said = scale.collect(Request(scale.EXPERIMENT.runs, tmp_path / "a.jsonl"))
-    assert said.startswith("0 of these 3,240 runs are in ")
-    assert asked == [cell for name in scale.DATASETS for cell in scale.cells(name)]

@@ -10,9 +10,8 @@ import pytest
 from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import segments
-from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.stats.comparison import Comparison
-from tests.lab.fake_engine import invoke, make_result
+from tests.lab.fake_engine import make_result
 
 
 def runs(slope: float, seeds: int = 12, dataset: str = "cora") -> list[Result]:
@@ -101,28 +100,3 @@ def test_files(tmp_path: Path) -> None:
     assert "test accuracy (%)" in paths[3].read_text()
     before = [path.read_bytes() for path in paths]
     assert [path.read_bytes() for path in segments.render(record)] == before
-
-
-def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the embedded graph, from training to the page, in the terminal."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(segments, "QUICK_EPOCHS", 3)
-    shown = invoke("reproduce", "segments", "--quick", "--runs", 1, "--device", "cpu")
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert "In haste: another graph, or fewer epochs" in shown.stdout
-    assert "Accuracy by K, and differences to K = 2: see segments.png." in shown.stdout
-    assert "6 of these 6 runs are in results/quick/segments.jsonl." in shown.stdout
-    assert {path.name for path in (tmp_path / "results" / "quick").glob("segments.[mcps]*")} == {
-        f"segments.{ending}" for ending in ("md", "csv", "png", "svg")
-    }
-
-
-def test_in_earnest_it_is_the_citation_graphs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-    monkeypatch.setattr(segments, "train_missing", lambda configs, _: asked.extend(configs) or [])
-    said = segments.collect(Request(segments.EXPERIMENT.runs, tmp_path / "a.jsonl"))
-    assert said.startswith("0 of these 540 runs are in ")
-    assert asked == [cell for name in segments.DATASETS for cell in segments.cells(name)]

@@ -13,20 +13,19 @@ from graphrelu.lab.engine import run
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import structure
-from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.stats.comparison import compared
-from tests.lab.fake_engine import invoke, make_result
+from tests.lab.fake_engine import make_result
 
 # In points, on top of what all share.
 LEADS = {"GReLU-A": 10, "GReLU-B": 1, "PReLU": 12}
 
 
-def runs(seeds: int = 12, epochs: int | None = None) -> list[Result]:
+def runs(seeds: int = 12) -> list[Result]:
     """Made-up runs of all cells; a lead grows a bit with the seed, as ties are slow."""
     names = list(structure.ACTIVATIONS) * len(structure.cells())
     return [
         make_result(config, seed, (60 + seed % 5 + LEADS.get(name, 0) * (1 + seed / 100)) / 100)
-        for config, name in zip(structure.cells(epochs=epochs), names, strict=False)
+        for config, name in zip(structure.cells(), names, strict=False)
         for seed in range(seeds)
     ]
 
@@ -36,7 +35,7 @@ def test_cells() -> None:
     assert len({cell.key() for cell in cells}) == len(cells) == 6 * 5 * 5
     assert all(structure.belongs(cell) for cell in cells)
     assert {cell.dataset for cell in cells} == set(structure.PLACES)
-    quick = structure.cells(structure.QUICK_PANELS, structure.QUICK_HOMOPHILY, 7)
+    quick = structure.cells(structure.QUICK_PANELS, structure.QUICK_HOMOPHILY, epochs=7)
     assert {cell.dataset for cell in quick} < set(structure.PLACES)
     assert len({parse(name).seed for name in structure.PLACES}) == len(structure.PLACES) == 25
     for name, (kind, degree, homophily) in structure.PLACES.items():
@@ -115,27 +114,3 @@ def test_pages_of_unfinished_records(tmp_path: Path) -> None:
     Record(record).append(runs(seeds=1))
     text = structure.render(record)[0].read_text()
     assert "| 2 | 0 | 70.0 | 61.0 | 60.0 | 60.0 | 72.0 | +9.0 | +10.0 |" in text
-
-
-def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From training to the page, in the terminal, and without datasets."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(structure, "QUICK_EPOCHS", 2)
-    monkeypatch.setattr(structure, "QUICK_HOMOPHILY", (0.0, 1.0))
-    monkeypatch.setattr(structure, "QUICK_PANELS", {("mirrored", "gcn"): (4.0,)})
-    shown = invoke("reproduce", "structure", "--quick", "--runs", 1, "--device", "cpu")
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert "In haste: another graph, or fewer epochs" in shown.stdout
-    assert "10 of these 10 runs are in results/quick/structure.jsonl." in shown.stdout
-    assert {path.name for path in (tmp_path / "results" / "quick").glob("structure.[mcps]*")} == {
-        f"structure.{ending}" for ending in ("md", "csv", "png", "svg")
-    }
-
-
-def test_in_earnest_it_is_all_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(structure, "train_missing", lambda configs, _: asked.extend(configs) or [])
-    said = structure.collect(Request(structure.EXPERIMENT.runs, tmp_path / "a.jsonl"))
-    assert said.startswith("0 of these 4,500 runs are in ")
-    assert asked == structure.cells()

@@ -16,8 +16,14 @@ from graphrelu.lab.record.recipes import ACTIVATIONS, NODE_DATASETS, node_table
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import node, tuning
 from graphrelu.lab.reproduce.experiment import Request
-from graphrelu.lab.reproduce.tuning import choices, grid, place_in_grid, tuned_cells
-from graphrelu.lab.reproduce.tuning_page import render_tuned, tuned_rows
+from graphrelu.lab.reproduce.tuning import (
+    choices,
+    grid,
+    place_in_grid,
+    render_tuned,
+    tuned_cells,
+    tuned_rows,
+)
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
 from tests.lab.reproduce.test_reproduce import small_graph

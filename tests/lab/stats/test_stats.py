@@ -11,6 +11,8 @@ from graphrelu.lab.stats import (
     Summary,
     holm,
     paired_difference,
+    power_law,
+    rank_correlation,
     summary,
 )
 
@@ -124,3 +126,25 @@ def test_the_smallest_samples() -> None:
     assert two.std == pytest.approx(0.02**0.5)
     assert summary([1, 2]).mean == 1.5  # of whole numbers, too
     assert holm([0.9, 0.8, 0.001]) == [1.0, 1.0, pytest.approx(0.003)]
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_a_power_law_is_recovered(exponent: float) -> None:
+    sizes = [10.0, 30.0, 100.0, 1_000.0]
+    found = power_law(sizes, [3e-4 * size**exponent for size in sizes])
+    assert found == pytest.approx((exponent, exponent, exponent), abs=1e-9)
+
+
+def test_interval_of_an_exponent_by_hand() -> None:
+    # log10: (0, 0), (1, 1.5), (2, 2): slope 1, residuals 1/6 (-1, 2, -1), their squares' sum 1/6,
+    # standard error sqrt(1/6 / 1 / 2), and t = 12.7062 for one degree of freedom.
+    half = 12.7062 * (1 / 12) ** 0.5
+    found = power_law([1, 10, 100], [1, 10**1.5, 100])
+    assert found == pytest.approx((1, 1 - half, 1 + half), abs=1e-4)
+    assert power_law([1, 2], [1, 4]) == pytest.approx((2, None, None))
+
+
+def test_rank_correlation() -> None:
+    assert rank_correlation([1, 2, 3, 4], [1, 8, 27, 64]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 2], [5, 5]) is None

@@ -1,4 +1,4 @@
-"""What the paper observes, and whether our runs agree: one line for each claim."""
+"""A claim of the paper, and whether our runs agree with it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ many seeds otherwise.
 
 @dataclass(frozen=True)
 class Observation:
-    """A claim of the paper's with its figure, and what was found with ours."""
+    """A claim and its figure in the paper; the finding and the figure of our runs."""
 
     claim: str
     paper: str
@@ -32,7 +32,7 @@ class Observation:
 
 
 def in_all(leads: Collection[Comparison]) -> Finding:
-    """What was found of a claim that one side of each comparison is ahead."""
+    """The finding of a claim that the first side of every comparison is ahead."""
     outcomes = {lead.outcome for lead in leads}
     if not outcomes:
         return "not measured yet"
@@ -42,13 +42,13 @@ def in_all(leads: Collection[Comparison]) -> Finding:
 
 
 def of_lead(claim: str, paper: str, lead: Comparison | None) -> Observation:
-    """A claim that one side is ahead, with the lead of that side, if there is one."""
+    """The observation of a claim about one comparison."""
     leads = [] if lead is None else [lead]
     return Observation(claim, paper, in_all(leads), "".join(map(measured, leads)))
 
 
 def several(leads: Collection[Comparison]) -> str:
-    """Many leads in a few words."""
+    """Many leads in one phrase."""
     if not leads:
         return ""
     outcomes = [lead.outcome for lead in leads]
@@ -62,7 +62,7 @@ def several(leads: Collection[Comparison]) -> str:
 
 
 def papers_mean(source: str, dataset: str, backbone: str, activation: str) -> float:
-    """What the paper prints in a cell of one of its tables."""
+    """The mean that the paper prints in a cell of a table."""
     cell = published(source, dataset, backbone, activation)
     if cell is None:
         raise ValueError(f"The paper has no {activation} on {dataset} with {backbone}.")
@@ -76,10 +76,7 @@ def papers_lead(source: str, dataset: str, backbone: str) -> float:
 
 
 def to_markdown(observations: Sequence[Observation]) -> str:
-    """One line for each."""
+    """A table with one line for each claim."""
     head = ("claim", "the paper's figure", "found", "ours")
-    lines = [
-        (observation.claim, observation.paper, f"**{observation.outcome}**", observation.ours)
-        for observation in observations
-    ]
+    lines = [(o.claim, o.paper, f"**{o.outcome}**", o.ours) for o in observations]
     return table(head, lines, numbers=len(head))

@@ -10,13 +10,13 @@ import torch
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for whatever the device is at."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds(run: Callable[[], Any], device: torch.device, calls: int = 1) -> float:
-    """How long so many calls take, one after the other, until the device has finished them."""
+    """The time of some calls, one after the other, until the device has finished them."""
     synchronize(device)
     started = time.perf_counter()
     for _ in range(calls):
@@ -26,7 +26,7 @@ def seconds(run: Callable[[], Any], device: torch.device, calls: int = 1) -> flo
 
 
 def captured(run: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-    """A call as one CUDA graph: the device's own time is then seen, without its host's."""
+    """A call as one CUDA graph: its time is the device's alone, without the host's."""
     stream = torch.cuda.Stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from graphrelu.lab.reproduce.timing import seconds
+from graphrelu.lab.engine.timing import seconds
 
 
 def test_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,90 @@
+"""What the tables of runs have in common: quick runs, full runs, and the committed pages."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.reproduce import ablation, scale, segments, structure
+from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment
+from graphrelu.lab.reproduce.graph import render_graphs
+from graphrelu.lab.reproduce.tuning import render_tuned
+from tests.lab.fake_engine import invoke
+
+RESULTS = Path(__file__).parents[3] / "results"
+OTHERS = {"graph": render_graphs, "tuned": render_tuned}
+EPOCHS = {"QUICK": {"epochs": 2}}
+
+
+@pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
+def test_page_is_that_of_the_record(name: str, tmp_path: Path) -> None:
+    """Where this fails: python -m graphrelu.lab.reproduce NAME --render."""
+    record = tmp_path / f"{name}.jsonl"
+    if not (RESULTS / record.name).exists():  # no runs yet, and no page without them
+        assert not list(RESULTS.glob(f"{name}.*"))
+        return
+    shutil.copy(RESULTS / record.name, record)
+    render = OTHERS[name] if name in OTHERS else experiment(name).render
+    for path in render(record):
+        committed = RESULTS / path.relative_to(tmp_path)
+        if path.suffix in (".md", ".csv"):
+            assert committed.read_text() == path.read_text()
+        else:  # another version of the plotting package draws other bytes
+            assert committed.stat().st_size > 1_000
+
+
+@pytest.mark.parametrize(
+    ("name", "patches", "runs"),
+    [
+        ("segments", EPOCHS, 6),
+        ("scale", EPOCHS | {"ACTIVATIONS": ("relu", "prelu", "grelu")}, 18),
+        ("structure", EPOCHS | {"QUICK_PANELS": {("mirrored", "gcn"): (4.0,)}}, 10),
+    ],
+    ids=["segments", "scale", "structure"],
+)
+def test_quick_run(
+    name: str,
+    patches: dict[str, Any],
+    runs: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without datasets, from training to the page, in the terminal."""
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    for attribute, value in patches.items():
+        monkeypatch.setattr(f"graphrelu.lab.reproduce.{name}.{attribute}", value)
+    shown = invoke("reproduce", name, "--quick", "--runs", 1, "--device", "cpu")
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    assert "In haste: another graph, or fewer epochs" in shown.stdout
+    assert f": see {name}.png." in shown.stdout
+    assert f"{runs} of these {runs} runs are in results/quick/{name}.jsonl." in shown.stdout
+    assert {path.name for path in (tmp_path / "results" / "quick").glob(f"{name}.[mcps]*")} == {
+        f"{name}.{ending}" for ending in ("md", "csv", "png", "svg")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "runs"),
+    [
+        ("ablation", list(ablation.variants("flickr").values()), "330"),
+        ("segments", [c for d in segments.DATASETS for c in segments.cells(d)], "540"),
+        ("scale", [c for d in scale.DATASETS for c in scale.cells(d)], "3,240"),
+        ("structure", structure.cells(), "4,500"),
+    ],
+    ids=["ablation", "segments", "scale", "structure"],
+)
+def test_full_run_has_every_cell(
+    name: str, cells: list[Config], runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Config] = []
+    train = f"graphrelu.lab.reproduce.{name}.train_missing"
+    monkeypatch.setattr(train, lambda configs, _: asked.extend(configs) or [])
+    chosen = experiment(name)
+    said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))
+    assert said.startswith(f"0 of these {runs} runs are in ")
+    assert asked == cells
