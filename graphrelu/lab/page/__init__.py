@@ -15,6 +15,7 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.page.charts import segments_chart, speeds, timings
 from graphrelu.lab.page.contents import tables
 from graphrelu.lab.page.explorer import graphs_at_hand, looks
+from graphrelu.lab.page.origin import compare_command as compare_command
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
@@ -38,7 +39,7 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
         if not results and not any(charts.values()):
             content["missing"].append(f"{path.name} has no finished runs and no timings to show.")
         # A record of timings has lines that a record of runs does not know.
-        lines = record.corrupt_lines if results else [] if of_benchmark else unreadable(path)
+        lines = record.corrupt_lines if results or of_benchmark else unreadable(path)
         content["missing"] += gaps(path.name, results, lines)
         for name, found in charts.items():
             content[name] += found
@@ -49,16 +50,20 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
 
 
 def unreadable(path: Path) -> list[int]:
-    """The numbers of the lines that are no entries of any record."""
-    found = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            is_entry = not line.strip() or "event" in parse_line(line)
-        except ValueError:
-            is_entry = False
-        if not is_entry:
-            found.append(number)
+    """The numbers of the lines that are not entries of a record; an error if none is."""
+    lines = dict(enumerate(path.read_bytes().splitlines(), start=1))
+    lines = {number: line for number, line in lines.items() if line.strip()}
+    found = [number for number, line in lines.items() if not _is_entry(line)]
+    if lines and len(found) == len(lines):
+        raise ValueError(f"{path} is not a record: none of its lines can be read.")
     return found
+
+
+def _is_entry(line: bytes) -> bool:
+    try:
+        return "event" in parse_line(line)
+    except ValueError:
+        return False
 
 
 def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str]:
