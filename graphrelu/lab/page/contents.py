@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.origin import command, origin_of
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import (
-    ACTIVATIONS,
     GRAPH_BACKBONES,
     GRAPH_DATASETS,
     NODE_DATASETS,
@@ -180,8 +180,8 @@ def _table(results: Sequence[Result], name: str) -> Plain:
 
 
 def _place(config: Config) -> tuple[int, str]:
-    known = config.activation in ACTIVATIONS
-    return ACTIVATIONS.index(config.activation) if known else len(ACTIVATIONS), variant(config)
+    order = [*ACTIVATIONS, config.activation]
+    return order.index(config.activation), variant(config)
 
 
 def _paper(config: Config) -> list[float] | None:

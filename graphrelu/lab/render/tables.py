@@ -10,6 +10,7 @@ from statistics import fmean
 from graphrelu.lab import stats
 from graphrelu.lab.data import FILES, OF_PYG
 from graphrelu.lab.data.checksums import GRAPH_SOURCES, SOURCES
+from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.divergence import diverged
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
@@ -26,8 +27,7 @@ from graphrelu.lab.stats.comparison import (
 LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {name: name.capitalize() for name in (*OF_PYG, *FILES)} | {"cs": "CS"}
-LABELS |= {"relu": "ReLU", "lrelu": "LReLU", "elu": "ELU", "prelu": "PReLU"}
-LABELS |= {"maxout": "Maxout", "grelu": "GReLU", "gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
+LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
 
 CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
@@ -108,7 +108,9 @@ class ProtocolCheck:
 
 def label(name: str) -> str:
     """A name as the paper spells it."""
-    return LABELS.get(name, name)
+    if name in LABELS:
+        return LABELS[name]
+    return CLASSES[name].__name__ if name in CLASSES else name
 
 
 def amount(lead: Comparison) -> str:
