@@ -21,7 +21,7 @@ from graphrelu.lab.record.recipes import (
 )
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.graph_table import choices
-from graphrelu.lab.render.tables import label, percent
+from graphrelu.lab.render.tables import label, percent, places
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
 
 Plain: TypeAlias = dict[str, Any]
@@ -62,11 +62,8 @@ def runs_by_cell(results: Sequence[Result]) -> Runs:
         settings = "" if from_grid else json.dumps(shared, sort_keys=True)
         cell = (config.dataset, config.backbone, settings)
         cells.setdefault(cell, {}).setdefault(variant(config), []).append(result)
-    order = dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES))
-    place = {name: i for i, name in enumerate(order)}
-    return dict(
-        sorted(cells.items(), key=lambda item: [place.get(n, len(place)) for n in item[0][:2]])
-    )
+    place = places(dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES)))
+    return dict(sorted(cells.items(), key=lambda item: place(*item[0][:2])))
 
 
 def variant(config: Config) -> str:

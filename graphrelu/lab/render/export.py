@@ -7,7 +7,7 @@ import io
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, get_args, get_type_hints
 
 from graphrelu.lab.record import divergence
@@ -63,12 +63,11 @@ def to_markdown(rows: Sequence[NodeRow]) -> str:
 
 def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") -> str:
     """In how many cells GReLU won, tied and lost against each rival."""
-    head = ("rival", "won", "undecided", "lost", better)
     lines = [
         (label(count.rival), *map(str, (count.won, count.tied, count.lost, count.higher)))
         for count in counts
     ]
-    return table(head, lines, numbers=1)
+    return table(("rival", "won", "undecided", "lost", better), lines, numbers=1)
 
 
 def protocol_to_markdown(check: ProtocolCheck) -> str:
@@ -128,22 +127,24 @@ def grelu_form(results: Iterable[Result]) -> str:
 
 
 def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:
-    """The rows of a table, dataclasses of one kind, with all digits that mean something.
+    """The rows of a table, dataclasses of one kind, with six digits.
 
     A field that holds a :class:`Comparison` becomes as many columns as that has, and its outcome.
+    Not by pandas, which writes whole numbers as floats where some are missing.
     """
     kinds = get_type_hints(kind)
-    names = [(field.name, Comparison in get_args(kinds[field.name])) for field in fields(kind)]
     lead = [*(field.name for field in fields(Comparison)), "outcome"]
+    columns = [
+        (field.name, part)
+        for field in fields(kind)
+        for part in (lead if Comparison in get_args(kinds[field.name]) else [""])
+    ]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    head = [[f"{name}_{part}" for part in lead] if is_lead else [name] for name, is_lead in names]
-    writer.writerow(chain(*head))
+    writer.writerow(f"{name}_{part}" if part else name for name, part in columns)
     for row in rows:
-        cells: list[Any] = []
-        for name, is_lead in names:
-            value = getattr(row, name)
-            cells += [getattr(value, part, None) for part in lead] if is_lead else [value]
+        whole = [(getattr(row, name), part) for name, part in columns]
+        cells = [getattr(value, part, None) if part else value for value, part in whole]
         writer.writerow([f"{n:.6g}" if isinstance(n, float) else n for n in cells])
     return stream.getvalue()
 
@@ -153,11 +154,10 @@ def table_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
     ours = f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
     difference = "" if row.difference is None else signed(row.difference)
-    lead, p = marked(row.over_relu), ""
-    if row.over_relu is not None:
-        p = p_value(row.over_relu.p_holm)
+    p = "" if row.over_relu is None else p_value(row.over_relu.p_holm)
     names = (label(row.backbone), label(row.activation))
-    return (*names, f"**{ours}**" if bold else ours, paper, difference, lead, p)
+    ours = f"**{ours}**" if bold else ours
+    return (*names, ours, paper, difference, marked(row.over_relu), p)
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int) -> str:

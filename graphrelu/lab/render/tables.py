@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import fmean
+from typing import Any
 
 from graphrelu.lab import stats
 from graphrelu.lab.data import FILES, OF_PYG
@@ -165,19 +166,47 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
     grelu_over = compared({name: (grelu, scores[name]) for name in rest})
     rows = []
     for name in scores:
-        mean, std, best, n = percent(scores[name])
         runs = [result for result in results if result.config.activation == name]
-        time = sum(run.seconds for run in runs) / len(runs)
+        seconds = fmean(run.seconds for run in runs)
         leads = over_relu.get(name), grelu_over.get(name)
-        lost = sum(map(diverged, runs))
-        rows.append(CompareRow(name, mean, std, best, n, time, *leads, lost))
+        rows.append(
+            CompareRow(name, *percent(scores[name]), seconds, *leads, sum(map(diverged, runs)))
+        )
     return rows
 
 
 def node_rows(results: Iterable[Result]) -> list[NodeRow]:
     """The main table, in the paper's order."""
     cells = scores_by_cell(results)
-    return _node_rows(cells, _grelu_against("relu", cells))
+    leads = _grelu_against("relu", cells)
+    rows = [
+        NodeRow(
+            **beside_paper("node_classification", *cell, name, scores[name]),
+            over_relu=leads.get(cell) if name == "grelu" else None,
+        )
+        for cell, scores in cells.items()
+        for name in scores
+    ]
+    place = places((*NODE_DATASETS, *TABLE, *ACTIVATIONS))
+    return sorted(rows, key=lambda row: place(row.dataset, row.backbone, row.activation))
+
+
+def beside_paper(
+    table: str, dataset: str, backbone: str, activation: str, scores: Scores
+) -> dict[str, Any]:
+    """What a row of the paper's tables begins with: its names, our numbers, and the paper's."""
+    mean, std, best, n = percent(scores)
+    paper = published(table, dataset, backbone, activation)
+    row: dict[str, Any] = {"dataset": dataset, "backbone": backbone, "activation": activation}
+    row |= {"mean": mean, "std": std, "best": best, "n": n}
+    row |= {"paper_mean": paper.mean if paper else None, "paper_std": paper.std if paper else None}
+    return row | {"difference": mean - paper.mean if paper else None}
+
+
+def places(order: Iterable[str]) -> Callable[..., list[int]]:
+    """A key to sort by: the places of names in an order; unknown names come last."""
+    place = {name: i for i, name in enumerate(order)}
+    return lambda *names: [place.get(name, len(place)) for name in names]
 
 
 def caution(rows: Iterable[NodeRow]) -> str:
@@ -198,18 +227,14 @@ def too_few(leads: Sequence[Comparison]) -> str:
 
 def tallies(results: Iterable[Result]) -> list[Tally]:
     """GReLU against each rival, with Holm's correction over the cells of that rival."""
-    return _tallies(scores_by_cell(results))
+    return tallies_of(grelu_leads(scores_by_cell(results)))
 
 
 def loss_tallies(results: Iterable[Result]) -> list[Tally]:
-    """The same by the cross-entropy of the test nodes, the lower the better, of the runs in which
-    it is a number."""
+    """The same by the cross-entropy of the test nodes, where it is finite; lower is better."""
     known = [result for result in results if isfinite(result.test_loss)]
-    return _tallies(scores_by_cell(known, score_of=lambda result: -result.test_loss))
-
-
-def _tallies(cells: Cells) -> list[Tally]:
-    return tallies_of({rival: leads.values() for rival, leads in grelu_leads(cells).items()})
+    cells = scores_by_cell(known, score_of=lambda result: -result.test_loss)
+    return tallies_of(grelu_leads(cells))
 
 
 def against_best(results: Iterable[Result]) -> str:
@@ -232,15 +257,15 @@ def against_best(results: Iterable[Result]) -> str:
     )
 
 
-def tallies_of(leads_by_rival: Mapping[str, Collection[Comparison]]) -> list[Tally]:
-    """GReLU against each rival of which there are leads."""
+def tallies_of(leads_by_rival: Mapping[str, Any]) -> list[Tally]:
+    """GReLU against each rival, from its leads: a list, or a dictionary by cell."""
     counts = []
-    for rival, leads in leads_by_rival.items():
-        if not leads:
-            continue
-        outcomes: list[str] = [lead.outcome for lead in leads]
-        won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
-        counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
+    for rival, found in leads_by_rival.items():
+        leads = list(found.values() if isinstance(found, Mapping) else found)
+        outcomes = [lead.outcome for lead in leads]
+        if leads:
+            won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
+            counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
     return counts
 
 
@@ -248,7 +273,7 @@ def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     """Which baselines on the citation graphs lie within one published standard deviation."""
     within: list[NodeRow] = []
     others: list[NodeRow] = []
-    for row in _node_rows(scores_by_cell(results), leads={}):
+    for row in node_rows(results):
         checked = row.dataset in CHECKED_DATASETS and row.activation in CHECKED_ACTIVATIONS
         if checked and row.difference is not None and row.paper_std is not None:
             # A deviation of exactly one counts, whatever the last bit of a sum.
@@ -257,36 +282,10 @@ def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     return ProtocolCheck(tuple(within), tuple(others))
 
 
-def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[NodeRow]:
-    rows = []
-    for (dataset, backbone), scores in cells.items():
-        for name in scores:
-            mean, std, best, n = percent(scores[name])
-            paper = published("node_classification", dataset, backbone, name)
-            row = NodeRow(
-                *(dataset, backbone, name, mean, std, best, n),
-                paper_mean=paper.mean if paper else None,
-                paper_std=paper.std if paper else None,
-                difference=mean - paper.mean if paper else None,
-                over_relu=leads.get((dataset, backbone)) if name == "grelu" else None,
-            )
-            rows.append(row)
-    place = {name: i for i, name in enumerate((*NODE_DATASETS, *TABLE, *ACTIVATIONS))}
-    return sorted(
-        rows,
-        key=lambda row: [
-            place.get(name, len(place)) for name in (row.dataset, row.backbone, row.activation)
-        ],
-    )
-
-
 def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:
     """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
     return {rival: _grelu_against(rival, cells) for rival in ACTIVATIONS if rival != "grelu"}
 
 
 def _grelu_against(rival: str, cells: Cells) -> dict[tuple[str, str], Comparison]:
-    pairs = {
-        cell: (scores.get("grelu", {}), scores.get(rival, {})) for cell, scores in cells.items()
-    }
-    return compared(pairs)
+    return compared({c: (own.get("grelu", {}), own.get(rival, {})) for c, own in cells.items()})
