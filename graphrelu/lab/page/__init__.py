@@ -7,15 +7,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
+
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.page.charts import segments_chart, speeds, timings
-from graphrelu.lab.page.contents import tables
 from graphrelu.lab.page.explorer import graphs_at_hand, looks
 from graphrelu.lab.page.origin import compare_command as compare_command
+from graphrelu.lab.page.tables import tables_of
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
@@ -27,7 +28,7 @@ LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "source
 
 
 def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
-    """What the page shows of records; it reads them, and graphs that lie on the disk."""
+    """The content of a page, from records and from graphs that lie on the disk."""
     content = _empty("Activations compared")
     for path in paths:
         if not path.is_file():
@@ -44,7 +45,8 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
         for name, found in charts.items():
             content[name] += found
         if results:
-            graphs = graphs_at_hand(results, root) if _was_inspected(path) else {}
+            inspected = path.with_name(f"{path.stem}_inspection").is_dir()
+            graphs = graphs_at_hand(results, root) if inspected else {}
             _add_runs(content, results, path.name, path, graphs)
     return content
 
@@ -67,16 +69,16 @@ def _is_entry(line: bytes) -> bool:
 
 
 def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str]:
-    """What a record lacks, in sentences: lines that cannot be read, and runs."""
+    """Sentences on what is missing from a record: unreadable lines, and runs."""
     sentences = []
     if lines:
         numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
         what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
         sentences.append(f"{name}: {what} (number {numbers}).")
-    runs = Counter((r.config.dataset, r.config.backbone, r.config) for r in results)
+    runs = Counter(result.config for result in results)
     cells: dict[tuple[str, str], set[int]] = {}
-    for (dataset, backbone, _), count in runs.items():
-        cells.setdefault((dataset, backbone), set()).add(count)
+    for config, count in runs.items():
+        cells.setdefault((config.dataset, config.backbone), set()).add(count)
     uneven = sum(len(counts) > 1 for counts in cells.values())
     if uneven:
         sentences.append(
@@ -88,7 +90,7 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
 def from_comparison(
     results: Sequence[Result], graph: Any, record: Path, verdict: str, command: str
 ) -> dict[str, Any]:
-    """What the page shows of one comparison that was just made, and the command that made it."""
+    """The content of a page, from one comparison and the command that repeats it."""
     config = results[0].config
     title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
     content = _empty(title) | {"verdict": verdict, "command": command}
@@ -99,17 +101,16 @@ def from_comparison(
 
 def render(content: dict[str, Any]) -> str:
     """The page. Its policy lets no request out, and no script in but the page's own."""
-    script = "\n".join(_template(name) for name in SCRIPTS)
+    templates = Environment(loader=PackageLoader("graphrelu.lab.page"))
+    script = "\n".join(templates.get_template(name).render() for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Inside of a script element only "<" can end or change it.
-    embedded = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    parts = {"POLICY": digest, "STYLE": _template("page.css"), "DATA": embedded, "SCRIPT": script}
-    pieces = _template("page.html").split("@@")
-    return "".join(parts.get(piece, piece) for piece in pieces)
+    data = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return templates.get_template("page.html").render(digest=digest, data=data, script=script)
 
 
 def write(path: Path, content: dict[str, Any]) -> Path:
-    """Writes the page, complete or not at all."""
+    """Write the page, complete or not at all."""
     text = render(content)
     if len(text.encode()) > MOST_BYTES:
         raise ValueError(
@@ -133,16 +134,8 @@ def _add_runs(
     record: Path,
     graphs: dict[str, Graph],
 ) -> None:
-    content["tables"] += tables(results, name)
+    content["tables"] += tables_of(results, name)
     content["K"] += segments_chart(results)
     layouts, found = looks(results, record, graphs)
     content["graphs"] |= layouts
     content["looks"] += found
-
-
-def _was_inspected(record: Path) -> bool:
-    return record.with_name(f"{record.stem}_inspection").is_dir()
-
-
-def _template(name: str) -> str:
-    return files("graphrelu.lab.page").joinpath("templates", name).read_text(encoding="utf-8")

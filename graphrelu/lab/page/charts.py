@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab.page.contents import runs_by_cell
 from graphrelu.lab.page.origin import surroundings_of
+from graphrelu.lab.page.tables import runs_by_cell
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.entries import Entry
 from graphrelu.lab.record.journal import Journal, parse_line

@@ -34,7 +34,7 @@ BAND = (10, 50, 90)  # percentiles
 PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
 
 
-def tables(results: Sequence[Result], source: str) -> list[Plain]:
+def tables_of(results: Sequence[Result], source: str) -> list[Plain]:
     """A table for the graphs of a record, and one for each protocol of its sets of graphs."""
     by_protocol: dict[str, list[Result]] = {}
     for result in results:
