@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from rich import box, progress
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,8 @@ from graphrelu.lab.record.divergence import MARK
 from graphrelu.lab.render.tables import CompareRow, amount, label, p_value
 
 if TYPE_CHECKING:
+    from rich.markdown import Markdown
+
     from graphrelu.lab.engine import Progress
 
 PIPED_WIDTH = 100
@@ -75,6 +76,8 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
 
 def markdown(text: str) -> Markdown:
     """A page as it was written to a file, with the names of its figures in their places."""
+    from rich.markdown import Markdown
+
     return Markdown(re.sub(r"!\[(.*?)\]\((.*?)\)", r"\1: see \2.", text))
 
 
