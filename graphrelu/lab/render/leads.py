@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphrelu.lab.record.recipes import BACKBONES, NODE_DATASETS
-from graphrelu.lab.render import report
+from graphrelu.lab.render import figures
 from graphrelu.lab.render.tables import NodeRow, label
 
 if TYPE_CHECKING:
@@ -55,5 +55,5 @@ def write(rows: Sequence[NodeRow], prefix: Path) -> list[Path]:
     """``prefix.png`` and ``prefix.svg`` from the rows of the main table."""
     if not any(row.over_relu is not None for row in rows):
         raise ValueError("rows must have a cell with runs of both GReLU and ReLU.")
-    with report.drawing():
-        return report.save(draw(rows), prefix)
+    with figures.drawing():
+        return figures.save(draw(rows), prefix)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from graphrelu.lab.record.entries import Entry, origin
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.reproduce.complexity import HEAD_WIDTH
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def draw(sweeps: Sequence[list[Entry]]) -> Figure:
 
     figure, axes = plt.subplots(2, 3, figsize=(11, 6.5))
     devices = list(dict.fromkeys(sweep[0]["device"] for sweep in sweeps))
-    styles = report.line_styles()
+    styles = figures.line_styles()
     look = {(device, what): next(styles) for device in devices for what in WHAT}
     for axis, (name, title) in zip(axes.flat, AXES.items(), strict=False):
         for sweep in sweeps:
@@ -192,4 +192,4 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
     sweeps = sweeps_of(entries)
     page = document(sweeps, entries, record.name)
     table = export.to_csv([row_of(sweep) for sweep in sweeps], Row)
-    return report.write(record, page, table, lambda: draw(sweeps))
+    return figures.write(record, page, table, lambda: draw(sweeps))

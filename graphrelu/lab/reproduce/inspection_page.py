@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphrelu.lab.record.entries import Entry, origin
-from graphrelu.lab.render import export, pieces, report
+from graphrelu.lab.render import export, figures, pieces
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.inspection import PERCENTILES
 
@@ -228,10 +228,10 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
     """The files beside the record, of models of one configuration; the page comes first."""
     page = document(entries, record.name)
     table = export.to_csv([row for entry in entries for row in rows_of(entry)], Row)
-    return report.write(record, page, table, lambda: draw(entries[0]))
+    return figures.write(record, page, table, lambda: draw(entries[0]))
 
 
 def write_schematic(prefix: Path) -> list[Path]:
     """The schematic of section 4.3, from formulas alone."""
-    with report.drawing():
-        return report.save(draw_schematic(), prefix)
+    with figures.drawing():
+        return figures.save(draw_schematic(), prefix)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphrelu.lab.record.entries import Entry, origin
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.runtime import EPOCHS, MODES
 
@@ -157,7 +157,7 @@ def draw(rows: Sequence[Row]) -> Figure:
 def _bars(axis: Any, rows: Sequence[Row], field: str) -> None:
     width = 0.8 / len(ACTIVATIONS)
     for place, (name, style) in enumerate(
-        zip(ACTIVATIONS, report.bar_styles(), strict=False), start=-len(ACTIVATIONS) // 2
+        zip(ACTIVATIONS, figures.bar_styles(), strict=False), start=-len(ACTIVATIONS) // 2
     ):
         found = [row for row in rows if row.activation == name and getattr(row, field) is not None]
         axis.bar(
@@ -174,4 +174,4 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
     """The files beside the record; the page comes first."""
     rows = rows_of(entries)
     page = document(rows, entries, record.name)
-    return report.write(record, page, export.to_csv(rows, Row), lambda: draw(rows))
+    return figures.write(record, page, export.to_csv(rows, Row), lambda: draw(rows))

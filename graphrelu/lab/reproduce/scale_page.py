@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from graphrelu.lab.record.recipes import ACTIVATIONS
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import amount, label, p_value, too_few
 from graphrelu.lab.reproduce.scale import (
     DATASETS,
@@ -52,7 +52,7 @@ def write(results: Sequence[Result], record: Path) -> list[Path]:
     """Everything beside the record, the page in front."""
     rows = scale_rows(results)
     page = document(results, rows, record)
-    return report.write(record, page, export.to_csv(rows, ScaleRow), lambda: draw(rows))
+    return figures.write(record, page, export.to_csv(rows, ScaleRow), lambda: draw(rows))
 
 
 def document(results: Sequence[Result], rows: Sequence[ScaleRow], record: Path) -> str:
@@ -90,7 +90,7 @@ def draw(rows: Sequence[ScaleRow]) -> Figure:
     figure, axes = plt.subplots(
         len(backbones), len(datasets), figsize=size, sharex=True, squeeze=False
     )
-    styles = dict(zip(ACTIVATIONS, report.line_styles(), strict=False))
+    styles = dict(zip(ACTIVATIONS, figures.line_styles(), strict=False))
     for row_of_axes, backbone in zip(axes, backbones, strict=True):
         for axis, dataset in zip(row_of_axes, datasets, strict=True):
             part = [row for row in rows if (row.dataset, row.backbone) == (dataset, backbone)]

@@ -13,7 +13,7 @@ from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import amount, label, p_value, percent
 from graphrelu.lab.reproduce import findings
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
@@ -152,12 +152,12 @@ def render(record: Path) -> list[Path]:
 
 def draw(rows: Sequence[SegmentsRow], prefix: Path) -> list[Path]:
     """Means with their intervals, as in the paper's figure; and the paired differences."""
-    with report.drawing():
+    with figures.drawing():
         import matplotlib.pyplot as plt
 
         figure, (means, differences) = plt.subplots(1, 2, figsize=(7.5, 3.2))
         for place, ((dataset, part), style) in enumerate(
-            zip(groupby(rows, key=lambda row: row.dataset), report.line_styles(), strict=False)
+            zip(groupby(rows, key=lambda row: row.dataset), figures.line_styles(), strict=False)
         ):
             several = list(part)
             K = [row.K for row in several]
@@ -166,7 +166,7 @@ def draw(rows: Sequence[SegmentsRow], prefix: Path) -> list[Path]:
             if banded:
                 means.fill_between(*zip(*banded, strict=True), color=style["color"], alpha=0.15)
             beside = [(row.K + 0.12 * (place - 1), row.over_two) for row in several]
-            report.draw_leads(differences, beside, {**style, "linestyle": "none"})
+            figures.draw_leads(differences, beside, {**style, "linestyle": "none"})
         means.set(xlabel="K, number of segments", ylabel="test accuracy (%)", xticks=SEGMENTS)
         figure.legend(*means.get_legend_handles_labels(), loc="outside upper center", ncols=3)
         for edge in (-MARGIN, MARGIN):
@@ -177,7 +177,7 @@ def draw(rows: Sequence[SegmentsRow], prefix: Path) -> list[Path]:
             ylabel="difference to K = 2 (points)",
             xticks=SEGMENTS[1:],
         )
-        return report.save(figure, prefix)
+        return figures.save(figure, prefix)
 
 
 def _table(rows: Sequence[SegmentsRow]) -> str:

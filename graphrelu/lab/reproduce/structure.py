@@ -14,7 +14,7 @@ from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label, marked, percent
 from graphrelu.lab.reproduce import findings
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
@@ -170,7 +170,7 @@ def render(record: Path) -> list[Path]:
         raise ValueError(f"{record} has no runs on the generated graphs.")
     rows = structure_rows(results)
     csv = export.to_csv(rows, StructureRow)
-    return report.write(record, document(results, rows, record), csv, partial(draw, rows))
+    return figures.write(record, document(results, rows, record), csv, partial(draw, rows))
 
 
 def belongs(config: Config) -> bool:
@@ -205,7 +205,7 @@ def draw(rows: Sequence[StructureRow]) -> Figure:
     import matplotlib.pyplot as plt
 
     panels = list(dict.fromkeys(row.panel for row in rows))
-    styles = dict(zip(sorted({row.degree for row in rows}), report.line_styles(), strict=False))
+    styles = dict(zip(sorted({row.degree for row in rows}), figures.line_styles(), strict=False))
     figure, axes = plt.subplots(
         1, len(panels), figsize=(9, 3.3), sharey=True, squeeze=False, layout="constrained"
     )
@@ -213,7 +213,7 @@ def draw(rows: Sequence[StructureRow]) -> Figure:
         behind = [row for row in rows if row.panel == panel and row.activation == "GReLU-B"]
         for degree, line in groupby(behind, key=lambda row: row.degree):
             leads = [(row.homophily, row.behind_a) for row in line]
-            report.draw_leads(axis, leads, {**styles[degree], "label": f"degree {degree:g}"})
+            figures.draw_leads(axis, leads, {**styles[degree], "label": f"degree {degree:g}"})
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set(title=_title(panel), xlabel="homophily", xticks=HOMOPHILY[::2])
     found = [axis.get_legend_handles_labels() for axis in axes[0]]

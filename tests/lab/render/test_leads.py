@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render import leads, report
+from graphrelu.lab.render import figures, leads
 from graphrelu.lab.render.tables import NodeRow, label, node_rows
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -21,7 +21,7 @@ def rows() -> list[NodeRow]:
 
 def test_figure_shows_the_record(rows: list[NodeRow]) -> None:
     found = [row for row in rows if row.over_relu is not None]
-    with report.drawing():
+    with figures.drawing():
         figure = leads.draw(rows)
     for axis in figure.axes:
         points = [line for line in axis.lines if line.get_marker() == "o"]
