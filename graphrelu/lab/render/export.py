@@ -1,64 +1,22 @@
-"""Tables as Markdown and CSV; the main table and its summaries."""
+"""Tables as Markdown and CSV, and where their numbers come from."""
 
 from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from itertools import groupby
 from typing import Any, get_args, get_type_hints
 
 from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FEW_LABELS, Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import (
-    NodeRow,
-    ProtocolCheck,
-    Tally,
-    against_best,
-    caution,
-    label,
-    loss_tallies,
-    marked,
-    node_rows,
-    p_value,
-    protocol_check,
-    signed,
-    tallies,
-)
+from graphrelu.lab.render.tables import NodeRow, Tally, label, marked, p_value, signed
 from graphrelu.lab.stats.comparison import Comparison
-
-NOTES = """\
-Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets); the
-paper's numbers are means over 10 runs. The best of our means for each backbone is in bold. The last
-columns are GReLU's lead over ReLU, paired by seed, with its 95 % interval; * marks what is
-significant (Wilcoxon test, 5 %, Holm's correction over the table; p is corrected, too).
-"""
-LOSSES = """\
-The same by the cross-entropy of the test nodes, the lower the better, at the same epochs. The paper
-has no losses. They tell more than accuracies, which count whole nodes; and where training ends
-while they still fall, they also tell which activation learns faster.
-"""
 
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
-
-
-def to_markdown(rows: Sequence[NodeRow]) -> str:
-    """The main table, one part for each dataset."""
-    parts = []
-    for dataset, part in groupby(rows, key=lambda row: row.dataset):
-        lines = []
-        for _, cell in groupby(part, key=lambda row: row.backbone):
-            cells = list(cell)
-            best = max(row.mean for row in cells)
-            lines += [table_line(row, bold=row.mean == best) for row in cells]
-        head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
-        parts.append(f"## {label(dataset)}\n\n{table(head, lines, numbers=3)}")
-    return "\n".join(parts)
 
 
 def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") -> str:
@@ -70,40 +28,10 @@ def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") ->
     return table(("rival", "won", "undecided", "lost", better), lines, numbers=1)
 
 
-def protocol_to_markdown(check: ProtocolCheck) -> str:
-    """The sentence, and the cells that deviate."""
-    if not check.others:
-        return check.sentence + "\n"
-    head = ("dataset", "backbone", "activation", "ours", "paper", "difference")
-    lines = [(label(row.dataset), *table_line(row)[:5]) for row in check.others]
-    return f"{check.sentence} The others:\n\n{table(head, lines, numbers=3)}"
-
-
-def document(results: Sequence[Result], source: str) -> str:
-    """Everything about a record of the main table on one page."""
-    rows = node_rows(results)
-    parts = [
-        "# The paper's main table, run again\n",
-        provenance(results, source) + "\n",
-        NOTES + caution(rows) + "\n",
-        "## GReLU against each rival\n",
-        "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
-        "over the cells of\nthat rival), and in which its mean is higher at all.\n",
-        tallies_to_markdown(tallies(results)),
-        LOSSES,
-        tallies_to_markdown(loss_tallies(results), "lower mean"),
-        textwrap.fill(against_best(results), 100, break_on_hyphens=False) + "\n",
-        "## Do the baselines repeat the paper's numbers?\n",
-        protocol_to_markdown(protocol_check(results)),
-        to_markdown(rows),
-    ]
-    return "\n".join(parts)
-
-
 def provenance(
     results: Sequence[Result], source: str, protocol: Iterable[Config] | None = None
 ) -> str:
-    """Where the numbers of a page come from; and warnings, if there is something to warn of."""
+    """Where the numbers of a page come from, and warnings; ``protocol`` has the full settings."""
     devices = ", ".join(sorted({result.device for result in results}))
     versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     hasty = protocol is not None and not {result.config for result in results} <= set(protocol)

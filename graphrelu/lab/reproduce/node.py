@@ -1,19 +1,48 @@
-"""The paper's main table, node classification: as the paper has it, or tuned (``--tuned``)."""
+"""The paper's main table, node classification: its runs, its page, and the figure of the leads.
+
+With ``--tuned`` the settings are chosen as :mod:`graphrelu.lab.reproduce.tuning` says.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import NODE_DATASETS, TABLE, family_of, node_table, recipe
+from graphrelu.lab.record.recipes import (
+    BACKBONES,
+    NODE_DATASETS,
+    TABLE,
+    family_of,
+    node_table,
+    recipe,
+)
 from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export, figures, tables
+from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
 from graphrelu.lab.reproduce.tuning import QUICK_RUNS, tuned_cells
 from graphrelu.lab.reproduce.tuning_page import has_choice, render_tuned
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 RUNS = 10
+NOTES = """\
+Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets); the
+paper's numbers are means over 10 runs. The best of our means for each backbone is in bold. The last
+columns are GReLU's lead over ReLU, paired by seed, with its 95 % interval; * marks what is
+significant (Wilcoxon test, 5 %, Holm's correction over the table; p is corrected, too).
+"""
+LOSSES = """\
+The same by the cross-entropy of the test nodes, the lower the better, at the same epochs. The paper
+has no losses. They tell more than accuracies, which count whole nodes; and where training ends
+while they still fall, they also tell which activation learns faster.
+"""
 
 
 def main_table(*lists: Sequence[str]) -> Experiment:
@@ -42,12 +71,99 @@ def render(record: Path) -> list[Path]:
     results = _runs(record)
     if not results:
         raise ValueError(f"{record} has no runs of the main table.")
-    from graphrelu.lab.render import export, tables
-
-    contents = (export.document(results, record.name), export.to_csv(tables.node_rows(results)))
+    contents = (document(results, record.name), export.to_csv(tables.node_rows(results)))
     for path, text in zip(paths, contents, strict=True):
         output.write_text(path, text)
     return paths
+
+
+def document(results: Sequence[Result], source: str) -> str:
+    """Everything about a record of the main table on one page."""
+    rows = tables.node_rows(results)
+    parts = [
+        "# The paper's main table, run again\n",
+        export.provenance(results, source) + "\n",
+        NOTES + tables.caution(rows) + "\n",
+        "## GReLU against each rival\n",
+        "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
+        "over the cells of\nthat rival), and in which its mean is higher at all.\n",
+        export.tallies_to_markdown(tables.tallies(results)),
+        LOSSES,
+        export.tallies_to_markdown(tables.loss_tallies(results), "lower mean"),
+        textwrap.fill(tables.against_best(results), 100, break_on_hyphens=False) + "\n",
+        "## Do the baselines repeat the paper's numbers?\n",
+        protocol_to_markdown(tables.protocol_check(results)),
+        to_markdown(rows),
+    ]
+    return "\n".join(parts)
+
+
+def to_markdown(rows: Sequence[NodeRow]) -> str:
+    """The main table, one part for each dataset."""
+    parts = []
+    for dataset, part in groupby(rows, key=lambda row: row.dataset):
+        lines = []
+        for _, cell in groupby(part, key=lambda row: row.backbone):
+            cells = list(cell)
+            best = max(row.mean for row in cells)
+            lines += [export.table_line(row, bold=row.mean == best) for row in cells]
+        head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
+        parts.append(f"## {label(dataset)}\n\n{export.table(head, lines, numbers=3)}")
+    return "\n".join(parts)
+
+
+def protocol_to_markdown(check: ProtocolCheck) -> str:
+    """The sentence, and the cells that deviate."""
+    if not check.others:
+        return check.sentence + "\n"
+    head = ("dataset", "backbone", "activation", "ours", "paper", "difference")
+    lines = [(label(row.dataset), *export.table_line(row)[:5]) for row in check.others]
+    return f"{check.sentence} The others:\n\n{export.table(head, lines, numbers=3)}"
+
+
+def draw_leads(rows: Sequence[NodeRow]) -> Figure:
+    """One panel for each graph, one line for each backbone: the lead and its 95 % interval."""
+    import matplotlib.pyplot as plt
+
+    leads = [row for row in rows if row.over_relu is not None]
+    datasets = [name for name in NODE_DATASETS if any(row.dataset == name for row in leads)]
+    figure, axes = plt.subplots(
+        1, len(datasets), figsize=(2 * len(datasets), 2.3), sharex=True, sharey=True, squeeze=False
+    )
+    for axis, dataset in zip(axes[0], datasets, strict=True):
+        for row in leads:
+            if row.dataset == dataset and (lead := row.over_relu):
+                place = BACKBONES.index(row.backbone)
+                significant = lead.outcome != "undecided"
+                if lead.low is not None and lead.high is not None:
+                    axis.plot((lead.low, lead.high), (place, place), color="black", linewidth=1)
+                axis.plot(
+                    lead.difference,
+                    place,
+                    marker="o",
+                    markersize=5,
+                    color="black",
+                    markerfacecolor="black" if significant else "white",
+                )
+        seeds = " or ".join(map(str, sorted({r.n for r in leads if r.dataset == dataset})))
+        axis.set_title(f"{label(dataset)}, {seeds} seeds")
+        axis.axvline(0, color="black", linewidth=0.8, linestyle="--", zorder=0)
+    axes[0][0].set_yticks(range(len(BACKBONES)), map(label, BACKBONES))
+    axes[0][0].invert_yaxis()
+    figure.supxlabel(
+        "GReLU - ReLU, points of test accuracy (95 % interval, paired by seed; "
+        "filled: significant after correction)",
+        fontsize=9,
+    )
+    return figure
+
+
+def write_leads(rows: Sequence[NodeRow], prefix: Path) -> list[Path]:
+    """``prefix.png`` and ``prefix.svg`` from the rows of the main table."""
+    if not any(row.over_relu is not None for row in rows):
+        raise ValueError("rows must have a cell with runs of both GReLU and ReLU.")
+    with figures.drawing():
+        return figures.save(draw_leads(rows), prefix)
 
 
 def _trained(configs: Sequence[Config], request: Request) -> str:
