@@ -11,10 +11,10 @@ import typer
 
 import graphrelu
 from graphrelu.lab import data as on_disk
-from graphrelu.lab.cli.compare import DATASET, compare
+from graphrelu.lab.cli import compare
 from graphrelu.lab.cli.report import report
 from graphrelu.lab.cli.reproduce import reproduce_app
-from graphrelu.lab.cli.shared import Device, Root, show_page
+from graphrelu.lab.cli.shared import Device, Root, add_command, show_page
 from graphrelu.lab.engine.signals import INTERRUPTIONS, exit_code, terminable
 from graphrelu.lab.record import output
 from graphrelu.lab.render import terminal
@@ -28,9 +28,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json")(
-    compare
-)
+EXAMPLE = "graphrelu compare cora --backbone gat --runs 30 --json cora.json"
+add_command(app, "compare", compare.options(), compare.compare, EXAMPLE)
 app.command(epilog="Example: graphrelu report results/node.jsonl -o node.html")(report)
 app.add_typer(reproduce_app, name="reproduce")
 
@@ -73,7 +72,7 @@ def options_of_all(
 
 @app.command(epilog="Example: graphrelu inspect citeseer --out results/quick/inspect-citeseer")
 def inspect(
-    dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
+    dataset: Annotated[str, typer.Argument(help=compare.DATASET)] = "digits",
     model: Annotated[
         Path | None, typer.Option(help="A model that compare --save kept; else one is trained.")
     ] = None,

@@ -6,98 +6,80 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Any
 
 from graphrelu.lab import compare as comparing
 from graphrelu.lab import data as on_disk
-from graphrelu.lab.cli.shared import Device, Root
 from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.render.verdict import verdict
-from graphrelu.lab.reproduce.command import INTERRUPTED, names, one_sentence
+from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
 
 DATASET = (
     f"{', '.join(on_disk.NAMES)}; a .npz or .pt file; pyg:CLASS/NAME, a dataset of PyG; or "
     f"csbm:NAME=VALUE,..., a generated graph."
 )
+FILES = (
+    Option("json", "Write all numbers to this file.", Path),
+    Option("out", "Record of runs (.jsonl): keep each run, and continue from there.", Path),
+    Option("report", "Write an HTML page (.html) to this file.", Path),
+    Option("save", "Keep the trained models in this folder.", Path),
+)
 SETTINGS = (
-    *("split", "metric", "hidden", "epochs", "lr", "weight_decay", "dropout"),
-    *("layers", "norm", "residual", "patience", "normalize_features"),
+    Option(
+        "split",
+        "random: few labels; full: 60 % of them; masks: the graph's own. For sets of graphs "
+        "folds, or gin_folds: the GIN paper's protocol.",
+        default="random",
+    ),
+    Option("metric", "accuracy, f1 or rocauc.", default="accuracy"),
+    Option("hidden", "Hidden units.", int),
+    Option("epochs", "Epochs at most.", int),
+    Option("lr", "Learning rate.", float),
+    Option("weight_decay", "Weight decay (L2 penalty).", float),
+    Option("dropout", "Dropout rate.", float),
+    Option("layers", "Convolutions; else 4, on the paper's graphs the paper's network.", int),
+    Option("norm", "layer, batch or none; else layer."),
+    Option("residual", "A linear skip around each convolution.", bool),
+    Option("patience", "Stop after this many epochs without progress; 0 for never.", int),
+    Option("normalize_features", "Scale the features of each node to sum to 1.", bool),
 )
 
 
+def options() -> list[Option]:
+    """All options of the command."""
+    known = f"{', '.join(compared())}, on the paper's graphs {', '.join(ACTIVATIONS)}"
+    backbones = f"{', '.join(BACKBONES)}, in deep networks also gin; for sets of graphs "
+    graphs = f"{DATASET} Sets of graphs: {', '.join(on_disk.GRAPH_NAMES)}."
+    return [
+        Option("dataset", graphs, default="digits", is_argument=True),
+        Option("backbone", f"{backbones}{', '.join(GRAPH_BACKBONES)}.", default="gcn"),
+        Option("activations", f"Names, separated by commas; else {known}."),
+        Option("runs", "How many seeds for each activation.", int, 10),
+        DEVICE,
+        DATA,
+        *FILES,
+        *SETTINGS,
+    ]
+
+
 def compare(
-    dataset: Annotated[
-        str,
-        typer.Argument(help=f"{DATASET} Sets of graphs: {', '.join(on_disk.GRAPH_NAMES)}."),
-    ] = "digits",
-    backbone: Annotated[
-        str,
-        typer.Option(
-            help=f"{', '.join(BACKBONES)}, in deep networks also gin; for sets of graphs "
-            f"{', '.join(GRAPH_BACKBONES)}."
-        ),
-    ] = "gcn",
-    activations: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Names, separated by commas; else {', '.join(compared())}, on the paper's "
-            f"graphs {', '.join(ACTIVATIONS)}."
-        ),
-    ] = None,
-    runs: Annotated[int, typer.Option(help="How many seeds for each activation.")] = 10,
-    split: Annotated[
-        str,
-        typer.Option(
-            help="random: few labels; full: 60 % of them; masks: the graph's own. For sets of "
-            "graphs folds, or gin_folds: the GIN paper's protocol."
-        ),
-    ] = "random",
-    metric: Annotated[str, typer.Option(help="accuracy, f1 or rocauc.")] = "accuracy",
-    device: Device = "auto",
-    data: Root = None,
-    json: Annotated[Path | None, typer.Option(help="Write all numbers to this file.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Record of runs (.jsonl): keep each run, and continue from there."),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write an HTML page (.html) to this file.")
-    ] = None,
-    save: Annotated[Path | None, typer.Option(help="Keep the models in this folder.")] = None,
-    layers: Annotated[
-        int | None,
-        typer.Option(help="Convolutions; else 4, on the paper's graphs the paper's network."),
-    ] = None,
-    norm: Annotated[str | None, typer.Option(help="layer, batch or none; else layer.")] = None,
-    residual: Annotated[
-        bool | None,
-        typer.Option("--residual/--no-residual", help="A linear skip around each convolution."),
-    ] = None,
-    hidden: Annotated[int | None, typer.Option(help="Hidden units.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs at most.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay (L2 penalty).")] = None,
-    dropout: Annotated[float | None, typer.Option(help="Dropout rate.")] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(help="Stop early after this many epochs without progress; 0 for never."),
-    ] = None,
-    normalize_features: Annotated[
-        bool | None,
-        typer.Option(
-            "--normalize-features/--no-normalize-features",
-            help="Scale the features of each node to sum to 1.",
-        ),
-    ] = None,
+    dataset: str,
+    backbone: str,
+    activations: str | None,
+    runs: int,
+    device: str,
+    data: Path | None,
+    json: Path | None,
+    out: Path | None,
+    report: Path | None,
+    save: Path | None,
+    **settings: Any,
 ) -> None:
     """Compare activations on a graph: the same seeds, splits and settings for each."""
-    given = locals()
     from graphrelu.lab import engine
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
@@ -105,7 +87,6 @@ def compare(
         check_runs(runs)
         where = engine.choose_device(device)
         _check_files(out, json, report, save)
-        settings = {name: given[name] for name in SETTINGS}
         deep = comparing.wants_deep(dataset, settings)
         activations = activations or ",".join(compared() if deep else ACTIVATIONS)
         graph, configs = comparing.prepare(
@@ -132,8 +113,8 @@ def compare(
             if report is not None and record is not None:
                 from graphrelu.lab import page
 
-                options = {"backbone": backbone, "activations": activations, "runs": runs}
-                command = page.compare_command(dataset, options | settings)
+                told = {"backbone": backbone, "activations": activations, "runs": runs}
+                command = page.compare_command(dataset, told | settings)
                 page.write(
                     report, page.from_comparison(results, graph, record.path, sentence, command)
                 )

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from inspect import Parameter, Signature
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from graphrelu.lab.cli.shared import show_page
+from graphrelu.lab.cli.shared import add_command, show_page
 from graphrelu.lab.render import terminal
 from graphrelu.lab.reproduce.command import (
     COMMANDS,
     INTERRUPTED,
-    Option,
     one_sentence,
     options_of,
     prepare,
@@ -25,13 +23,8 @@ reproduce_app = typer.Typer(
 )
 
 
-def _hint(option: Option) -> Any:
-    kind = option.kind if option.default is not None else option.kind | None
-    return Annotated[kind, typer.Option(f"--{option.name}", help=option.help)]
-
-
-def _add_command(name: str, what: str) -> None:
-    def command(**given: Any) -> None:
+def _add_experiment(name: str, what: str) -> None:
+    def run(**given: Any) -> None:
         with one_sentence(INTERRUPTED):
             chosen, request = prepare(name, given)
             said = []
@@ -43,20 +36,10 @@ def _add_command(name: str, what: str) -> None:
             else:
                 terminal.console().print(*said)
 
-    # Typer reads the options of a command from the signature of its function.
-    hints = {option.name: (_hint(option), option.default) for option in options_of(name)}
-    command.__annotations__ = {name: hint for name, (hint, _) in hints.items()}
-    command.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-            for name, (hint, default) in hints.items()
-        ]
-    )
+    run.__doc__ = f"{what[0].upper()}{what[1:]}."
     example = EXAMPLE if name == "node" else f"graphrelu reproduce {name} --quick"
-    reproduce_app.command(name, help=f"{what[0].upper()}{what[1:]}.", epilog=f"Example: {example}")(
-        command
-    )
+    add_command(reproduce_app, name, options_of(name), run, example)
 
 
 for name, what in COMMANDS.items():
-    _add_command(name, what)
+    _add_experiment(name, what)

@@ -90,16 +90,11 @@ def _kind(line: bytes) -> str:
 def _bars(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     panels = []
     for panel, part in groupby(rows_of(entries), key=lambda row: row.panel):
+        numbers = ("seconds", "fastest", "slowest", "relative")
         bars = [
-            {
-                "backbone": label(row.backbone),
-                "activation": label(row.activation),
-                "family": row.activation,
-                "seconds": row.seconds,
-                "fastest": row.fastest,
-                "slowest": row.slowest,
-                "relative": row.relative,
-            }
+            {name: getattr(row, name) for name in numbers}
+            | {"backbone": label(row.backbone), "activation": label(row.activation)}
+            | {"family": row.activation}
             for row in part
         ]
         panels.append({"name": title(panel), "bars": bars})

@@ -64,6 +64,7 @@ class Option(NamedTuple):
     help: str
     kind: Any = str
     default: Any = None
+    is_argument: bool = False
 
 
 def _names(name: str, known: Sequence[object], what: str = "") -> Option:
