@@ -30,7 +30,7 @@ import torch
 from graphrelu.lab import cli
 from graphrelu.lab.record.results import Record, commit
 from graphrelu.lab.reproduce import segments
-from graphrelu.lab.reproduce.node import INTERRUPTED
+from graphrelu.lab.reproduce.command import INTERRUPTED
 
 RUNS, EPOCHS = 2, 10
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)

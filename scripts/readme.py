@@ -15,10 +15,10 @@ from typing import Any
 
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, leads
+from graphrelu.lab.render import export
 from graphrelu.lab.render.findings import several
 from graphrelu.lab.render.tables import NodeRow, label, loss_tallies, node_rows, tallies
-from graphrelu.lab.reproduce import deep, runtime, structure
+from graphrelu.lab.reproduce import deep, node, runtime, structure
 from graphrelu.lab.stats.comparison import fewest_seeds
 
 ROOT = Path(__file__).parents[1]
@@ -222,7 +222,7 @@ def refreshed(text: str) -> str:
 def main() -> None:
     for path in PAGES:
         write_text(path, refreshed(path.read_text()))
-    leads.write(main_rows(), FIGURE)
+    node.write_leads(main_rows(), FIGURE)
 
 
 if __name__ == "__main__":

@@ -32,4 +32,4 @@ def test_library_imports_nothing_of_the_laboratory(statement: str) -> None:
 
 
 def test_listing_sees_what_is_imported() -> None:
-    assert {"graphrelu.lab", "rich"} <= set(newly_imported("import graphrelu.lab.render.show"))
+    assert {"graphrelu.lab", "rich"} <= set(newly_imported("import graphrelu.lab.render.terminal"))

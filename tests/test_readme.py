@@ -6,6 +6,7 @@ import json
 import pkgutil
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,9 @@ from typing import Any
 import pytest
 
 import graphrelu
-from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import label, node_rows, protocol_check, tallies
-from graphrelu.lab.reproduce.node import write_tables
+from graphrelu.lab.reproduce import node
 from scripts import readme
 
 ROOT = Path(__file__).parent.parent
@@ -90,10 +90,8 @@ def test_refreshing_replaces_what_is_stale() -> None:
 def test_tables_are_those_of_the_record(tmp_path: Path) -> None:
     """results/node.md and the README's tallies are made from results/node.jsonl."""
     source = ROOT / "results" / "node.jsonl"
-    write_tables(source, tmp_path / "node", node_table())
-    for ending in (".md", ".csv"):
-        made = (tmp_path / "node").with_suffix(ending).read_text()
-        assert made == (ROOT / "results" / "node").with_suffix(ending).read_text()
+    for made in node.render(Path(shutil.copy(source, tmp_path))):
+        assert made.read_text() == (ROOT / "results" / made.name).read_text()
     text = (ROOT / "README.md").read_text()
     shown = re.search(r"<!-- tallies -->\n(.*)<!-- /tallies -->", text, re.DOTALL).group(1)
     counts = [tuple(re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \|", shown))]

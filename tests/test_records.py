@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce.node import _parser
+from graphrelu.lab.reproduce.command import parser
 from scripts import records
 from tests.lab.fake_engine import make_result
 from tests.lab.faults import cell
@@ -14,7 +14,7 @@ from tests.lab.faults import cell
 
 def test_experiments_are_known() -> None:
     for arguments in records.EXPERIMENTS.values():
-        assert _parser().parse_args([*arguments, "--seconds", "1"]).seconds == 1
+        assert parser().parse_args([*arguments, "--seconds", "1"]).seconds == 1
 
 
 def test_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,5 @@
-"""One graph, one backbone, and several activations under the same settings."""
+"""What ``graphrelu compare`` trains: one graph, one backbone, several activations, and the same
+settings for each."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ from graphrelu.lab.record.recipes import NODE_DATASETS, check_name, graph_cell, 
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import CompareRow
 
-# Of a comparison on a deep network: it is to end in about a minute on a small graph and two cores.
+# Of a comparison on a deep network: about a minute for a small graph on two cores.
 DEFAULTS = {"epochs": 200, "patience": 10}
 DEEP_SETTINGS = ("layers", "norm", "residual")
 
 
 def wants_deep(dataset: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a comparison is on a deep network: on every graph but the paper's, and where it is
-    asked for."""
+    """Whether a comparison is on a deep network: on every graph but the paper's, and wherever a
+    setting of deep networks is given."""
     if data.holds_graphs(dataset):
         return False
     asked = any(settings.get(name) is not None for name in DEEP_SETTINGS)
@@ -47,18 +48,18 @@ def prepare(
     deep: bool = False,
     **settings: Any,
 ) -> tuple[Graph | GraphSet, list[Config]]:
-    """Load and check a graph, or a set of graphs, and spell out each activation's configuration.
+    """Load a graph or a set of graphs, and make the configuration of each activation.
 
-    ``settings`` are fields of :class:`Config`, and where the network is ``deep`` those of
-    :func:`~graphrelu.lab.record.recipes.modern`, the same for every activation; what is ``None`` is
-    left to the recipe, and the norm ``"none"`` is none.
+    ``settings`` are the same for every activation: fields of :class:`Config`, and in a ``deep``
+    network arguments of :func:`~graphrelu.lab.record.recipes.modern`. The recipe decides what is
+    ``None``; the norm ``"none"`` means no norm.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, choices in (("split", SplitName), ("metric", Metric)):
         if name in settings:
             settings[name] = check_name(name, settings[name], get_args(choices))
     if data.holds_graphs(dataset):
-        return _prepare_graphs(dataset, backbone, activations, seeds, root, settings)
+        return _prepare_graphs(dataset, backbone, activations, list(seeds), root, settings)
     if "norm" in settings:
         name = check_name("norm", settings["norm"], (*NORMS, "none"))
         settings["norm"] = None if name == "none" else name
@@ -68,14 +69,16 @@ def prepare(
             return recipe(name, family, backbone, activation, **settings)
         return modern(name, backbone, activation, **{**DEFAULTS, **settings})
 
-    # Once without the graph: a misspelt name is to be found before anything is downloaded.
+    # Once without the graph, to find a misspelt name before anything is downloaded.
     configs = [cell("any", "other", name) for name in activations]
     graph = data.load(dataset, root)
     for seed in seeds:
         make_split(graph, seed, configs[0].split)
-    name = _identity(dataset, graph)
+    name, path = graph.name, Path(dataset).expanduser()
+    if path.suffix.lower() in data.FILE_READERS and not dataset.startswith("pyg:"):
+        name += f"@{sha256(path)[:8]}"  # no record mixes two versions of a file
     configs = [cell(name, graph.family, config.activation) for config in configs]
-    build(configs[0], graph, 0)  # a width that no heads can share is found before the training
+    build(configs[0], graph, 0)  # finds a width that the heads cannot share before the training
     return graph, configs
 
 
@@ -83,35 +86,33 @@ def _prepare_graphs(
     dataset: str,
     backbone: str,
     activations: Iterable[str],
-    seeds: Iterable[int],
+    seeds: Sequence[int],
     root: str | Path | None,
     settings: dict[str, Any],
 ) -> tuple[GraphSet, list[Config]]:
     for name in DEEP_SETTINGS[1:]:
         if name in settings:
             raise ValueError(f"{dataset} is a set of graphs, whose networks take no {name}.")
-    if settings.get("split", "random") == "random":
-        settings["split"] = "folds"
-    if settings["split"] not in FOLD_SPLITS:
+    split = settings.get("split", "random")
+    split = "folds" if split == "random" else split
+    if split not in FOLD_SPLITS:
         known = " and ".join(FOLD_SPLITS)
-        raise ValueError(
-            f"{dataset} is a set of graphs, whose splits are {known}, not {settings['split']}."
-        )
+        raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not {split}.")
+    settings["split"] = split
     configs = [graph_cell(dataset, backbone, name, **settings) for name in activations]
-    seeds = list(seeds)
-    if settings["split"] == "gin_folds" and len(seeds) % NUM_FOLDS:
+    if split == "gin_folds" and len(seeds) % NUM_FOLDS:
         raise ValueError(
             f"runs must be a multiple of {NUM_FOLDS} for the split gin_folds, which chooses an "
             f"epoch for all folds, not {len(seeds)}."
         )
     graphs = data.load_graphs(dataset, root)
     for seed in seeds:
-        fold_split(graphs.y, seed, settings["split"])
+        fold_split(graphs.y, seed, split)
     return graphs, configs
 
 
 def split_rule(results: Sequence[Result]) -> str:
-    """How the nodes were split, with a warning where the seeds do not stand for splits."""
+    """How the nodes were split, with a warning if several seeds share a split."""
     notes = list(dict.fromkeys(result.note for result in results))
     seeds = {result.seed for result in results}
     rule = notes[0] if len(notes) == 1 else f"{notes[0]}, and {len(notes) - 1} more"
@@ -130,6 +131,7 @@ def to_json(
 ) -> dict[str, Any]:
     """Everything about a comparison in plain JSON types; the rows are in percent."""
     config = results[0].config
+    runs = [{"activation": r.config.activation, **r.to_dict()} for r in results]
     return {
         "dataset": config.dataset,
         **({"graphs": graph.num_graphs} if isinstance(graph, GraphSet) else {}),
@@ -143,23 +145,9 @@ def to_json(
         "verdict": verdict,
         "rows": [asdict(row) for row in rows],
         "configs": {result.config.activation: result.config.to_dict() for result in results},
-        "runs": [_run(result) for result in results],
+        "runs": [{name: run[name] for name in run if name != "config"} for run in runs],
         "device": machine.device_name(device),
         "versions": machine.environment(),
         "commit": machine.commit(),
         "date": machine.now(),
     }
-
-
-def _run(result: Result) -> dict[str, Any]:
-    plain = result.to_dict()
-    del plain["config"]
-    return {"activation": result.config.activation, **plain}
-
-
-def _identity(dataset: str, graph: Graph) -> str:
-    """The graph's name; of a file also its content, so that no record mixes two versions of it."""
-    path = Path(dataset).expanduser()
-    if dataset.startswith("pyg:") or path.suffix.lower() not in data.FILE_READERS:
-        return graph.name
-    return f"{graph.name}@{sha256(path)[:8]}"

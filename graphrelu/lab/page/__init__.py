@@ -7,14 +7,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, PackageLoader
+
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.page.charts import segments_chart, speeds, timings
-from graphrelu.lab.page.contents import tables
 from graphrelu.lab.page.explorer import graphs_at_hand, looks
+from graphrelu.lab.page.origin import compare_command as compare_command
+from graphrelu.lab.page.tables import tables_of
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
@@ -26,7 +28,7 @@ LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "source
 
 
 def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
-    """What the page shows of records; it reads them, and graphs that lie on the disk."""
+    """The content of a page, from records and from graphs that lie on the disk."""
     content = _empty("Activations compared")
     for path in paths:
         if not path.is_file():
@@ -38,40 +40,45 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
         if not results and not any(charts.values()):
             content["missing"].append(f"{path.name} has no finished runs and no timings to show.")
         # A record of timings has lines that a record of runs does not know.
-        lines = record.corrupt_lines if results else [] if of_benchmark else unreadable(path)
+        lines = record.corrupt_lines if results or of_benchmark else unreadable(path)
         content["missing"] += gaps(path.name, results, lines)
         for name, found in charts.items():
             content[name] += found
         if results:
-            graphs = graphs_at_hand(results, root) if _was_inspected(path) else {}
+            inspected = path.with_name(f"{path.stem}_inspection").is_dir()
+            graphs = graphs_at_hand(results, root) if inspected else {}
             _add_runs(content, results, path.name, path, graphs)
     return content
 
 
 def unreadable(path: Path) -> list[int]:
-    """The numbers of the lines that are no entries of any record."""
-    found = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        try:
-            is_entry = not line.strip() or "event" in parse_line(line)
-        except ValueError:
-            is_entry = False
-        if not is_entry:
-            found.append(number)
+    """The numbers of the lines that are not entries of a record; an error if none is."""
+    lines = dict(enumerate(path.read_bytes().splitlines(), start=1))
+    lines = {number: line for number, line in lines.items() if line.strip()}
+    found = [number for number, line in lines.items() if not _is_entry(line)]
+    if lines and len(found) == len(lines):
+        raise ValueError(f"{path} is not a record: none of its lines can be read.")
     return found
 
 
+def _is_entry(line: bytes) -> bool:
+    try:
+        return "event" in parse_line(line)
+    except ValueError:
+        return False
+
+
 def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str]:
-    """What a record lacks, in sentences: lines that cannot be read, and runs."""
+    """Sentences on what is missing from a record: unreadable lines, and runs."""
     sentences = []
     if lines:
         numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
         what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
         sentences.append(f"{name}: {what} (number {numbers}).")
-    runs = Counter((r.config.dataset, r.config.backbone, r.config) for r in results)
+    runs = Counter(result.config for result in results)
     cells: dict[tuple[str, str], set[int]] = {}
-    for (dataset, backbone, _), count in runs.items():
-        cells.setdefault((dataset, backbone), set()).add(count)
+    for config, count in runs.items():
+        cells.setdefault((config.dataset, config.backbone), set()).add(count)
     uneven = sum(len(counts) > 1 for counts in cells.values())
     if uneven:
         sentences.append(
@@ -83,7 +90,7 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
 def from_comparison(
     results: Sequence[Result], graph: Any, record: Path, verdict: str, command: str
 ) -> dict[str, Any]:
-    """What the page shows of one comparison that was just made, and the command that made it."""
+    """The content of a page, from one comparison and the command that repeats it."""
     config = results[0].config
     title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
     content = _empty(title) | {"verdict": verdict, "command": command}
@@ -94,17 +101,16 @@ def from_comparison(
 
 def render(content: dict[str, Any]) -> str:
     """The page. Its policy lets no request out, and no script in but the page's own."""
-    script = "\n".join(_template(name) for name in SCRIPTS)
+    templates = Environment(loader=PackageLoader("graphrelu.lab.page"))
+    script = "\n".join(templates.get_template(name).render() for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Inside of a script element only "<" can end or change it.
-    embedded = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    parts = {"POLICY": digest, "STYLE": _template("page.css"), "DATA": embedded, "SCRIPT": script}
-    pieces = _template("page.html").split("@@")
-    return "".join(parts.get(piece, piece) for piece in pieces)
+    data = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return templates.get_template("page.html").render(digest=digest, data=data, script=script)
 
 
 def write(path: Path, content: dict[str, Any]) -> Path:
-    """Writes the page, complete or not at all."""
+    """Write the page, complete or not at all."""
     text = render(content)
     if len(text.encode()) > MOST_BYTES:
         raise ValueError(
@@ -128,16 +134,8 @@ def _add_runs(
     record: Path,
     graphs: dict[str, Graph],
 ) -> None:
-    content["tables"] += tables(results, name)
+    content["tables"] += tables_of(results, name)
     content["K"] += segments_chart(results)
     layouts, found = looks(results, record, graphs)
     content["graphs"] |= layouts
     content["looks"] += found
-
-
-def _was_inspected(record: Path) -> bool:
-    return record.with_name(f"{record.stem}_inspection").is_dir()
-
-
-def _template(name: str) -> str:
-    return files("graphrelu.lab.page").joinpath("templates", name).read_text(encoding="utf-8")

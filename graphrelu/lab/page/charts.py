@@ -7,8 +7,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab.page.contents import runs_by_cell
 from graphrelu.lab.page.origin import surroundings_of
+from graphrelu.lab.page.tables import runs_by_cell
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.entries import Entry
 from graphrelu.lab.record.journal import Journal, parse_line
@@ -90,16 +90,11 @@ def _kind(line: bytes) -> str:
 def _bars(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     panels = []
     for panel, part in groupby(rows_of(entries), key=lambda row: row.panel):
+        numbers = ("seconds", "fastest", "slowest", "relative")
         bars = [
-            {
-                "backbone": label(row.backbone),
-                "activation": label(row.activation),
-                "family": row.activation,
-                "seconds": row.seconds,
-                "fastest": row.fastest,
-                "slowest": row.slowest,
-                "relative": row.relative,
-            }
+            {name: getattr(row, name) for name in numbers}
+            | {"backbone": label(row.backbone), "activation": label(row.activation)}
+            | {"family": row.activation}
             for row in part
         ]
         panels.append({"name": title(panel), "bars": bars})

@@ -67,7 +67,7 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
     if first.is_deep:
         network = _network(first)
         options |= network | {"norm": network["norm"] or "none"}
-    return spelled(first.dataset, options)
+    return compare_command(first.dataset, options)
 
 
 def _network(config: Config) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _network(config: Config) -> dict[str, Any]:
     return network | {name: getattr(config, name) for name in other}
 
 
-def spelled(dataset: str, options: Mapping[str, Any]) -> str:
+def compare_command(dataset: str, options: Mapping[str, Any]) -> str:
     """``graphrelu compare`` with all options that are not ``None``."""
     words = ["graphrelu", "compare", dataset]
     for name, value in options.items():

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 from graphrelu.lab.data.checksums import SOURCES
 from graphrelu.lab.data.graph import Family
+from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
 from graphrelu.lab.record.config import (
     CONSTANTS,
@@ -27,10 +28,9 @@ from graphrelu.lab.record.config import (
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
-ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
-MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
-COMPARED = ("relu", "prelu", "gelu", "silu", "maxout", "grelu")  # on deep networks
-ABLATED = ("undecomposed",)  # known besides, but not among those compared
+ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")  # the paper's
+# Left out of a comparison on a deep network, unless asked for by name.
+ON_REQUEST = ("lrelu", "elu", "mish", "undecomposed")
 
 GRAPH_DATASETS = ("mutag", "proteins")
 GRAPH_BACKBONES = ("gcn", "sage", "gin")
@@ -102,7 +102,7 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
         dataset: The graph's name; only ``cora`` and ``citeseer`` have columns to themselves.
         family: The graph's family: features are row-normalised on citation graphs only.
         backbone: One of :data:`BACKBONES`, or ``sgc``.
-        activation: One of :data:`ACTIVATIONS`, :data:`MODERN` or :data:`ABLATED`; ``none`` for
+        activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`; ``none`` for
             ``sgc``, which has no activation.
         **overrides: Other fields of :class:`Config`. Options, given as a dictionary or as pairs,
             are added to the table's.
@@ -112,7 +112,7 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     if backbone == "sgc" and activation != "none":
         raise ValueError(f"sgc has no activation, so it takes none, not {activation!r}.")
     if backbone != "sgc":
-        activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN, *ABLATED))
+        activation = check_name("activation", activation, tuple(CLASSES))
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
     row = _row(backbone, dataset, family)
@@ -147,7 +147,7 @@ def modern(
     Args:
         dataset: The graph's name.
         backbone: One of :data:`~graphrelu.lab.models.deep_backbones.DEEP_BACKBONES`.
-        activation: One of :data:`ACTIVATIONS`, :data:`MODERN` or :data:`ABLATED`.
+        activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
         layers, norm, residual, linear_first: See
             :class:`~graphrelu.lab.models.deep_backbones.DeepGNN`.
         hidden: The width of a layer, for GAT of all heads together.
@@ -156,7 +156,7 @@ def modern(
         **overrides: Its other fields, as in :func:`recipe`; features are not normalised.
     """
     backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
-    activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN, *ABLATED))
+    activation = check_name("activation", activation, tuple(CLASSES))
     network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
     values: dict[str, Any] = {
         "hidden": hidden,
@@ -198,6 +198,11 @@ def spelled_out(options: Mapping[str, Any]) -> dict[str, Any]:
     if options.get("mode") == "paper":
         return {name: value for name, value in options.items() if name not in CONSTANTS}
     return CONSTANTS | dict(options)
+
+
+def compared() -> tuple[str, ...]:
+    """The activations of a comparison on a deep network, unless the user names others."""
+    return tuple(name for name in CLASSES if name not in ON_REQUEST)
 
 
 def family_of(dataset: str) -> Family:
@@ -242,7 +247,7 @@ def graph_cell(
         "backbone_options": (("layers", layers),),
     }
     values |= overrides
-    activation = check_name("activation", activation, (*ACTIVATIONS, *MODERN))
+    activation = check_name("activation", activation, tuple(CLASSES))
     if activation == "grelu":
         options = spelled_out(dict(values.get("activation_options", ())))
         values["activation_options"] = tuple(options.items())

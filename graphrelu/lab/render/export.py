@@ -1,108 +1,37 @@
-"""Tables as Markdown and CSV; the main table and its summaries."""
+"""Tables as Markdown and CSV, and where their numbers come from."""
 
 from __future__ import annotations
 
 import csv
 import io
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from itertools import chain, groupby
 from typing import Any, get_args, get_type_hints
 
 from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FEW_LABELS, Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import (
-    NodeRow,
-    ProtocolCheck,
-    Tally,
-    accuracy,
-    against_best,
-    caution,
-    label,
-    loss_tallies,
-    marked,
-    node_rows,
-    p_value,
-    protocol_check,
-    signed,
-    tallies,
-    with_best,
-)
+from graphrelu.lab.render.tables import NodeRow, Tally, accuracy, label, marked, p_value, signed
 from graphrelu.lab.stats.comparison import Comparison
-
-NOTES = """\
-Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets); the
-paper's numbers are means over 10 runs. The best of our means for each backbone is in bold. The last
-columns are GReLU's lead over ReLU, paired by seed, with its 95 % interval; * marks what is
-significant (Wilcoxon test, 5 %, Holm's correction over the table; p is corrected, too).
-"""
-LOSSES = """\
-The same by the cross-entropy of the test nodes, the lower the better, at the same epochs. The paper
-has no losses. They tell more than accuracies, which count whole nodes; and where training ends
-while they still fall, they also tell which activation learns faster.
-"""
 
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
 
 
-def to_markdown(rows: Sequence[NodeRow]) -> str:
-    """The main table, one part for each dataset."""
-    parts = []
-    for dataset, part in groupby(rows, key=lambda row: row.dataset):
-        lines = [table_line(row, best) for row, best in with_best(part, lambda r: r.backbone)]
-        head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
-        parts.append(f"## {label(dataset)}\n\n{table(head, lines, numbers=3)}")
-    return "\n".join(parts)
-
-
 def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") -> str:
     """In how many cells GReLU won, tied and lost against each rival."""
-    head = ("rival", "won", "undecided", "lost", better)
     lines = [
         (label(count.rival), *map(str, (count.won, count.tied, count.lost, count.higher)))
         for count in counts
     ]
-    return table(head, lines, numbers=1)
-
-
-def protocol_to_markdown(check: ProtocolCheck) -> str:
-    """The sentence, and the cells that deviate."""
-    if not check.others:
-        return check.sentence + "\n"
-    head = ("dataset", "backbone", "activation", "ours", "paper", "difference")
-    lines = [(label(row.dataset), *table_line(row)[:5]) for row in check.others]
-    return f"{check.sentence} The others:\n\n{table(head, lines, numbers=3)}"
-
-
-def document(results: Sequence[Result], source: str) -> str:
-    """Everything about a record of the main table on one page."""
-    rows = node_rows(results)
-    parts = [
-        "# The paper's main table, run again\n",
-        provenance(results, source) + "\n",
-        NOTES + caution(rows) + "\n",
-        "## GReLU against each rival\n",
-        "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
-        "over the cells of\nthat rival), and in which its mean is higher at all.\n",
-        tallies_to_markdown(tallies(results)),
-        LOSSES,
-        tallies_to_markdown(loss_tallies(results), "lower mean"),
-        textwrap.fill(against_best(results), 100, break_on_hyphens=False) + "\n",
-        "## Do the baselines repeat the paper's numbers?\n",
-        protocol_to_markdown(protocol_check(results)),
-        to_markdown(rows),
-    ]
-    return "\n".join(parts)
+    return table(("rival", "won", "undecided", "lost", better), lines, numbers=1)
 
 
 def provenance(
     results: Sequence[Result], source: str, protocol: Iterable[Config] | None = None
 ) -> str:
-    """Where the numbers of a page come from; and warnings, if there is something to warn of."""
+    """Where the numbers of a page come from, and warnings; ``protocol`` has the full settings."""
     devices = ", ".join(sorted({result.device for result in results}))
     versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     hasty = protocol is not None and not {result.config for result in results} <= set(protocol)
@@ -126,22 +55,24 @@ def grelu_form(results: Iterable[Result]) -> str:
 
 
 def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:
-    """The rows of a table, dataclasses of one kind, with all digits that mean something.
+    """The rows of a table, dataclasses of one kind, with six digits.
 
     A field that holds a :class:`Comparison` becomes as many columns as that has, and its outcome.
+    Not by pandas, which writes whole numbers as floats where some are missing.
     """
     kinds = get_type_hints(kind)
-    names = [(field.name, Comparison in get_args(kinds[field.name])) for field in fields(kind)]
     lead = [*(field.name for field in fields(Comparison)), "outcome"]
+    columns = [
+        (field.name, part)
+        for field in fields(kind)
+        for part in (lead if Comparison in get_args(kinds[field.name]) else [""])
+    ]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    head = [[f"{name}_{part}" for part in lead] if is_lead else [name] for name, is_lead in names]
-    writer.writerow(chain(*head))
+    writer.writerow(f"{name}_{part}" if part else name for name, part in columns)
     for row in rows:
-        cells: list[Any] = []
-        for name, is_lead in names:
-            value = getattr(row, name)
-            cells += [getattr(value, part, None) for part in lead] if is_lead else [value]
+        whole = [(getattr(row, name), part) for name, part in columns]
+        cells = [getattr(value, part, None) if part else value for value, part in whole]
         writer.writerow([f"{n:.6g}" if isinstance(n, float) else n for n in cells])
     return stream.getvalue()
 
@@ -151,11 +82,10 @@ def table_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
     ours = accuracy(row)
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
     difference = "" if row.difference is None else signed(row.difference)
-    lead, p = marked(row.over_relu), ""
-    if row.over_relu is not None:
-        p = p_value(row.over_relu.p_holm)
+    p = "" if row.over_relu is None else p_value(row.over_relu.p_holm)
     names = (label(row.backbone), label(row.activation))
-    return (*names, f"**{ours}**" if bold else ours, paper, difference, lead, p)
+    ours = f"**{ours}**" if bold else ours
+    return (*names, ours, paper, difference, marked(row.over_relu), p)
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int) -> str:

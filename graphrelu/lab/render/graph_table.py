@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from graphrelu.lab.data.folds import NUM_FOLDS
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
-from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     GRAPH_BACKBONES,
@@ -19,7 +18,7 @@ from graphrelu.lab.record.recipes import (
     GRAPH_LAYERS,
 )
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import NodeRow, in_order, percent
+from graphrelu.lab.render.tables import NodeRow, beside_paper, in_order
 from graphrelu.lab.stats.comparison import (
     Comparison,
     Scores,
@@ -96,10 +95,11 @@ def _rank(runs: list[Result]) -> tuple[float, float]:
 
 
 def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Result]]]) -> None:
-    settings = []
-    for cells in by_activation.values():
-        for config in cells:
-            settings.append(shared_settings(config) | {"hidden": None, "backbone_options": None})
+    settings = [
+        shared_settings(config) | {"hidden": None, "backbone_options": None}
+        for cells in by_activation.values()
+        for config in cells
+    ]
     if any(other != settings[0] for other in settings):
         raise ValueError(f"The runs of {' with '.join(cell[1:])} have different settings.")
 
@@ -121,19 +121,14 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
         leads |= compared(pairs)
     rows = []
     for cell, choice in chosen.items():
-        protocol, dataset, backbone = cell
         for name, config in choice.configs.items():
-            mean, std, best, n = percent(scores[config])
-            paper = published("graph_classification", dataset, backbone, name)
+            hidden, layers = point(config)
             row = GraphRow(
-                *(dataset, backbone, name, mean, std, best, n),
-                paper_mean=paper.mean if paper else None,
-                paper_std=paper.std if paper else None,
-                difference=mean - paper.mean if paper else None,
+                **beside_paper("graph_classification", *cell[1:], name, scores[config]),
                 over_relu=leads.get(cell) if name == "grelu" else None,
-                protocol=protocol,
-                hidden=point(config)[0],
-                layers=point(config)[1],
+                protocol=cell[0],
+                hidden=hidden,
+                layers=layers,
                 tried=len(choice.points),
             )
             rows.append(row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from graphrelu.lab import stats
 from graphrelu.lab.data import FILES, OF_PYG
 from graphrelu.lab.data.checksums import GRAPH_SOURCES, SOURCES
+from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.divergence import diverged
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
@@ -29,8 +30,7 @@ from graphrelu.lab.stats.comparison import (
 LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {name: name.capitalize() for name in (*OF_PYG, *FILES)} | {"cs": "CS"}
-LABELS |= {"relu": "ReLU", "lrelu": "LReLU", "elu": "ELU", "prelu": "PReLU"}
-LABELS |= {"maxout": "Maxout", "grelu": "GReLU", "gelu": "GELU", "silu": "SiLU", "mish": "Mish"}
+LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
 
 CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
@@ -125,7 +125,9 @@ class ProtocolCheck:
 
 def label(name: str) -> str:
     """A name as the paper spells it."""
-    return LABELS.get(name, name)
+    if name in LABELS:
+        return LABELS[name]
+    return CLASSES[name].__name__ if name in CLASSES else name
 
 
 def in_order(*names: str) -> Callable[[Iterable[str]], list[int]]:
@@ -201,19 +203,41 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
     grelu_over = compared({name: (grelu, scores[name]) for name in rest})
     rows = []
     for name in scores:
-        mean, std, best, n = percent(scores[name])
         runs = [result for result in results if result.config.activation == name]
-        time = sum(run.seconds for run in runs) / len(runs)
+        seconds = fmean(run.seconds for run in runs)
         leads = over_relu.get(name), grelu_over.get(name)
-        lost = sum(map(diverged, runs))
-        rows.append(CompareRow(name, mean, std, best, n, time, *leads, lost))
+        rows.append(
+            CompareRow(name, *percent(scores[name]), seconds, *leads, sum(map(diverged, runs)))
+        )
     return rows
 
 
 def node_rows(results: Iterable[Result]) -> list[NodeRow]:
     """The main table, in the paper's order."""
     cells = scores_by_cell(results)
-    return _node_rows(cells, leads_over(cells, "grelu", "relu"))
+    leads = leads_over(cells, "grelu", "relu")
+    rows = [
+        NodeRow(
+            **beside_paper("node_classification", *cell, name, scores[name]),
+            over_relu=leads.get(cell) if name == "grelu" else None,
+        )
+        for cell, scores in cells.items()
+        for name in scores
+    ]
+    position = in_order(*NODE_DATASETS, *TABLE, *ACTIVATIONS)
+    return sorted(rows, key=lambda row: position((row.dataset, row.backbone, row.activation)))
+
+
+def beside_paper(
+    table: str, dataset: str, backbone: str, activation: str, scores: Scores
+) -> dict[str, Any]:
+    """What a row of the paper's tables begins with: its names, our numbers, and the paper's."""
+    mean, std, best, n = percent(scores)
+    paper = published(table, dataset, backbone, activation)
+    row: dict[str, Any] = {"dataset": dataset, "backbone": backbone, "activation": activation}
+    row |= {"mean": mean, "std": std, "best": best, "n": n}
+    row |= {"paper_mean": paper.mean if paper else None, "paper_std": paper.std if paper else None}
+    return row | {"difference": mean - paper.mean if paper else None}
 
 
 def caution(rows: Iterable[NodeRow]) -> str:
@@ -234,18 +258,14 @@ def too_few(leads: Sequence[Comparison]) -> str:
 
 def tallies(results: Iterable[Result]) -> list[Tally]:
     """GReLU against each rival, with Holm's correction over the cells of that rival."""
-    return _tallies(scores_by_cell(results))
+    return tallies_of(grelu_leads(scores_by_cell(results)))
 
 
 def loss_tallies(results: Iterable[Result]) -> list[Tally]:
-    """The same by the cross-entropy of the test nodes, the lower the better, of the runs in which
-    it is a number."""
+    """The same by the cross-entropy of the test nodes, where it is finite; lower is better."""
     known = [result for result in results if isfinite(result.test_loss)]
-    return _tallies(scores_by_cell(known, score_of=lambda result: -result.test_loss))
-
-
-def _tallies(cells: Cells) -> list[Tally]:
-    return tallies_of({rival: leads.values() for rival, leads in grelu_leads(cells).items()})
+    cells = scores_by_cell(known, score_of=lambda result: -result.test_loss)
+    return tallies_of(grelu_leads(cells))
 
 
 def against_best(results: Iterable[Result]) -> str:
@@ -268,15 +288,15 @@ def against_best(results: Iterable[Result]) -> str:
     )
 
 
-def tallies_of(leads_by_rival: Mapping[str, Collection[Comparison]]) -> list[Tally]:
-    """GReLU against each rival of which there are leads."""
+def tallies_of(leads_by_rival: Mapping[str, Any]) -> list[Tally]:
+    """GReLU against each rival, from its leads: a list, or a dictionary by cell."""
     counts = []
-    for rival, leads in leads_by_rival.items():
-        if not leads:
-            continue
-        outcomes: list[str] = [lead.outcome for lead in leads]
-        won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
-        counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
+    for rival, found in leads_by_rival.items():
+        leads = list(found.values() if isinstance(found, Mapping) else found)
+        outcomes = [lead.outcome for lead in leads]
+        if leads:
+            won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
+            counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
     return counts
 
 
@@ -284,31 +304,13 @@ def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     """Which baselines on the citation graphs lie within one published standard deviation."""
     within: list[NodeRow] = []
     others: list[NodeRow] = []
-    for row in _node_rows(scores_by_cell(results), leads={}):
+    for row in node_rows(results):
         checked = row.dataset in CHECKED_DATASETS and row.activation in CHECKED_ACTIVATIONS
         if checked and row.difference is not None and row.paper_std is not None:
             # A deviation of exactly one counts, whatever the last bit of a sum.
             close = abs(row.difference) <= row.paper_std + 1e-9
             (within if close else others).append(row)
     return ProtocolCheck(tuple(within), tuple(others))
-
-
-def _node_rows(cells: Cells, leads: dict[tuple[str, str], Comparison]) -> list[NodeRow]:
-    rows = []
-    for (dataset, backbone), scores in cells.items():
-        for name in scores:
-            mean, std, best, n = percent(scores[name])
-            paper = published("node_classification", dataset, backbone, name)
-            row = NodeRow(
-                *(dataset, backbone, name, mean, std, best, n),
-                paper_mean=paper.mean if paper else None,
-                paper_std=paper.std if paper else None,
-                difference=mean - paper.mean if paper else None,
-                over_relu=leads.get((dataset, backbone)) if name == "grelu" else None,
-            )
-            rows.append(row)
-    position = in_order(*NODE_DATASETS, *TABLE, *ACTIVATIONS)
-    return sorted(rows, key=lambda row: position((row.dataset, row.backbone, row.activation)))
 
 
 def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:

@@ -2,6 +2,6 @@
 
 import sys
 
-from graphrelu.lab.reproduce.node import main
+from graphrelu.lab.reproduce.command import main
 
 sys.exit(main())

@@ -18,7 +18,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, findings, report
+from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Observation
 from graphrelu.lab.render.tables import accuracy, label, marked, percent, signed
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
@@ -163,7 +163,7 @@ def render(record: Path) -> list[Path]:
     """The tables as a page and as CSV."""
     results = Record(record).required(lambda c: _key(c) in NAMES, "of the ablation")
     rows = ablation_rows(results)
-    return report.write(record, document(results, rows, record.name), rows, AblationRow)
+    return figures.write(record, document(results, rows, record.name), rows, AblationRow)
 
 
 def document(results: Sequence[Result], rows: Sequence[AblationRow], source: str) -> str:

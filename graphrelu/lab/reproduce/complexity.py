@@ -23,7 +23,7 @@ from graphrelu.lab.engine.timing import captured, seconds
 from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ def render(record: Path) -> list[Path]:
     sweeps = sweeps_of(entries)
     rows = [row_of(sweep) for sweep in sweeps]
     page = document(sweeps, entries, record.name)
-    return report.write(record, page, rows, Row, lambda: draw(sweeps))
+    return figures.write(record, page, rows, Row, lambda: draw(sweeps))
 
 
 def document(sweeps: Sequence[list[Entry]], entries: Sequence[Entry], source: str) -> str:
@@ -330,7 +330,7 @@ def draw(sweeps: Sequence[list[Entry]]) -> Figure:
 
     figure, axes = plt.subplots(2, 3, figsize=(11, 6.5))
     devices = list(dict.fromkeys(sweep[0]["device"] for sweep in sweeps))
-    styles = report.line_styles()
+    styles = figures.line_styles()
     look = {(device, what): next(styles) for device in devices for what in WHAT}
     for axis, (name, title) in zip(axes.flat, AXES.items(), strict=False):
         for sweep in sweeps:

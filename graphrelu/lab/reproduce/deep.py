@@ -18,7 +18,7 @@ from graphrelu.lab.models.activations import ACTIVATIONS as MODULES
 from graphrelu.lab.record.config import Config, Metric, SplitName
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import in_order, label, marked, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
 from graphrelu.lab.stats.comparison import Comparison, Scores, leads_over
@@ -193,7 +193,7 @@ def render(record: Path) -> list[Path]:
         "## Every cell\n",
         _table(rows),
     ]
-    return report.write(record, "\n".join(page), rows, DeepRow)
+    return figures.write(record, "\n".join(page), rows, DeepRow)
 
 
 def _in_short(rows: Sequence[DeepRow]) -> str:

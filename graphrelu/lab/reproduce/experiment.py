@@ -1,7 +1,7 @@
-"""What the experiments have in common: runs or timings on record, and what is drawn of them.
+"""What the experiments have in common: a request, a record to continue, and pages made from it.
 
-Each experiment is a module of its own with a constant ``EXPERIMENT``; :data:`EXPERIMENTS` is the
-list that both command lines choose from.
+Each experiment is a module of its own with a constant ``EXPERIMENT``, listed in
+:data:`EXPERIMENTS`; :mod:`graphrelu.lab.reproduce.command` is their command line.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "ray")
 
-# Name -> what it is; the module of the same name is imported when it is asked for.
+# Name -> what it is; the module of that name is imported when the experiment is started.
 EXPERIMENTS: dict[str, str] = {
-    "ablation": "the ablation tables: GReLU's variants on Flickr with GCN",
-    "segments": "the effect of K on the citation graphs, with GCN",
+    "ablation": "the ablation tables: GReLU's variants on Flickr, with GCN",
+    "segments": "the effect of the number of segments K on the citation graphs, with GCN",
     "scale": "features a hundred times smaller or larger, on the citation graphs",
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
-    "inspect": "the functions that GReLU has learned, on CiteSeer",
-    "runtime": "seconds for 200 epochs on CiteSeer, every backbone and activation",
+    "inspect": "the functions that GReLU has learned on CiteSeer",
+    "runtime": "seconds for 200 epochs on CiteSeer, for every backbone and activation",
     "study": "how GReLU's default constants were chosen, on validation nodes",
     "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
     "strong": "GCN, SAGE and GAT with published settings, tuned for ReLU on each graph",
-    "complexity": "time against edges, nodes, channels, segments, and against GAT's heads",
+    "complexity": "time against edges, nodes, channels and segments, and against GAT's heads",
 }
-MODULES = {"inspect": "inspection"}  # where the name is another: Python's own module has it
+MODULES = {"inspect": "inspection"}  # Python has a module "inspect" of its own
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Request:
 
     Attributes:
         runs: The seeds of every cell, or the repetitions of every timing, are 0, ..., runs - 1.
-        out: The record, to continue or to begin.
-        quick: Only the shape of the result, within minutes on two cores.
+        out: The record to continue or to begin, a ``.jsonl`` file.
+        quick: A small version, for minutes on two cores.
         device: ``auto``, ``cpu`` or ``cuda``.
         root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
-        seconds: After so many, nothing new is begun.
+        seconds: No run starts after this many seconds.
         progress: Called every few epochs.
         engine: ``local``, this process, or ``ray``, the workers of a Ray cluster.
     """
@@ -70,26 +70,27 @@ class Request:
 
     def __post_init__(self) -> None:
         check_runs(self.runs)
+        check_ending(self.out, ".jsonl", "a record")
         check_name("engine", self.engine, ENGINES)
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
 
     def deadline(self) -> float:
-        """The ``time.monotonic()`` after which nothing new is begun, counted from now."""
+        """The ``time.monotonic()`` after which no run starts, counted from now."""
         return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
     def stays_here(self) -> None:
-        """Raise a ``ValueError`` where other machines are asked for: they cannot help here."""
+        """Raise a ``ValueError`` if another engine is asked for: a timing needs this process."""
         if self.engine != "local":
             raise ValueError(f"This runs in one process, not by the engine {self.engine}.")
 
     @property
     def has_root(self) -> bool:
-        """Whether somebody says where datasets are."""
+        """Whether the user says where the datasets are."""
         return self.root is not None or bool(os.environ.get("GRAPHRELU_DATA"))
 
     def datasets(self, *names: str) -> tuple[str, ...]:
-        """The datasets to use: in haste the embedded one, where nobody says where others are."""
+        """The datasets to use: with ``quick`` and no folder of datasets, the embedded one."""
         return names if self.has_root or not self.quick else ("digits",)
 
 
@@ -99,23 +100,31 @@ def check_runs(runs: int) -> None:
         raise ValueError(f"runs must be a whole number from 1, not {runs}.")
 
 
+def check_ending(path: Path, ending: str, what: str) -> None:
+    """Raise a ``ValueError`` unless the name of a file to write has the ending of its kind."""
+    if path.suffix != ending:
+        raise ValueError(f"The name of {what} must end in {ending}, unlike {path}.")
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One table or figure of the paper.
 
     Attributes:
-        runs: As many seeds or repetitions unless the user says otherwise.
-        quick_runs: The same in haste.
-        collect: Adds to the record what it lacks, and says in a sentence how much is there. It
-            needs torch, PyG and numpy only.
+        runs: How many seeds or repetitions, unless the user says otherwise.
+        quick_runs: The same with ``--quick``.
+        collect: Trains or measures what the record lacks, and says in a sentence how much is
+            there. It needs torch, PyG and numpy only.
         render: Writes tables and figures beside the record, from the record alone, and returns
-            their paths, the page to read first in front; the plotting packages are needed here.
+            their paths, the page to read first. It needs the plotting packages.
+        has_page: Whether the record is complete enough to be rendered.
     """
 
     runs: int
     quick_runs: int
     collect: Callable[[Request], str]
     render: Callable[[Path], list[Path]]
+    has_page: Callable[[Path], bool] = lambda record: True
 
 
 def experiment(name: str) -> Experiment:
@@ -126,8 +135,8 @@ def experiment(name: str) -> Experiment:
     return found
 
 
-def default_record(name: str, quick: bool) -> Path:
-    """Where the record is unless the user says otherwise; haste never mixes with results."""
+def default_record(name: str, quick: bool = False) -> Path:
+    """Where the record is unless the user says otherwise; quick runs are kept apart."""
     return Path("results", *(["quick"] if quick else []), f"{name}.jsonl")
 
 
@@ -144,7 +153,7 @@ def train_missing(
     finished = {(result.config, result.seed) for result in record.read()}
     seeds = range(request.runs) if seeds is None else seeds
     unfinished = [c for c in configs if any((c, seed) not in finished for seed in seeds)]
-    # All of them before the first is trained on: a damaged file is then found at once.
+    # Load every graph before the first training, to find a damaged file at once.
     graphs: dict[str, Graph | GraphSet] = {}
     for name, split in {config.dataset: config.split for config in unfinished}.items():
         read = data.load_graphs if split in FOLD_SPLITS else data.load
@@ -173,6 +182,6 @@ def _engine(request: Request) -> Callable[..., list[Result]]:
 
 
 def standing(finished: int, wanted: int, record: Path, what: str = "runs") -> str:
-    """How much of a table is there."""
+    """A sentence on how much of a table is in the record."""
     rest = "." if finished == wanted else "; the same command continues."
     return f"{finished:,} of these {wanted:,} {what} are in {record}{rest}"

@@ -20,7 +20,7 @@ from graphrelu.lab.record.recipes import (
     graph_cell,
 )
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import report
+from graphrelu.lab.render import figures
 from graphrelu.lab.render.export import provenance, table, table_line
 from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
 from graphrelu.lab.render.graph_table import GraphRow, choices, graph_rows, grid_sentence
@@ -147,7 +147,7 @@ def render_graphs(record: Path) -> list[Path]:
     rows = graph_rows(results)
     if not rows:
         raise ValueError(f"{record} has no configuration yet that all activations finished.")
-    return report.write(record, document(results, record.name), rows, GraphRow)
+    return figures.write(record, document(results, record.name), rows, GraphRow)
 
 
 def document(results: Sequence[Result], source: str) -> str:

@@ -28,7 +28,7 @@ from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import surroundings
-from graphrelu.lab.render import export, pieces, report
+from graphrelu.lab.render import export, figures, pieces
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
 
@@ -342,15 +342,15 @@ def render(record: Path) -> list[Path]:
     cell = entries[-1]["dataset"], entries[-1]["key"], entries[-1]["pairs"]
     newest = [e for e in entries if (e["dataset"], e["key"], e["pairs"]) == cell]
     paths = write(newest, record)
-    with report.drawing():
-        return [*paths, *report.save(draw_schematic(), record.with_name("schematic"))]
+    with figures.drawing():
+        return [*paths, *figures.save(draw_schematic(), record.with_name("schematic"))]
 
 
 def write(entries: Sequence[Entry], record: Path) -> list[Path]:
     """The files of models of one configuration; the page comes first."""
     rows = [row for entry in entries for row in rows_of(entry)]
     page = document(entries, record.name)
-    return report.write(record, page, rows, Row, lambda: draw(entries[0]))
+    return figures.write(record, page, rows, Row, lambda: draw(entries[0]))
 
 
 EXPERIMENT = Experiment(runs=1, quick_runs=1, collect=collect, render=render)

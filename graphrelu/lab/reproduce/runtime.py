@@ -25,7 +25,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.findings import Finding, Observation
 from graphrelu.lab.render.tables import in_order, label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
@@ -304,7 +304,7 @@ def render(record: Path) -> list[Path]:
     entries = record_of(record).required()
     rows = rows_of(entries)
     page = document(rows, entries, record.name)
-    return report.write(record, page, rows, Row, lambda: draw(rows))
+    return figures.write(record, page, rows, Row, lambda: draw(rows))
 
 
 def document(rows: Sequence[Row], entries: Sequence[Entry], source: str) -> str:
@@ -359,7 +359,7 @@ def draw(rows: Sequence[Row]) -> Figure:
 def _bars(axis: Any, rows: Sequence[Row], field: str) -> None:
     width = 0.8 / len(ACTIVATIONS)
     for place, (name, style) in enumerate(
-        zip(ACTIVATIONS, report.bar_styles(), strict=False), start=-len(ACTIVATIONS) // 2
+        zip(ACTIVATIONS, figures.bar_styles(), strict=False), start=-len(ACTIVATIONS) // 2
     ):
         found = [row for row in rows if row.activation == name and getattr(row, field) is not None]
         axis.bar(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.findings import Finding
 from graphrelu.lab.render.tables import (
     accuracy,
@@ -241,7 +241,7 @@ def render(record: Path) -> list[Path]:
     for (dataset, backbone), part in groupby(rows, key=lambda row: (row.dataset, row.backbone)):
         lines = [_line(list(own)) for _, own in groupby(part, key=lambda row: row.activation)]
         page += [f"## {label(dataset)}, {label(backbone)}\n", export.table(head, lines, numbers=1)]
-    return report.write(record, "\n".join(page), rows, ScaleRow, lambda: draw(rows))
+    return figures.write(record, "\n".join(page), rows, ScaleRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[ScaleRow]) -> Figure:
@@ -254,7 +254,7 @@ def draw(rows: Sequence[ScaleRow]) -> Figure:
     figure, axes = plt.subplots(
         len(backbones), len(datasets), figsize=size, sharex=True, squeeze=False
     )
-    styles = dict(zip(ACTIVATIONS, report.line_styles(), strict=False))
+    styles = dict(zip(ACTIVATIONS, figures.line_styles(), strict=False))
     for row_of_axes, backbone in zip(axes, backbones, strict=True):
         for axis, dataset in zip(row_of_axes, datasets, strict=True):
             part = [row for row in rows if (row.dataset, row.backbone) == (dataset, backbone)]
@@ -266,7 +266,7 @@ def draw(rows: Sequence[ScaleRow]) -> Figure:
             axis.minorticks_off()
             axis.set_title(f"{label(dataset)}, {label(backbone)}")
     columns = 2 * len(datasets)  # as many as fit
-    report.shared_legend(figure, axes.flat, loc="outside upper center", ncols=columns)
+    figures.shared_legend(figure, axes.flat, loc="outside upper center", ncols=columns)
     figure.supxlabel("features multiplied by", fontsize=9)
     figure.supylabel("test accuracy (%)", fontsize=9)
     return figure

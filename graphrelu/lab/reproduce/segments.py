@@ -12,7 +12,7 @@ from graphrelu.lab import stats
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, findings, report
+from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Finding, Observation
 from graphrelu.lab.render.tables import accuracy, amount, label, p_value, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
@@ -141,7 +141,7 @@ def render(record: Path) -> list[Path]:
         RULE,
         findings.to_markdown(observations(rows, dict.fromkeys(row.dataset for row in rows))),
     ]
-    return report.write(record, "\n".join(page), rows, SegmentsRow, lambda: draw(rows))
+    return figures.write(record, "\n".join(page), rows, SegmentsRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[SegmentsRow]) -> Figure:
@@ -150,7 +150,7 @@ def draw(rows: Sequence[SegmentsRow]) -> Figure:
 
     figure, (means, differences) = plt.subplots(1, 2, figsize=(7.5, 3.2))
     for place, ((dataset, part), style) in enumerate(
-        zip(groupby(rows, key=lambda row: row.dataset), report.line_styles(), strict=False)
+        zip(groupby(rows, key=lambda row: row.dataset), figures.line_styles(), strict=False)
     ):
         several = list(part)
         K = [row.K for row in several]
@@ -159,9 +159,9 @@ def draw(rows: Sequence[SegmentsRow]) -> Figure:
         if banded:
             means.fill_between(*zip(*banded, strict=True), color=style["color"], alpha=0.15)
         beside = [(row.K + 0.12 * (place - 1), row.over_two) for row in several]
-        report.draw_leads(differences, beside, {**style, "linestyle": "none"})
+        figures.draw_leads(differences, beside, {**style, "linestyle": "none"})
     means.set(xlabel="K, number of segments", ylabel="test accuracy (%)", xticks=SEGMENTS)
-    report.shared_legend(figure, [means], loc="outside upper center", ncols=3)
+    figures.shared_legend(figure, [means], loc="outside upper center", ncols=3)
     for edge in (-MARGIN, MARGIN):
         differences.axhline(edge, color="black", linewidth=0.8, linestyle=":")
     differences.axhline(0, color="black", linewidth=0.8)

@@ -22,7 +22,7 @@ from graphrelu.lab.models.deep_backbones import DeepGNN
 from graphrelu.lab.record.config import Config, SplitName
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label, marked
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
@@ -311,7 +311,7 @@ def render(record: Path) -> list[Path]:
         "GCN with its tuned settings and other numbers of layers.\n",
         f"![Leads over ReLU by number of layers]({record.stem}.png)\n",
     ]
-    return report.write(record, "\n".join(page), made, StrongRow, lambda: _figure(made))
+    return figures.write(record, "\n".join(page), made, StrongRow, lambda: _figure(made))
 
 
 def _in_short(made: Sequence[StrongRow]) -> str:
@@ -348,9 +348,9 @@ def _figure(made: Sequence[StrongRow]) -> Figure:
     for ax, dataset in zip(axes, DEPTH_GRAPHS, strict=True):
         several = [row for row in made if (row.dataset, row.backbone) == (dataset, "gcn")]
         names = dict.fromkeys(row.activation for row in several if row.over_relu is not None)
-        for name, style in zip(names, report.line_styles(), strict=False):
+        for name, style in zip(names, figures.line_styles(), strict=False):
             own = sorted((row.layers, row) for row in several if row.activation == name)
-            report.draw_leads(ax, [(n, row.over_relu) for n, row in own], style | {"label": name})
+            figures.draw_leads(ax, [(n, row.over_relu) for n, row in own], style | {"label": name})
         ax.axhline(0, color="black", linewidth=0.8)
         ax.set(title=label(dataset), xlabel="layers", ylabel="lead over ReLU (points)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6)

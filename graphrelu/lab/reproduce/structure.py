@@ -13,7 +13,7 @@ from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, findings, report
+from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import label, marked, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
 from graphrelu.lab.stats.comparison import Comparison, leads_over, scores_by_cell
@@ -182,7 +182,7 @@ def render(record: Path) -> list[Path]:
         graphs = groupby(part, key=lambda row: (row.degree, row.homophily))
         lines = [_line(place, several) for place, several in graphs]
         page += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
-    return report.write(record, "\n".join(page), rows, StructureRow, lambda: draw(rows))
+    return figures.write(record, "\n".join(page), rows, StructureRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[StructureRow]) -> Figure:
@@ -190,7 +190,7 @@ def draw(rows: Sequence[StructureRow]) -> Figure:
     import matplotlib.pyplot as plt
 
     panels = list(dict.fromkeys(row.panel for row in rows))
-    styles = dict(zip(sorted({row.degree for row in rows}), report.line_styles(), strict=False))
+    styles = dict(zip(sorted({row.degree for row in rows}), figures.line_styles(), strict=False))
     figure, axes = plt.subplots(
         1, len(panels), figsize=(9, 3.3), sharey=True, squeeze=False, layout="constrained"
     )
@@ -198,10 +198,10 @@ def draw(rows: Sequence[StructureRow]) -> Figure:
         behind = [row for row in rows if row.panel == panel and row.activation == "GReLU-B"]
         for degree, line in groupby(behind, key=lambda row: row.degree):
             leads = [(row.homophily, row.behind_a) for row in line]
-            report.draw_leads(axis, leads, {**styles[degree], "label": f"degree {degree:g}"})
+            figures.draw_leads(axis, leads, {**styles[degree], "label": f"degree {degree:g}"})
         axis.axhline(0, color="black", linewidth=0.8)
         axis.set(title=_title(panel), xlabel="homophily", xticks=HOMOPHILY[::2])
-    report.shared_legend(figure, axes[0], loc="outside lower center", ncols=len(styles))
+    figures.shared_legend(figure, axes[0], loc="outside lower center", ncols=len(styles))
     axes[0, 0].set_ylabel("lead of A over B (points)")
     return figure
 

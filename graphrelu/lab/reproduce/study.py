@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
@@ -259,7 +259,7 @@ def render(record: Path) -> list[Path]:
         for candidate, own in found.items()
         for cell, lead in own.items()
     ]
-    return report.write(record, "\n".join(page), rows, StudyRow)
+    return figures.write(record, "\n".join(page), rows, StudyRow)
 
 
 def _outcome(ranked: Sequence[Choice]) -> str:

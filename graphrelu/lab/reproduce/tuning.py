@@ -23,7 +23,7 @@ from graphrelu.lab.record.recipes import (
     recipe,
 )
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, report
+from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import (
     accuracy,
     grelu_leads,
@@ -233,7 +233,7 @@ def render_tuned(record: Path) -> list[Path]:
     rows = tuned_rows(results)
     if not rows:
         raise ValueError(f"{record} has no setting yet that all activations of a cell finished.")
-    return report.write(record, document(results, rows, record.name), rows, TunedRow)
+    return figures.write(record, document(results, rows, record.name), rows, TunedRow)
 
 
 def document(results: Sequence[Result], rows: Sequence[TunedRow], source: str) -> str:

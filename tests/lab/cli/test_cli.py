@@ -15,7 +15,7 @@ from graphrelu import __version__
 from graphrelu.lab.compare import wants_deep
 from graphrelu.lab.record.config import CONSTANTS
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render import show
+from graphrelu.lab.render import terminal
 from graphrelu.lab.reproduce.experiment import EXPERIMENTS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
@@ -45,7 +45,7 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     lines = result.stdout.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("activation"))
     table = [line.split() for line in lines[head + 2 : head + 8]]
-    assert [cells[0] for cells in table] == ["ReLU", "PReLU", "GELU", "SiLU", "Maxout", "GReLU"]
+    assert [cells[0] for cells in table] == ["ReLU", "PReLU", "Maxout", "GELU", "SiLU", "GReLU"]
     assert table[0] == ["ReLU", "81.4", "1.0", "82.8", "10", "0.25"]
     grelu = "GReLU 82.2 1.1 83.7 10 +0.8 [+0.8, +0.9] 0.002 0.010 0.25"
     assert table[5] == grelu.split()
@@ -60,7 +60,7 @@ def test_piped_output_is_plain_and_narrow(folder: Path) -> None:
     for result in (invoke("compare"), invoke("data"), invoke("compare", "--runs", 100)):
         assert "\x1b" not in result.output
         short = [line for line in result.stdout.splitlines() if str(folder) not in line]
-        assert max(map(len, short)) <= show.PIPED_WIDTH
+        assert max(map(len, short)) <= terminal.PIPED_WIDTH
 
 
 def test_json_holds_everything(folder: Path) -> None:

@@ -63,6 +63,8 @@ BAD = {
     "json is a folder": (["--json", "a_folder"], "a_folder cannot be written"),
     "out in a file": (["--out", "a_file/deep/x.jsonl"], "a_file/deep cannot be a folder, as "),
     "out is no record": (["--out", "a_file"], "a_file is not a record of runs"),
+    "out is a table": (["--out", "x.csv"], "name of a record must end in .jsonl, unlike x.csv."),
+    "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
     "json is out": (["--json", "x", "--out", "./x"], "x cannot be the record and the summary"),
     "save is a file": (["--save", "a_file"], "a_file cannot be a folder"),
 }
@@ -105,7 +107,9 @@ def test_misuse_costs_one_sentence(folder: Path, capsys: pytest.CaptureFixture[s
         assert printed.err == ""
 
 
-@pytest.mark.parametrize(("out", "expected"), [([], "nothing is kept"), (["--out", "r"], "contin")])
+@pytest.mark.parametrize(
+    ("out", "expected"), [([], "nothing is kept"), (["--out", "r.jsonl"], "contin")]
+)
 def test_interruption(
     out: list[str], expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +139,7 @@ def test_a_disk_that_fails_costs_one_sentence(
 def test_what_to_install(
     package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder, name in ((graphrelu.lab, "cli"), (graphrelu.lab.render, "show")):
+    for folder, name in ((graphrelu.lab, "cli"), (graphrelu.lab.render, "terminal")):
         monkeypatch.delitem(sys.modules, f"{folder.__name__}.{name}")  # to be imported again
         monkeypatch.delattr(folder, name)
     monkeypatch.setitem(sys.modules, package, None)

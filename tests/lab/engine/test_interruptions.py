@@ -20,8 +20,8 @@ from graphrelu.lab.data import load
 from graphrelu.lab.record import machine
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Record
+from graphrelu.lab.reproduce.command import INTERRUPTED
 from graphrelu.lab.reproduce.experiment import Request
-from graphrelu.lab.reproduce.node import INTERRUPTED
 from tests.lab import faults
 from tests.lab.fake_engine import invoke
 from tests.lab.faults import COMMAND, RUNS, at_the_second_batch, continues, finished

@@ -86,6 +86,10 @@ def test_report_reads_and_changes_nothing(
             ["report", "empty.jsonl", "-o", "empty.jsonl"],
             "empty.jsonl cannot be a record and the page at once.",
         ),
+        (
+            ["report", "empty.jsonl", "-o", "x.txt"],
+            "The name of a page must end in .html, unlike x.txt.",
+        ),
         (["report", "empty.jsonl", "-o", "."], ". cannot be written, as it is not a regular file."),
         (["report", "empty.json"], "empty.json is not a record of benchmarks/activation.py."),
         (

@@ -14,7 +14,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, graph_cell
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render.graph_table import choices, graph_rows, grid_sentence, point
-from graphrelu.lab.reproduce import graph, node
+from graphrelu.lab.reproduce import command, graph
 from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.graph import GraphGrid, collect_graphs, quick_grid, render_graphs
 from tests.lab import fake_engine
@@ -207,11 +207,11 @@ def test_both_command_lines(
 ) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
     monkeypatch.delenv("GRAPHRELU_DATA")
-    assert node.main(["graph", "--quick", "--activations", "relu,grelu", "--device", "cpu"]) == 0
+    assert command.main(["graph", "--quick", "--activations", "relu,grelu", "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
     assert "digit-graphs gin grelu 16 x 2 gin_folds, seeds 0-9" in shown
     assert "120 of these 120 runs are in results/quick/graph.jsonl." in shown
-    assert node.main(["graph", "--quick", "--render"]) == 0
+    assert command.main(["graph", "--quick", "--render"]) == 0
     assert "results/quick/graph.md results/quick/graph.csv" in capsys.readouterr().out
     result = fake_engine.invoke("reproduce", "graph", "--quick", "--activations", "relu,grelu")
     assert result.exit_code == 0
@@ -222,12 +222,15 @@ def test_both_command_lines(
     assert result.exit_code == 0
     assert result.stdout == "0 of these 360 runs are in few.jsonl; the same command continues.\n"
     for arguments, sentence in (
-        (["--hidden", "16,wide"], "hidden must be whole numbers, by commas, not '16,wide'."),
+        (
+            ["--hidden", "16,wide"],
+            "hidden must be whole numbers, separated by commas, not '16,wide'.",
+        ),
         (["--backbones", "gat"], "There is no backbone for sets of graphs 'gat'; known are"),
         (["--datasets", "cora"], "There is no set of graphs 'cora'; known are digit-graphs, mutag"),
         (["--repeats", "-1"], "repeats must be a whole number from 0, not -1."),
     ):
-        assert node.main(["graph", *arguments]) == 2
+        assert command.main(["graph", *arguments]) == 2
         assert sentence in capsys.readouterr().err
         result = fake_engine.invoke("reproduce", "graph", *arguments)
         assert result.exit_code == 2

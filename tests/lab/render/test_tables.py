@@ -13,6 +13,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, tables
+from graphrelu.lab.reproduce import node
 from tests.lab.fake_engine import make_result
 
 RELU = [0.80, 0.81, 0.82, 0.83, 0.84, 0.85]
@@ -167,7 +168,7 @@ def test_protocol_check() -> None:
         "In 1 of 2 cells of ReLU, LReLU, ELU, PReLU on the citation graphs, our mean lies within "
         "one published standard deviation of the paper's."
     )
-    assert export.protocol_to_markdown(check).splitlines()[2:] == [
+    assert node.protocol_to_markdown(check).splitlines()[2:] == [
         "| dataset | backbone | activation | ours | paper | difference |",
         "| --- | --- | --- | ---: | ---: | ---: |",
         "| Cora | GCN | LReLU | 81.0 ± 0.0 (2) | 79.4 ± 1.6 | +1.6 |",
@@ -179,7 +180,7 @@ def test_protocol_check() -> None:
 def test_markdown_and_csv() -> None:
     grelu = [score + 0.0102 + 0.001 * i for i, score in enumerate(RELU)]
     rows = tables.node_rows(cell("relu", RELU) + cell("grelu", grelu))
-    assert export.to_markdown(rows).splitlines() == [
+    assert node.to_markdown(rows).splitlines() == [
         "## Cora",
         "",
         "| backbone | activation | ours | paper | difference | GReLU - ReLU | p |",

@@ -11,10 +11,10 @@ import torch
 from graphrelu.grelu import VARIANTS, GReLU
 from graphrelu.lab.engine.memory import fitting_seeds
 from graphrelu.lab.models.backbones import GNN
-from graphrelu.lab.record.recipes import ABLATED, node_table, recipe
+from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import findings
-from graphrelu.lab.reproduce import ablation, node
+from graphrelu.lab.reproduce import ablation, command
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
 from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.engine import test_train
@@ -155,7 +155,7 @@ def in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_in_haste(in_haste: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the embedded graph, from training to the page; a second time nothing is trained."""
-    assert node.main(["ablation", "--quick", "--runs", "2", "--device", "cpu"]) == 0
+    assert command.main(["ablation", "--quick", "--runs", "2", "--device", "cpu"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 11
     assert lines[3].startswith("[8/22] digits gcn grelu (K=1, topology=False), seeds 0-1: ")
@@ -171,7 +171,7 @@ def test_in_haste(in_haste: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_undecomposed_alone_as_in_a_batch() -> None:
-    test_train.test_alone_as_in_a_batch("gcn", *ABLATED)
+    test_train.test_alone_as_in_a_batch("gcn", "undecomposed")
 
 
 def test_batches_of_the_undecomposed_fit_into_memory() -> None:

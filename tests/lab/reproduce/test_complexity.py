@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphrelu.lab.reproduce import complexity, node
+from graphrelu.lab.reproduce import command, complexity
 from graphrelu.lab.reproduce.complexity import Point, Sweep
 from graphrelu.lab.reproduce.experiment import Request
 
@@ -50,7 +50,7 @@ def test_both_command_lines(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["complexity", "--quick", "--runs", "2", "--device", "cpu", "--out", str(tiny)]
-    assert node.main(arguments) == 0
+    assert command.main(arguments) == 0
     assert capsys.readouterr().out == f"12 of these 12 timings are in {tiny}.\n"
     entries = [json.loads(line) for line in tiny.read_text().splitlines()]
     for entry in entries:
@@ -63,15 +63,15 @@ def test_both_command_lines(
         raise AssertionError("nothing is to be measured")
 
     monkeypatch.setattr(complexity, "measure", fails)
-    assert node.main(arguments) == 0  # a measurement on record is not repeated
-    assert node.main(["complexity", "--render", "--out", str(tiny)]) == 0
+    assert command.main(arguments) == 0  # a measurement on record is not repeated
+    assert command.main(["complexity", "--render", "--out", str(tiny)]) == 0
     written = capsys.readouterr().out.splitlines()[-1]
     paths = [tiny.with_suffix(ending) for ending in (".md", ".csv", ".png", ".svg")]
     assert written == f"Written: {' '.join(map(str, paths))}"
     for ending in (".md", ".csv", ".png", ".svg"):
         assert tiny.with_suffix(ending).stat().st_size > 0
     assert len(tiny.with_suffix(".csv").read_text().splitlines()) == 1 + 5
-    assert node.main(["complexity", "--render", "--out", str(tiny.with_name("no"))]) == 2
+    assert command.main(["complexity", "--render", "--out", str(tiny.with_name("no.jsonl"))]) == 2
     assert "has nothing to draw yet" in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ from graphrelu.lab.engine import prepare_inputs
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.render import pieces
-from graphrelu.lab.reproduce import inspection, node
+from graphrelu.lab.reproduce import command, inspection
 from tests.lab.fake_engine import invoke
 
 REPOSITORY = Path(__file__).parents[3]
@@ -100,9 +100,9 @@ def test_a_saved_model(folder: Path, models: Path) -> None:
 
 def test_both_command_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["inspect", "--quick", "--runs", "2", "--device", "cpu"]
-    assert node.main([*arguments, "--seconds", "1e-9"]) == 0
+    assert command.main([*arguments, "--seconds", "1e-9"]) == 0
     assert capsys.readouterr().out.startswith("0 of these 2 models are in ")
-    assert node.main(arguments) == 0
+    assert command.main(arguments) == 0
     record = folder / "results" / "quick" / "inspect.jsonl"
     assert capsys.readouterr().out == (
         f"2 of these 2 models are in {record.relative_to(folder)}.\n"
@@ -212,7 +212,7 @@ for name in ("typer", "rich", "scipy", "sklearn", "matplotlib", "pandas"):
     sys.modules[name] = None
 import torch
 from graphrelu.lab import data
-from graphrelu.lab.reproduce import complexity, inspection, node, runtime
+from graphrelu.lab.reproduce import command, complexity, inspection, runtime
 from graphrelu.lab.data.graph import Graph
 row = torch.arange(60)
 edges = torch.stack([row, (row + 1) % 60])
@@ -222,8 +222,8 @@ inspection.PAIRS, inspection.QUICK_EPOCHS = 30, 4
 runtime.BACKBONES, runtime.EPOCHS = ("gcn",), 5
 complexity.SWEEPS["quick"] = (complexity.Sweep("nodes", 10, 20, 2, edges=10, channels=2),)
 for name in ("inspect", "runtime", "complexity"):
-    assert node.main([name, "--quick", "--runs", "1", "--out", f"{name}.jsonl"]) == 0
-    assert node.main([name, "--render", "--out", f"{name}.jsonl"]) == 2
+    assert command.main([name, "--quick", "--runs", "1", "--out", f"{name}.jsonl"]) == 0
+    assert command.main([name, "--render", "--out", f"{name}.jsonl"]) == 2
 """
     done = subprocess.run(
         [sys.executable, "-c", script],

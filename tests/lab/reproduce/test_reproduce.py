@@ -15,8 +15,8 @@ from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.batch_lines import spans
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render import show
-from graphrelu.lab.reproduce import node
+from graphrelu.lab.render import terminal
+from graphrelu.lab.reproduce import command
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
@@ -37,8 +37,7 @@ def _nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_one_line_for_each_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["node", "--runs", "3", *SMALL, "--out", "results/node.jsonl"]
-    assert node.main(command) == 0
+    assert command.main(["node", "--runs", "3", *SMALL, "--out", "results/node.jsonl"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert [line.rpartition(",")[0] for line in lines] == [
         f"[{3 * (i + 1)}/24] {dataset} {backbone} {name}, seeds 0-2: {score} %"
@@ -53,13 +52,13 @@ def test_one_line_for_each_batch(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_it_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert node.main(["node", "--runs", "2", *SMALL, "--out", "node.jsonl"]) == 0
+    assert command.main(["node", "--runs", "2", *SMALL, "--out", "node.jsonl"]) == 0
     capsys.readouterr()
-    assert node.main(["node", "--runs", "5", *SMALL, "--out", "node.jsonl"]) == 0
+    assert command.main(["node", "--runs", "5", *SMALL, "--out", "node.jsonl"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 9
     assert lines[0].startswith("[19/40] cora cheb relu, seeds 2-4: ")
-    assert node.main(["node", "--runs", "5", *SMALL, "--out", "node.jsonl"]) == 0
+    assert command.main(["node", "--runs", "5", *SMALL, "--out", "node.jsonl"]) == 0
     assert capsys.readouterr().out == "40 of these 40 runs are in node.jsonl.\n"
     seeds = [(result.config, result.seed) for result in Record("node.jsonl").read()]
     assert len(seeds) == len(set(seeds)) == 40
@@ -71,40 +70,41 @@ def test_it_begins_nothing_after_the_deadline(
     began = time.monotonic()
     times = iter([began] * 2 + [began + 5] * 100)
     monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    assert node.main(["node", *SMALL, "--seconds", "1"]) == 0
+    assert command.main(["node", *SMALL, "--seconds", "1"]) == 0
     assert capsys.readouterr().out == (
         "0 of these 80 runs are in results/node.jsonl; the same command continues.\n"
     )
 
 
 def test_tables_from_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert node.main(["node", "--runs", "12", *SMALL]) == 0
+    assert command.main(["node", "--runs", "12", *SMALL]) == 0
     fake_run, fake_engine.run = fake_engine.run, None  # type: ignore[assignment]
     try:
-        assert node.main(["node", "--table", "tables/node"]) == 0
+        assert command.main(["node", "--render"]) == 0
     finally:
         fake_engine.run = fake_run
-    assert capsys.readouterr().out.endswith("Written: tables/node.md tables/node.csv\n")
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == ["node.csv", "node.md"]
-    page = (tmp_path / "tables" / "node.md").read_text()
+    assert capsys.readouterr().out.endswith("Written: results/node.md results/node.csv\n")
+    page = (tmp_path / "results" / "node.md").read_text()
     assert "Made from `node.jsonl`: 96 runs (no device; torch 0)." in page
     assert "| ReLU | 4 | 0 | 0 | 4 |" in page
     assert "In 0 of 2 cells of ReLU, LReLU, ELU, PReLU on the citation graphs" in page
     assert "| GCN | GReLU | **82.1 ± 1.0 (12)** | 81.8 ± 1.8 | +0.3 | +0.8 [+0.8, +0.9] * |" in page
-    assert len((tmp_path / "tables" / "node.csv").read_text().splitlines()) == 1 + 8
+    assert len((tmp_path / "results" / "node.csv").read_text().splitlines()) == 1 + 8
 
 
 def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     result = invoke("reproduce", "node", "--runs", 12, *SMALL)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "\x1b" not in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= show.PIPED_WIDTH
-    lines = [line.split() for line in result.stdout.splitlines()]
-    assert ["GCN", "81.2/79.2", "82.1/81.8", "+0.8", "[+0.8,", "+0.9]*"] in lines
-    assert ["Cheb", "81.2", "82.1", "+0.8", "[+0.8,", "+0.9]*"] in lines
-    assert ["ReLU", "4", "0", "0", "4"] in lines
-    assert result.stdout.endswith("96 of these 96 runs are in results/node.jsonl.\n")
-    few = invoke("reproduce", "node", "--runs", 3, *SMALL)
+    assert max(map(len, result.stdout.splitlines())) <= terminal.PIPED_WIDTH
+    shown = " ".join(result.stdout.split())
+    assert "GCN GReLU 82.1 ± 1.0 (12) 81.8 ± 1.8 +0.3 +0.8 [+0.8, +0.9] *" in shown
+    assert "Cheb GReLU 82.1 ± 1.0 (12) +0.8 [+0.8, +0.9] *" in shown
+    assert "ReLU 4 0 0 4" in shown
+    assert shown.endswith(
+        "96 of these 96 runs are in results/node.jsonl. Written: results/node.md, results/node.csv."
+    )
+    few = invoke("reproduce", "node", "--runs", 3, *SMALL, "--out", "few.jsonl")
     assert "Nothing in this table can be significant" in " ".join(few.stdout.split())
 
 
@@ -118,15 +118,18 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
         (["--runs", "0"], "runs must be a whole number from 1, not 0."),
         (["--device", "tpu"], "There is no device 'tpu'"),
         (["--seconds", "nan"], "seconds must be a positive number, not nan."),
-        (["--out", "a_file"], "a_file is not a record of runs; choose another file."),
+        (["--out", "a_file.jsonl"], "a_file.jsonl is not a record of runs; choose another file."),
         (["--out", "a_file/node.jsonl"], "a_file cannot be a folder"),
+        (["--out", "x.csv"], "The name of a record must end in .jsonl, unlike x.csv."),
+        (["--quick"], "--quick goes with --tuned: the main table has no small version."),
     ],
 )
 def test_bad_input_costs_one_sentence(
     arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "a_file").write_text("my thesis\n")
-    assert node.main(["node", *arguments]) == 2
+    for name in ("a_file", "a_file.jsonl"):
+        (tmp_path / name).write_text("my thesis\n")
+    assert command.main(["node", *arguments]) == 2
     plain = capsys.readouterr()
     typed = invoke("reproduce", "node", *arguments)
     assert typed.exit_code == 2
@@ -134,7 +137,7 @@ def test_bad_input_costs_one_sentence(
     assert plain.out == typed.stdout == ""
     assert plain.err.count("\n") == 1
     assert expected in plain.err
-    assert [path.name for path in tmp_path.iterdir()] == ["a_file"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "a_file.jsonl"]
     assert (tmp_path / "a_file").read_text() == "my thesis\n"
 
 
@@ -147,7 +150,7 @@ def test_a_damaged_dataset_is_found_before_any_training(
         return small_graph(name)
 
     monkeypatch.setattr(data, "load", load)
-    assert node.main(["node", *SMALL]) == 2
+    assert command.main(["node", *SMALL]) == 2
     assert capsys.readouterr().err == "flickr is damaged.\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -157,19 +160,19 @@ def test_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fake_engine, "run", interrupted)
-    assert node.main(["node", *SMALL]) == 130
-    assert capsys.readouterr().err == node.INTERRUPTED + "\n"
+    assert command.main(["node", *SMALL]) == 130
+    assert capsys.readouterr().err == command.INTERRUPTED + "\n"
 
 
 def test_no_table_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert node.main(["node", "--table", "node"]) == 2
-    assert capsys.readouterr().err == "results/node.jsonl has no runs of these cells.\n"
+    assert command.main(["node", "--render"]) == 2
+    assert capsys.readouterr().err == "results/node.jsonl has no runs of the main table.\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_seeds_in_short() -> None:
     assert spans([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8-9"
-    assert node.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
+    assert command.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
 
 
 def test_it_needs_torch_pyg_and_numpy_only(tmp_path: Path) -> None:
@@ -183,17 +186,17 @@ import graphrelu.lab
 from tests.lab import fake_engine
 sys.modules["graphrelu.lab.engine"] = graphrelu.lab.engine = fake_engine
 from graphrelu.lab import data
-from graphrelu.lab.reproduce import node
+from graphrelu.lab.reproduce import command
 from graphrelu.lab.data.graph import Graph
 data.load = lambda name, root: Graph(
     name, torch.ones(1_700, 2), torch.zeros(2, 0), None, torch.arange(1_700) % 3, 3
 )
 arguments = ["node", "--runs", "2", *{SMALL!r}, "--out", {str(tmp_path / "node.jsonl")!r}]
-assert node.main([*arguments[:-1], {str(tmp_path / "tuned.jsonl")!r}, "--tuned"]) == 0
+assert command.main([*arguments[:-1], {str(tmp_path / "tuned.jsonl")!r}, "--tuned"]) == 0
 scaled = ["scale", "--quick", "--runs", "1", "--out", {str(tmp_path / "scale.jsonl")!r}]
-assert node.main(scaled) == 0
-assert node.main(arguments) == 0
-sys.exit(node.main([*arguments, "--table", {str(tmp_path / "node")!r}]))
+assert command.main(scaled) == 0
+assert command.main(arguments) == 0
+sys.exit(command.main([*arguments, "--render"]))
 """
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(

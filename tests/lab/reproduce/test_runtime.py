@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphrelu.lab.reproduce import node, runtime
+from graphrelu.lab.reproduce import command, runtime
 from graphrelu.lab.reproduce.experiment import Request
 from tests.lab.fake_engine import invoke
 
@@ -33,7 +33,7 @@ def test_both_command_lines(
     small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["runtime", "--quick", "--runs", "2", "--device", "cpu", "--out", str(small)]
-    assert node.main(arguments) == 0
+    assert command.main(arguments) == 0
     assert capsys.readouterr().out == f"4 of these 4 timings are in {small}.\n"
     entries = [json.loads(line) for line in small.read_text().splitlines()]
     assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
@@ -135,5 +135,5 @@ def test_the_page() -> None:
 
 def test_nothing_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "none.jsonl"
-    assert node.main(["runtime", "--render", "--out", str(path)]) == 2
+    assert command.main(["runtime", "--render", "--out", str(path)]) == 2
     assert capsys.readouterr().err.startswith(f"{path} has nothing to draw yet")

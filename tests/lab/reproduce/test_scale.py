@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.page import contents
+from graphrelu.lab.page import tables as page_tables
 from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import scale
@@ -153,7 +153,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_the_report_tells_scales_apart() -> None:
-    (table,) = contents.tables(runs(), "scale.jsonl")
+    (table,) = page_tables.tables_of(runs(), "scale.jsonl")
     assert {row["backbone"]: row["paper"] is None for row in table["rows"]} == {
         "GCN (feature_scale 0.01)": True,
         "GCN (feature_scale 1.0)": False,

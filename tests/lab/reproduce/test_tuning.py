@@ -14,7 +14,7 @@ from graphrelu.lab import data
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, NODE_DATASETS, node_table
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import node, tuning
+from graphrelu.lab.reproduce import command, tuning
 from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.tuning import (
     choices,
@@ -170,17 +170,17 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_both_command_lines(fakes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In pieces: the record of one command line is continued by the other."""
-    command = ["node", "--tuned", *SMALL]
-    assert node.main([*command, "--runs", "2"]) == 0
+    arguments = ["node", "--tuned", *SMALL]
+    assert command.main([*arguments, "--runs", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 * 8 + 1
     assert lines[-1] == "32 of these 32 runs are in results/tuned.jsonl."
-    shown = invoke("reproduce", *command)
+    shown = invoke("reproduce", *arguments)
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "160 of these 160 runs are in results/tuned.jsonl." in shown.stdout
     assert "Written: results/tuned.md, results/tuned.csv." in shown.stdout
     page = Path("results/tuned.md").read_bytes()
-    assert node.main([*command, "--render"]) == 0
+    assert command.main([*arguments, "--render"]) == 0
     assert capsys.readouterr().out == "Written: results/tuned.md results/tuned.csv\n"
     assert Path("results/tuned.md").read_bytes() == page
     assert not Path("results/node.jsonl").exists()
@@ -197,7 +197,7 @@ def test_before_the_first_cell_is_there(fakes: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--quick"], "--quick goes with --tuned: the main table itself does not have it."),
+        (["--quick"], "--quick goes with --tuned: the main table has no small version."),
         (["--tuned", "--backbones", "sgc"], "There is no backbone 'sgc'"),
         (["--tuned", "--backbones", ""], "There is no name in the list ''."),
         (["--tuned", "--activations", "greul"], "There is no activation 'greul'"),
@@ -207,7 +207,7 @@ def test_before_the_first_cell_is_there(fakes: Path) -> None:
 def test_bad_input_costs_one_sentence(
     arguments: list[str], expected: str, fakes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert node.main(["node", *arguments]) == 2
+    assert command.main(["node", *arguments]) == 2
     plain = capsys.readouterr()
     typed = invoke("reproduce", "node", *arguments)
     assert typed.exit_code == 2
@@ -215,23 +215,6 @@ def test_bad_input_costs_one_sentence(
     assert expected in plain.err
     assert plain.err.count("\n") == 1
     assert list(fakes.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--render"], "--render goes with --tuned: the main table itself does not have it.\n"),
-        (
-            ["--tuned", "--table", "a"],
-            "--table is of the main table; with --tuned, --render writes the page.\n",
-        ),
-    ],
-)
-def test_switches_of_one_table(
-    arguments: list[str], expected: str, fakes: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert node.main(["node", *arguments]) == 2
-    assert capsys.readouterr().err == expected
 
 
 def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich import box, progress
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -20,10 +18,11 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.divergence import MARK
-from graphrelu.lab.record.recipes import ACTIVATIONS
-from graphrelu.lab.render.tables import CompareRow, NodeRow, Tally, amount, label, p_value
+from graphrelu.lab.render.tables import CompareRow, amount, label, p_value
 
 if TYPE_CHECKING:
+    from rich.markdown import Markdown
+
     from graphrelu.lab.engine import Progress
 
 PIPED_WIDTH = 100
@@ -31,16 +30,12 @@ COMPARE_NOTES = (
     "Differences are paired by seed, with 95 % intervals; p is the Wilcoxon test's, "
     "p (Holm) is corrected for the number of comparisons."
 )
-NODE_NOTES = (
-    "Our mean test accuracy / the paper's, in percent. GReLU - ReLU is paired by seed, with its "
-    "95 % interval; * is significant (Wilcoxon test, 5 %, Holm's correction over all cells)."
-)
 METRICS = {"accuracy": "accuracy", "f1": "macro F1", "rocauc": "area under the ROC curve"}
 STATE_STYLES = {"present": "green", "missing": "yellow", "altered": "red"}
 
 
 def console(stderr: bool = False) -> Console:
-    """Plain text of a fixed width where the output is not a terminal."""
+    """The screen; plain text of a fixed width if the output is not a terminal."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else PIPED_WIDTH
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
@@ -81,6 +76,8 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
 
 def markdown(text: str) -> Markdown:
     """A page as it was written to a file, with the names of its figures in their places."""
+    from rich.markdown import Markdown
+
     return Markdown(re.sub(r"!\[(.*?)\]\((.*?)\)", r"\1: see \2.", text))
 
 
@@ -104,11 +101,8 @@ def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
 
 def compare_table(rows: Sequence[CompareRow]) -> Table:
     """One row per activation; the best mean is in bold."""
-    table = _table()
-    table.add_column("activation", no_wrap=True)
     columns = ("mean", "std", "best", "runs", "difference to ReLU", "p", "p (Holm)", "s per run")
-    for name in columns:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(["activation"], columns)
     best = max(row.mean for row in rows)
     for row in rows:
         lead = row.over_relu
@@ -126,69 +120,21 @@ def compare_table(rows: Sequence[CompareRow]) -> Table:
     return table
 
 
-def node_tables(rows: Sequence[NodeRow]) -> Iterator[Table]:
-    """For each dataset a table of backbones by activations: our mean / the paper's."""
-    activations = [name for name in ACTIVATIONS if any(row.activation == name for row in rows)]
-    for dataset, part in groupby(rows, key=lambda row: row.dataset):
-        table = _table(title=label(dataset))
-        table.add_column("", no_wrap=True, min_width=5)
-        for name in activations:
-            table.add_column(label(name), justify="right", no_wrap=True, min_width=9)
-        table.add_column("GReLU - ReLU", justify="right", no_wrap=True, min_width=19)
-        for backbone, cell in groupby(part, key=lambda row: row.backbone):
-            by_name = {row.activation: row for row in cell}
-            best = max(row.mean for row in by_name.values())
-            lead = by_name["grelu"].over_relu if "grelu" in by_name else None
-            mark = "*" if lead and lead.outcome != "undecided" else " "
-            table.add_row(
-                label(backbone),
-                *(_beside_the_paper(by_name.get(name), best) for name in activations),
-                amount(lead) + mark if lead else "",
-            )
-        yield table
-
-
-def _table(title: str | None = None) -> Table:
-    return Table(
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-    )
-
-
-def _beside_the_paper(row: NodeRow | None, best: float) -> Text:
-    if row is None:
-        return Text("")
-    # Where the paper has no number: as many blanks, to keep ours below each other.
-    paper = " " * 5 if row.paper_mean is None else f"/{row.paper_mean:.1f}"
-    ours = Text(f"{row.mean:.1f}", style="bold" if row.mean == best else "")
-    return ours + Text(paper, style="dim")
-
-
-def tally_table(counts: Sequence[Tally]) -> Table:
-    """GReLU against each rival, in cells of the main table."""
-    table = _table(title="GReLU against")
-    table.add_column("", no_wrap=True)
-    for name in ("better", "undecided", "worse", "higher mean"):
+def _table(names: Sequence[str], numbers: Sequence[str], last: str | None = None) -> Table:
+    """An empty table: columns of names, of numbers, and one that may take several lines."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
-    for count in counts:
-        numbers = (count.won, count.tied, count.lost, count.higher)
-        table.add_row(label(count.rival), *map(str, numbers))
+    if last is not None:
+        table.add_column(last)
     return table
 
 
 def data_table(statuses: Sequence[DatasetStatus]) -> Table:
-    """What is there of every dataset, with the counts that it must have."""
-    table = _table()
-    table.add_column("dataset", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    for name in ("nodes", "edges", "features", "classes"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("note")
+    """The state of every dataset, and the counts that it must have."""
+    table = _table(["dataset", "state"], ("nodes", "edges", "features", "classes"), "note")
     for status in statuses:
         state = Text(status.state, style=STATE_STYLES[status.state])
         counts = (f"{count:,}" for count in status.counts)

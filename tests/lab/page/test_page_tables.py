@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphrelu.lab.page import contents
+from graphrelu.lab.page import tables as page_tables
 from graphrelu.lab.record.recipes import graph_cell
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import compare_rows, node_rows
@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parents[3] / "results"
 
 def test_rows_are_those_of_the_comparison() -> None:
     results = [run for name in NAMES for run in runs(cell("digits", "gcn", name))]
-    (table,) = contents.tables(results, "runs.jsonl")
+    (table,) = page_tables.tables_of(results, "runs.jsonl")
     for row, expected in zip(table["rows"], compare_rows(results), strict=True):
         assert row["family"] == expected.activation
         assert (row["mean"], row["std"], row["n"]) == (expected.mean, expected.std, expected.n)
@@ -34,7 +34,7 @@ def test_rows_are_those_of_the_comparison() -> None:
 
 def test_rows_of_the_record_are_those_of_the_main_table() -> None:
     results = [r for r in Record(RESULTS / "node.jsonl").read() if r.config.dataset == "cora"]
-    (table,) = contents.tables(results, "node.jsonl")
+    (table,) = page_tables.tables_of(results, "node.jsonl")
     for row, expected in zip(table["rows"], node_rows(results), strict=True):
         assert (row["family"], row["mean"]) == (expected.activation, expected.mean)
         assert row["paper"] == [expected.paper_mean, expected.paper_std]
@@ -53,7 +53,7 @@ def test_ties_are_what_is_not_significantly_behind() -> None:
         },
     }
     ((place, scores),) = cells.items()
-    marks = contents.marks(cells)
+    marks = page_tables.marks(cells)
     assert marks == {(place, "close"): "tie", (place, "ahead"): "highest"}
     behind = compared({n: (scores["ahead"], scores[n]) for n in ("close", "far")})
     assert [behind[n].outcome for n in ("close", "far")] == ["undecided", "better"]
@@ -62,7 +62,7 @@ def test_ties_are_what_is_not_significantly_behind() -> None:
 def test_nothing_wins_without_a_seed_in_common() -> None:
     place = ("a", "gcn", "")
     first, second = dict.fromkeys(range(8), 0.5), dict.fromkeys(range(8, 16), 0.9)
-    assert contents.marks({place: {"first": first, "second": second}}) == {
+    assert page_tables.marks({place: {"first": first, "second": second}}) == {
         (place, "second"): "highest"
     }
 
@@ -71,7 +71,7 @@ def test_other_settings_are_other_cells() -> None:
     results = [
         run for width in (8, 16) for run in runs(cell("digits", "gcn", "relu", hidden=width))
     ]
-    (table,) = contents.tables(results, "runs.jsonl")
+    (table,) = page_tables.tables_of(results, "runs.jsonl")
     assert [row["backbone"] for row in table["rows"]] == ["GCN (hidden 8)", "GCN (hidden 16)"]
 
 
@@ -81,7 +81,7 @@ def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:
         for hidden, share in ((16, 0.6), (32, 0.8)):
             config = graph_cell("mutag", "gin", "relu", hidden=hidden, split=split)
             results += [make_result(config, seed, share) for seed in range(10)]
-    tables = contents.tables(results, "graph.jsonl")
+    tables = page_tables.tables_of(results, "graph.jsonl")
     assert [table["name"] for table in tables] == [
         "graph.jsonl, ten folds",
         "graph.jsonl, the GIN paper's protocol",
@@ -93,10 +93,10 @@ def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:
 
 
 def test_bands_are_percentiles_of_the_seeds_that_are_trained() -> None:
-    found = contents.bands(runs(cell("digits", "gcn", "relu"), seeds=3))["val_loss"]
+    found = page_tables.bands(runs(cell("digits", "gcn", "relu"), seeds=3))["val_loss"]
     assert found["epoch"] == list(range(11))  # of 10, 11 and 12 epochs
     assert found["low"] == found["middle"] == found["high"]
     np.testing.assert_allclose(found["middle"], 2.0 - 0.1 * np.arange(11))
     lost = make_result(cell("digits", "gcn", "relu"), 0, 0.5)
     lost.curves["train_loss"][1] = float("nan")
-    assert contents.bands([lost]) == {}
+    assert page_tables.bands([lost]) == {}

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.origin import command, origin_of
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import (
-    ACTIVATIONS,
     GRAPH_BACKBONES,
     GRAPH_DATASETS,
     NODE_DATASETS,
@@ -21,7 +21,7 @@ from graphrelu.lab.record.recipes import (
 )
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.graph_table import choices
-from graphrelu.lab.render.tables import label, percent
+from graphrelu.lab.render.tables import in_order, label, percent
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
 
 Plain: TypeAlias = dict[str, Any]
@@ -34,7 +34,7 @@ BAND = (10, 50, 90)  # percentiles
 PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
 
 
-def tables(results: Sequence[Result], source: str) -> list[Plain]:
+def tables_of(results: Sequence[Result], source: str) -> list[Plain]:
     """A table for the graphs of a record, and one for each protocol of its sets of graphs."""
     by_protocol: dict[str, list[Result]] = {}
     for result in results:
@@ -62,11 +62,8 @@ def runs_by_cell(results: Sequence[Result]) -> Runs:
         settings = "" if from_grid else json.dumps(shared, sort_keys=True)
         cell = (config.dataset, config.backbone, settings)
         cells.setdefault(cell, {}).setdefault(variant(config), []).append(result)
-    order = dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES))
-    place = {name: i for i, name in enumerate(order)}
-    return dict(
-        sorted(cells.items(), key=lambda item: [place.get(n, len(place)) for n in item[0][:2]])
-    )
+    position = in_order(*dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES)))
+    return dict(sorted(cells.items(), key=lambda item: position(item[0][:2])))
 
 
 def variant(config: Config) -> str:
@@ -180,8 +177,8 @@ def _table(results: Sequence[Result], name: str) -> Plain:
 
 
 def _place(config: Config) -> tuple[int, str]:
-    known = config.activation in ACTIVATIONS
-    return ACTIVATIONS.index(config.activation) if known else len(ACTIVATIONS), variant(config)
+    order = [*ACTIVATIONS, config.activation]
+    return order.index(config.activation), variant(config)
 
 
 def _paper(config: Config) -> list[float] | None:

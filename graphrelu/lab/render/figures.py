@@ -1,4 +1,4 @@
-"""Figures from records: how they look and where they go; each experiment draws its own."""
+"""How figures look, and how they are saved; each experiment draws its own."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STYLE: Any = {
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Inside, figures are drawn in the project's style and never on a screen."""
+    """Draw in the project's style, and never on a screen."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -63,7 +63,7 @@ def bar_styles() -> Iterator[dict[str, Any]]:
 def draw_leads(
     axes: Axes, leads: Iterable[tuple[float, Comparison | None]], style: dict[str, Any]
 ) -> None:
-    """Differences, as far as there are any, at their places, with their 95 % intervals."""
+    """Differences with their 95 % intervals, each at its place; ``None`` is left out."""
     known = [(place, lead) for place, lead in leads if lead is not None]
     reach = [0.0 if lead.high is None else lead.high - lead.difference for _, lead in known]
     axes.errorbar(
@@ -105,7 +105,7 @@ def write(
 
 
 def save(figure: Figure, prefix: Path) -> list[Path]:
-    """Writes ``prefix.png`` and ``prefix.svg``, each complete or not at all."""
+    """Write ``prefix.png`` and ``prefix.svg``, each complete or not at all."""
     import matplotlib.pyplot as plt
 
     prefix.parent.mkdir(parents=True, exist_ok=True)

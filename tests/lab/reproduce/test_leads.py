@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render import leads, report
+from graphrelu.lab.render import figures
 from graphrelu.lab.render.tables import NodeRow, label, node_rows
+from graphrelu.lab.reproduce import node
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -21,8 +22,8 @@ def rows() -> list[NodeRow]:
 
 def test_figure_shows_the_record(rows: list[NodeRow]) -> None:
     found = [row for row in rows if row.over_relu is not None]
-    with report.drawing():
-        figure = leads.draw(rows)
+    with figures.drawing():
+        figure = node.draw_leads(rows)
     for axis in figure.axes:
         points = [line for line in axis.lines if line.get_marker() == "o"]
         name = axis.get_title().split(",")[0]
@@ -36,7 +37,7 @@ def test_figure_shows_the_record(rows: list[NodeRow]) -> None:
 
 def test_committed_figure_is_that_of_the_record(rows: list[NodeRow], tmp_path: Path) -> None:
     """Where this fails: make readme."""
-    made = {path.name: path for path in leads.write(rows, tmp_path / "leads")}
+    made = {path.name: path for path in node.write_leads(rows, tmp_path / "leads")}
     assert sorted(made) == ["leads.png", "leads.svg"]
     committed = (RESULTS / "leads.svg").read_text()
     fresh = made["leads.svg"].read_text()
@@ -50,4 +51,4 @@ def test_committed_figure_is_that_of_the_record(rows: list[NodeRow], tmp_path: P
 def test_rows_without_pairs_are_an_error(rows: list[NodeRow], tmp_path: Path) -> None:
     alone = [row for row in rows if row.activation == "relu"]
     with pytest.raises(ValueError, match="runs of both GReLU and ReLU"):
-        leads.write(alone, tmp_path / "leads")
+        node.write_leads(alone, tmp_path / "leads")

@@ -1,0 +1,160 @@
+"""``graphrelu compare``: train each activation on one graph, and say which is better."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from graphrelu.lab import compare as comparing
+from graphrelu.lab import data as on_disk
+from graphrelu.lab.record import divergence, output
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.render import tables, terminal
+from graphrelu.lab.render.verdict import verdict
+from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
+from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
+
+DATASET = (
+    f"{', '.join(on_disk.NAMES)}; a .npz or .pt file; pyg:CLASS/NAME, a dataset of PyG; or "
+    f"csbm:NAME=VALUE,..., a generated graph."
+)
+FILES = (
+    Option("json", "Write all numbers to this file.", Path),
+    Option("out", "Record of runs (.jsonl): keep each run, and continue from there.", Path),
+    Option("report", "Write an HTML page (.html) to this file.", Path),
+    Option("save", "Keep the trained models in this folder.", Path),
+)
+SETTINGS = (
+    Option(
+        "split",
+        "random: few labels; full: 60 % of them; masks: the graph's own. For sets of graphs "
+        "folds, or gin_folds: the GIN paper's protocol.",
+        default="random",
+    ),
+    Option("metric", "accuracy, f1 or rocauc.", default="accuracy"),
+    Option("hidden", "Hidden units.", int),
+    Option("epochs", "Epochs at most.", int),
+    Option("lr", "Learning rate.", float),
+    Option("weight_decay", "Weight decay (L2 penalty).", float),
+    Option("dropout", "Dropout rate.", float),
+    Option("layers", "Convolutions; else 4, on the paper's graphs the paper's network.", int),
+    Option("norm", "layer, batch or none; else layer."),
+    Option("residual", "A linear skip around each convolution.", bool),
+    Option("patience", "Stop after this many epochs without progress; 0 for never.", int),
+    Option("normalize_features", "Scale the features of each node to sum to 1.", bool),
+)
+
+
+def options() -> list[Option]:
+    """All options of the command."""
+    known = f"{', '.join(compared())}, on the paper's graphs {', '.join(ACTIVATIONS)}"
+    backbones = f"{', '.join(BACKBONES)}, in deep networks also gin; for sets of graphs "
+    graphs = f"{DATASET} Sets of graphs: {', '.join(on_disk.GRAPH_NAMES)}."
+    return [
+        Option("dataset", graphs, default="digits", is_argument=True),
+        Option("backbone", f"{backbones}{', '.join(GRAPH_BACKBONES)}.", default="gcn"),
+        Option("activations", f"Names, separated by commas; else {known}."),
+        Option("runs", "How many seeds for each activation.", int, 10),
+        DEVICE,
+        DATA,
+        *FILES,
+        *SETTINGS,
+    ]
+
+
+def compare(
+    dataset: str,
+    backbone: str,
+    activations: str | None,
+    runs: int,
+    device: str,
+    data: Path | None,
+    json: Path | None,
+    out: Path | None,
+    report: Path | None,
+    save: Path | None,
+    **settings: Any,
+) -> None:
+    """Compare activations on a graph: the same seeds, splits and settings for each."""
+    from graphrelu.lab import engine
+
+    kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
+    with one_sentence(kept):
+        check_runs(runs)
+        where = engine.choose_device(device)
+        _check_files(out, json, report, save)
+        deep = comparing.wants_deep(dataset, settings)
+        activations = activations or ",".join(compared() if deep else ACTIVATIONS)
+        graph, configs = comparing.prepare(
+            dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
+        )
+        screen = terminal.console()
+        screen.print(terminal.headline(graph, configs[0], runs))
+        with _record(out, report) as record:
+            with terminal.progress_bar() as progress:
+                results = engine.run(
+                    configs,
+                    range(runs),
+                    record,
+                    root=data,
+                    graphs={configs[0].dataset: graph},
+                    device=device,
+                    save=save,
+                    progress=progress,
+                )
+            if not results:  # another process is at work on all of them
+                raise ValueError(f"{out} has no finished runs yet; look again later.")
+            rows = tables.compare_rows(results)
+            sentence = verdict(rows)
+            if report is not None and record is not None:
+                from graphrelu.lab import page
+
+                told = {"backbone": backbone, "activations": activations, "runs": runs}
+                command = page.compare_command(dataset, told | settings)
+                page.write(
+                    report, page.from_comparison(results, graph, record.path, sentence, command)
+                )
+        screen.print(f"Split: {comparing.split_rule(results)}.")
+        screen.print("", terminal.compare_table(rows), "", sep="\n")
+        notes = (terminal.COMPARE_NOTES, divergence.sentence(results))
+        screen.print(*filter(None, notes), sep="\n")
+        screen.print(sentence, style="bold")
+        if out is not None and len(results) < len(configs) * runs:
+            screen.print(standing(len(results), len(configs) * runs, out), soft_wrap=True)
+        if json is not None:
+            output.write_json(json, comparing.to_json(graph, results, rows, sentence, where))
+        if report is not None:
+            screen.print(f"Page: {report}", soft_wrap=True)
+
+
+def _check_files(
+    record: Path | None, json: Path | None, report: Path | None, save: Path | None
+) -> None:
+    """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
+    if json is not None and record is not None and json.resolve() == record.resolve():
+        raise ValueError(f"{json} cannot be the record and the summary at once.")
+    if report is not None and report.resolve() in (f.resolve() for f in (json, record) if f):
+        raise ValueError(f"{report} cannot be the page and another file at once.")
+    if record is not None:
+        check_ending(output.check_record(record), ".jsonl", "a record")
+    if report is not None:
+        check_ending(output.check_file(report), ".html", "a page")
+    if json is not None:
+        output.check_file(json)
+    if save is not None:
+        output.check_folder(save)
+
+
+@contextmanager
+def _record(out: Path | None, report: Path | None) -> Iterator[Record | None]:
+    """The record that a comparison writes to. A page needs one, if only for a while: the looks
+    inside of models lie beside it."""
+    if out is not None or report is None:
+        yield None if out is None else Record(out)
+        return
+    with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
+        yield Record(Path(folder) / "runs.jsonl")

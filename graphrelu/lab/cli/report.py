@@ -1,0 +1,58 @@
+"""``graphrelu report``: one HTML page from records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphrelu.lab.cli.shared import Root
+from graphrelu.lab.record import output
+from graphrelu.lab.render import terminal
+from graphrelu.lab.reproduce.command import one_sentence
+from graphrelu.lab.reproduce.experiment import check_ending
+
+RESULTS = Path("results")
+BENCHMARKS = Path("benchmarks/results")
+
+
+def report(
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Records of compare or reproduce (.jsonl), or of a benchmark (.json); "
+            "else all in results/."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write (.html).")] = Path(
+        "report.html"
+    ),
+    data: Root = None,
+) -> None:
+    """Make one HTML page from records: tables, differences, curves, graphs. Trains nothing."""
+    from graphrelu.lab import page
+
+    with one_sentence():
+        paths = records or _committed()
+        if not paths:
+            raise ValueError(f"There are no records in {RESULTS}/; name one to show.")
+        if out.resolve() in [path.resolve() for path in paths]:
+            raise ValueError(f"{out} cannot be a record and the page at once.")
+        output.check_file(out)
+        check_ending(out, ".html", "a page")
+        page.write(out, page.from_records(paths, data))
+        terminal.console().print(f"Written: {out}.", soft_wrap=True)
+
+
+def _committed() -> list[Path]:
+    """The records of runs and timings. Those of ``inspect`` have a page of their own, and the
+    test accuracies of the study are not for looking at."""
+
+    def belongs(path: Path) -> bool:
+        with path.open("rb") as file:
+            holds_looks = file.readline().startswith(b'{"event":"inspected"')
+        return not holds_looks and path.stem != "study"
+
+    runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if belongs(path)]
+    return runs + sorted(BENCHMARKS.glob("activation_*.json"))

@@ -1,0 +1,216 @@
+"""The command line of the experiments: one table of options, and what the options select.
+
+Two commands are made from it: ``graphrelu reproduce NAME``, and ``python -m
+graphrelu.lab.reproduce NAME`` for machines that have torch, PyG and numpy only. The second trains;
+it writes tables and figures only when asked to with ``--render``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from graphrelu.lab.engine.batch_lines import BatchLines
+from graphrelu.lab.engine.signals import INTERRUPTIONS, exit_code, terminable
+from graphrelu.lab.record import output
+from graphrelu.lab.record.config import FOLD_SPLITS
+from graphrelu.lab.record.machine import MachineError
+from graphrelu.lab.record.recipes import (
+    ACTIVATIONS,
+    BACKBONES,
+    GRAPH_BACKBONES,
+    GRAPH_DATASETS,
+    GRAPH_HIDDEN,
+    GRAPH_LAYERS,
+    NODE_DATASETS,
+)
+from graphrelu.lab.reproduce import node
+from graphrelu.lab.reproduce.experiment import (
+    EXPERIMENTS,
+    Experiment,
+    Request,
+    default_record,
+    experiment,
+)
+from graphrelu.lab.reproduce.graph import (
+    REPEATS,
+    GraphGrid,
+    collect_graphs,
+    has_table,
+    render_graphs,
+)
+from graphrelu.lab.reproduce.tuning import TUNED_BACKBONES
+
+# A package that may be missing -> the extra that installs it.
+PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
+INTERRUPTED = "Interrupted; the same command continues where this one stopped."
+COMMANDS = {
+    "node": "the main table: node classification, beside the paper's numbers",
+    "graph": "graph classification: a grid of settings, the chosen ones on more folds",
+    **EXPERIMENTS,
+}
+
+
+class Option(NamedTuple):
+    """One option of a command; a ``bool`` is a switch."""
+
+    name: str
+    help: str
+    kind: Any = str
+    default: Any = None
+    is_argument: bool = False
+
+
+def _names(name: str, known: Sequence[object], what: str = "") -> Option:
+    return Option(name, what or "Names, separated by commas.", str, ",".join(map(str, known)))
+
+
+DEVICE = Option("device", "Where to train: auto, cpu or cuda.", str, "auto")
+DATA = Option("data", "Folder of the datasets; else $GRAPHRELU_DATA, else the cache.", Path)
+RUNS = Option("runs", "How many seeds, or repetitions of a timing.", int)
+OPTIONS = {
+    "node": (
+        Option("tuned", "Let each activation choose from the same 8 settings.", bool, False),
+        RUNS._replace(help=f"Seeds of each cell; else {node.RUNS}."),
+        _names("datasets", NODE_DATASETS),
+        Option(
+            "backbones",
+            f"Names, separated by commas; else {','.join(BACKBONES)}, "
+            f"with --tuned {','.join(TUNED_BACKBONES)}.",
+        ),
+        _names("activations", ACTIVATIONS),
+    ),
+    "graph": (
+        _names("datasets", GRAPH_DATASETS),
+        _names("backbones", GRAPH_BACKBONES),
+        _names("activations", ACTIVATIONS),
+        _names("hidden", GRAPH_HIDDEN, "Hidden units to choose from."),
+        _names("layers", GRAPH_LAYERS, "Numbers of layers to choose from."),
+        _names("protocols", FOLD_SPLITS, "folds (the paper's), gin_folds (the GIN paper's)."),
+        Option("repeats", "How many more times to deal the folds, once chosen.", int, REPEATS),
+    ),
+}
+
+
+def options_of(name: str) -> list[Option]:
+    """All options of an experiment."""
+    return [
+        *OPTIONS.get(name, (RUNS,)),
+        Option("quick", "Run a small version, to see the shape of the result.", bool, False),
+        Option("out", f"Record (.jsonl) to continue or begin; else {default_record(name)}.", Path),
+        Option("render", "Train nothing; only write tables and figures.", bool, False),
+        DEVICE,
+        DATA,
+        Option("seconds", "Stop starting new runs after this many seconds.", float),
+        Option("engine", "local, or ray: the workers of a Ray cluster.", str, "local"),
+    ]
+
+
+def prepare(name: str, given: Mapping[str, Any]) -> tuple[Experiment, Request]:
+    """What to run, and how, from options as they were typed."""
+    chosen = {"node": _node, "graph": _graph}.get(name, lambda given: experiment(name))(given)
+    quick, runs = given["quick"], given.get("runs")
+    if runs is None:
+        runs = chosen.quick_runs if quick else chosen.runs
+    out = given["out"] or default_record("tuned" if given.get("tuned") else name, quick)
+    how = {name: given[name] for name in ("device", "seconds", "engine")}
+    return chosen, Request(runs=runs, out=out, quick=quick, root=given["data"], **how)
+
+
+def _node(given: Mapping[str, Any]) -> Experiment:
+    tuned = given["tuned"]
+    backbones = given["backbones"]
+    lists = (
+        names(given["datasets"]),
+        (TUNED_BACKBONES if tuned else BACKBONES) if backbones is None else names(backbones),
+        names(given["activations"]),
+    )
+    return (node.tuned_table if tuned else node.main_table)(*lists)
+
+
+def _graph(given: Mapping[str, Any]) -> Experiment:
+    datasets, backbones, activations, protocols = (
+        names(given[name]) for name in ("datasets", "backbones", "activations", "protocols")
+    )
+    hidden, layers = (_numbers(name, given[name]) for name in ("hidden", "layers"))
+    grid = GraphGrid(datasets, backbones, activations, hidden, layers, protocols, given["repeats"])
+    collect = partial(collect_graphs, grid)
+    return Experiment(grid.runs, grid.runs, collect, render_graphs, has_table)
+
+
+def names(text: str) -> list[str]:
+    """A list as it is typed, ``cora, citeseer``: in lower case, but for PyG's names, each once."""
+    typed = (name.strip() for name in text.split(","))
+    cased = (name if name.startswith("pyg:") else name.lower() for name in typed)
+    found = list(dict.fromkeys(name for name in cased if name))
+    if not found:
+        raise ValueError(f"There is no name in the list {text!r}.")
+    return found
+
+
+def _numbers(what: str, text: str) -> list[int]:
+    try:
+        return [int(name) for name in names(text)]
+    except ValueError:
+        raise ValueError(
+            f"{what} must be whole numbers, separated by commas, not {text!r}."
+        ) from None
+
+
+@contextmanager
+def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
+    """Whatever is wrong with the input or the machine becomes one sentence and exit code 2; an
+    interruption has the exit code of its signal."""
+    try:
+        yield
+    except (ValueError, OSError, MachineError) as error:
+        message, code = output.sentence(error), 2
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        extra = PACKAGES[error.name]
+        message, code = f'This needs {error.name}: pip install "graphrelu[{extra}]".', 2
+    except INTERRUPTIONS as error:
+        message, code = interrupted, exit_code(error)
+    else:
+        return
+    print(message, file=sys.stderr)
+    raise SystemExit(code)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """``python -m graphrelu.lab.reproduce``; returns the exit code."""
+    given = vars(parser().parse_args(arguments))
+    try:
+        with terminable(), one_sentence(INTERRUPTED):
+            chosen, request = prepare(given["experiment"], given)
+            if given["render"]:
+                print("Written:", *chosen.render(request.out))
+            else:
+                print(chosen.collect(replace(request, progress=BatchLines(request.out))))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The same options for argparse."""
+    found = argparse.ArgumentParser(
+        prog="python -m graphrelu.lab.reproduce", description="Run the paper's experiments again."
+    )
+    commands = found.add_subparsers(dest="experiment", required=True)
+    for name, what in COMMANDS.items():
+        command = commands.add_parser(name, help=what)
+        for option in options_of(name):
+            how: dict[str, Any] = {"action": "store_true"}
+            if option.kind is not bool:
+                how = {"type": option.kind, "default": option.default}
+            told = option.help + ("" if option.default in (None, False) else " [%(default)s]")
+            command.add_argument(f"--{option.name}", help=told, **how)
+    return found
