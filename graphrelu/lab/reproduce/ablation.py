@@ -58,8 +58,8 @@ differences to ReLU). B: no topology. C: one segment. D: neither. E: no intercep
 only. G: node-wise only. *Undecomposed*: a one-layer GCN gives each node 2KC values.
 """
 LOSS_NOTES = """\
-Losses (cross-entropy in nats, means over seeds) are those of the epoch that the validation loss
-chose, without dropout. Their gap, and not the training loss alone, tells of overfitting.
+Losses are cross-entropies in nats, means over seeds, at the epoch that the validation loss chose,
+without dropout. The gap shows overfitting; the training loss alone does not.
 """
 
 

@@ -207,18 +207,18 @@ def random_graph(nodes: int, edges: int, device: torch.device) -> Tensor:
 
 NOTES = """\
 Forward and backward pass of one layer in float32 on a uniform random graph, median of the
-repetitions. One size varies, the others are fixed such that its term dominates. The exponent is
-the slope of the least-squares line through the logarithms of size and time, with its 95 %
-interval: 1 is a time in proportion to the size. *One more* is the slope of the straight line
-through the times themselves: what one more edge, node, channel, segment or head costs. The graph
-is prepared beforehand, once for the whole of a training; what that takes is the column
-*preparation*, in seconds at the largest size.
-The paper claims O(|E| + C|V|) for GReLU and O(M|E|) for the attention of GAT, and prints no times.
+repetitions. One size varies; the other sizes are fixed such that its term dominates. The exponent
+is the slope of the least-squares line through the logarithms of size and time, with its 95 %
+interval; with exponent 1 the time is proportional to the size. *One more* is the slope of the
+straight line through the times: the cost of one more edge, node, channel, segment or head. The
+graph is prepared before, once for a whole training; *preparation* is the time of this in seconds at
+the largest size. The paper claims O(|E| + C|V|) for GReLU and O(M|E|) for the attention of GAT, and
+prints no times.
 """
 HEADS = f"""\
-Milliseconds. GReLU alone computes its parameters and applies them; a GAT layer also has a linear
-map and the aggregation, as has a GCN layer with GReLU. Each head has {HEAD_WIDTH} channels, so
-that a line compares layers of the same width.
+Milliseconds. GReLU alone computes its parameters and applies them. A GAT layer and a GCN layer with
+GReLU also have a linear map and the aggregation. Each head has {HEAD_WIDTH} channels, so that the
+layers in a line have the same width.
 """
 
 

@@ -71,7 +71,7 @@ class Cell(NamedTuple):
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
         split, metric = GRAPHS.get(self.dataset, Protocol("full"))
-        # Ten layers with LayerNorm often do not train at all, with any activation.
+        # With LayerNorm, ten layers may not train at all, for some seeds not even with ReLU.
         norm = "batch" if self.layers == MORE_LAYERS else "layer"
         settings = {"split": split, "metric": metric, "patience": PATIENCE} | changes
         return modern(
@@ -170,12 +170,13 @@ def deep_rows(results: Sequence[Result]) -> list[DeepRow]:
 
 
 NOTES = """\
-Test scores in percent (ROC AUC on Minesweeper and Tolokers, accuracy elsewhere) at the epoch of
-the best validation score, means over splits. Every network has 64 units, linear skips and dropout
-0.2; LayerNorm with four layers, BatchNorm with ten; Adam with learning rate 0.003, at most 400
-epochs, and 100 without a better validation score; the same for every activation. The columns after
-ReLU are leads over it in points, paired by split; * marks what is significant (paired t-test, 5 %,
-Holm's correction over the cells of a column). GReLU-B is GReLU without topology.
+Test scores in percent (ROC AUC on Minesweeper and Tolokers, accuracy elsewhere) at the epoch of the
+best validation score, means over splits. Every network has 64 units, linear skips and dropout 0.2;
+LayerNorm with four layers, BatchNorm with ten. Adam has learning rate 0.003 and at most 400 epochs,
+and stops after 100 epochs without a better validation score. All activations have the same
+settings. The columns after ReLU are leads over ReLU in points, paired by split; * marks a
+significant lead (paired t-test, 5 %, Holm's correction over the cells of a column). GReLU-B is
+GReLU without topology.
 """
 
 

@@ -34,22 +34,22 @@ PROTOCOLS = {
 }
 NOTES = {
     "folds": """\
-Of ten stratified folds one tests, the next validates, eight train; the epoch is that of the lowest
-validation loss, the configuration that of the highest validation accuracy.
+Of ten stratified folds one tests, the next validates, eight train. The epoch has the lowest
+validation loss, the configuration the highest validation accuracy.
 """,
     "gin_folds": """\
-Of ten stratified folds nine train; the epoch is that of the highest accuracy on the held-out folds
-in the mean, and so is the configuration: the same graphs choose and are reported, and the numbers
-are higher for it. The paper's ReLU column equals the GIN paper's, which has this protocol.
+Of ten stratified folds nine train. The epoch and the configuration have the highest mean accuracy
+on the held-out folds: the same graphs choose and are reported, and the numbers are higher for it.
+The paper's ReLU column equals the GIN paper's, which has this protocol.
 """,
 }
 COMMON_NOTES = """\
 Accuracy in percent, mean ± standard deviation over runs, one for each fold of each assignment
 (their number in brackets); the paper's numbers are over 10 folds. The configuration, hidden units x
 layers, was chosen on the first fold assignment and repeated on the others. The last columns are
-GReLU's lead over ReLU, paired by fold, with its 95 % interval; * marks what is significant
-(Wilcoxon test, 5 %, Holm's correction over the protocol's table). Assignments deal the same graphs
-anew, so that their runs are not independent, and the intervals are narrower than they should be.
+GReLU's lead over ReLU, paired by fold, with its 95 % interval; * marks a significant lead (Wilcoxon
+test, 5 %, Holm's correction over the protocol's table). All assignments divide the same graphs, so
+that the runs are not independent, and the intervals are narrower than they should be.
 """
 
 

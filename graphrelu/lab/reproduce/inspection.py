@@ -160,25 +160,25 @@ def _entry(identity: Entry, seen: Entry, config: Config, device: torch.device) -
 
 
 NOTES = f"""\
-Each model is trained by the recipe, or loaded; its GReLU is called once in evaluation. Random
-pairs of a node and a channel are drawn without repetition, and each one's function
-`max_k (slope_k x + intercept_k)` is classified over the inputs that its channel sees, from
+Each model is trained by the recipe, or loaded; its GReLU is called once in evaluation. Random pairs
+of a node and a channel are drawn without repetition. The function of a pair,
+`max_k (slope_k x + intercept_k)`, is classified over the range of the channel's inputs, from
 percentile {100 * PERCENTILES[0]:g} to {100 * PERCENTILES[1]:g} over all nodes. A slope of at most \
 {pieces.FLAT_SLOPE:g} in size counts as flat.
 
-The paper's words: *increasing* functions act as LeakyReLU or PReLU; a *flat* one filters the
-channel of this node out; a *decreasing* one flips signs. It gives no shares. What changes within
-the range is *mixed* here, with its three kinds; *flat, then increasing* is what ReLU itself is,
-and what a fresh GReLU is.
+The paper's words: an *increasing* function acts as LeakyReLU or PReLU; a *flat* function filters
+the channel of this node out; a *decreasing* function flips signs. The paper gives no shares. A
+function that changes within the range is *mixed*; there are three kinds. ReLU and a fresh GReLU are
+*flat, then increasing*.
 """
 GAMMA_HEAD = [
     *("model", "lowest", "5 %", "median", "95 %", "highest"),
     *("rho with degree", "rho with PageRank"),
 ]
 GAMMA = """\
-Gamma scales, node by node, how far GReLU's parameters move away from ReLU's; 1 is its ceiling.
-Degree is the weighted number of incoming edges, PageRank has the model's own teleport probability.
-rho is Spearman's rank correlation over all nodes.
+Gamma says, node by node, how far GReLU's parameters move away from ReLU's. Degree is the weighted
+number of incoming edges. PageRank has the model's own teleport probability. rho is Spearman's rank
+correlation over all nodes.
 """
 
 

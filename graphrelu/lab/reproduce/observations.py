@@ -36,9 +36,9 @@ SOCIAL = ("blogcatalog", "flickr")
 NOTES = """\
 A claim about several cells holds where it holds in all of them, and does not hold where it does not
 hold in one. A claim of a size holds where the lead is significant and its interval reaches the
-paper's figure, and does not hold where the interval ends below it. Of timings, one is faster than
-another where its slowest repetition is faster than the other's fastest. That K does not matter
-holds where all differences to K = 2 are known to be small.
+paper's figure, and does not hold where the interval ends below the figure. One timing is faster
+than another where its slowest repetition is faster than the other's fastest. That K does not matter
+holds where the intervals of all differences to K = 2 are small.
 """
 
 

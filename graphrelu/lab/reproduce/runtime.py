@@ -174,14 +174,15 @@ def in_turns(
 
 
 NOTES = f"""\
-Seconds that {EPOCHS} epochs of one seed take, the median of the repetitions; in brackets relative
-to ReLU. The activations of a backbone take turns. Every epoch is a step of Adam on the whole graph
-and a pass in evaluation, without early stopping; loading, first calls and, in batches on a GPU, the
+Seconds of {EPOCHS} epochs of one seed, the median of the repetitions; in brackets relative to ReLU.
+The activations of a backbone take turns. Every epoch is a step of Adam on the whole graph and a
+pass in evaluation, without early stopping. Loading, first calls and, in batches on a GPU, the
 capture of the epoch are not counted. *One at a time* is a plain PyG loop on `edge_index` with dense
-features; *batched* is the laboratory's training of many seeds at once, its time divided by their
-number. Where the epochs of a repetition would take too long, some of them are timed and the time is
-scaled up; `epochs_timed` in the CSV says how many. The paper prints a figure of these times and no
-numbers; it says that GReLU is faster than Maxout and slightly slower than the others.
+features. *Batched* is the laboratory's training of many seeds at once, its time divided by the
+number of seeds. Where all epochs of a repetition would take too long, some of them are timed and
+the time is scaled up; `epochs_timed` in the CSV says how many. The paper prints a figure of these
+times without numbers, and says that GReLU is faster than Maxout and slightly slower than the
+others.
 """
 
 

@@ -198,20 +198,20 @@ def _largest_loss(by_scale: dict[float, Scores], best: float) -> Scores:
 
 
 NOTES = """\
-The row-normalised features of the citation graphs are multiplied by a number; everything else is
-the main table's, and at x 1 the cells are its own. Test accuracy in percent, mean ± standard
-deviation over seeds (their number in brackets). *Lost* is the difference to the activation's own
-best scale, paired by seed, with its 95 % interval; the best scale is that of the highest mean
-validation accuracy. A star marks what is significant (Wilcoxon test, 5 %, Holm's correction over
-all losses of the page). The paper has no such table.
+The row-normalised features of the citation graphs are multiplied by a number; everything else is as
+in the main table, and the cells at x 1 are cells of the main table. Test accuracy in percent, mean
+± standard deviation over seeds (their number in brackets). *Lost* is the difference to the
+activation's best scale, paired by seed, with its 95 % interval. The best scale has the highest mean
+validation accuracy. A star marks a significant loss (Wilcoxon test, 5 %, Holm's correction over all
+losses of the page). The paper has no such table.
 """
 CAPTION = "Means of the test accuracy over the seeds.\n"
 RULE = f"""\
-Each activation's loss is that at the scale of its lowest mean; the most robust rival is the one of
-the lowest mean loss, seen on the same test nodes, which favours the rival. That GReLU loses no more
-*holds* where the 95 % interval of its excess, paired by seed, ends below {MARGIN:g} point; it *does
-not hold* where a larger excess is significant (Holm's correction over the cells), and is
-*undecided* at this many seeds otherwise.
+The loss of an activation is its loss at the scale of its lowest mean. The most robust rival has the
+lowest mean loss on the same test nodes, which favours the rival. The excess is GReLU's loss minus
+the rival's, paired by seed. That GReLU loses no more *holds* where the 95 % interval of the excess
+ends below {MARGIN:g} point. It *does not hold* where a larger excess is significant (Holm's
+correction over the cells). Otherwise it is *undecided* at this many seeds.
 """
 PRELU_NOTES = f"""\
 GReLU's lead over PReLU on features x {SMALL:g}, paired by seed, with its 95 % interval; p is the

@@ -32,13 +32,13 @@ difference to K = 2, paired by seed, with its 95 % interval; p is the Wilcoxon t
 correction over the table. The paper prints a figure without numbers.
 """
 CAPTION = f"""\
-Left: means, in bands of their 95 % intervals, which hold what the splits add to every K. Right: the
-differences, paired by seed, with 95 % intervals; the dotted lines are at ± {MARGIN:g} point.
+Left: means with 95 % intervals, which include the differences between splits. Right: differences to
+K = 2, paired by seed, with 95 % intervals; the dotted lines are at ± {MARGIN:g} point.
 """
 RULE = f"""\
-That K does not matter *holds* where all 95 % intervals of the differences to K = 2 lie within
-± {MARGIN:g} point, a test of equivalence that too few seeds cannot pass. It *does not hold* where
-a difference beyond that is significant, and is *undecided* at this many seeds otherwise.
+That K does not matter *holds* where all 95 % intervals of the differences to K = 2 lie within ±
+{MARGIN:g} point. This is a test of equivalence, which too few seeds cannot pass. It *does not hold*
+where a larger difference is significant. Otherwise it is *undecided* at this many seeds.
 """
 
 

@@ -53,14 +53,14 @@ SHOWN = ("GReLU-B", "ReLU")  # the page only sums up the leads over the others
 
 NOTES = """\
 Test accuracy in percent, means over seeds, and the lead of GReLU-A, paired by seed, with its 95 %
-interval; * marks what is significant (Wilcoxon test, 5 %, Holm's correction over all graphs and
-backbones of this page, for each rival). B: no topology. F: channel-wise only. A graph is fixed; a
-seed stands for a split and for initial parameters.
+interval; * marks a significant lead (Wilcoxon test, 5 %, Holm's correction over all graphs and
+backbones of this page, for each rival). B: no topology. F: channel-wise only. The graph is fixed; a
+seed is a split and the initial parameters.
 
-The nodes are in regions of two kinds, and the kind shows only in an average over many nodes.
-*Mirrored*: what speaks for a class in one kind of region speaks against it in the other. *Opposed*:
-the share of neighbours of a node's own class is the homophily in one kind of region, and what
-remains to 1 in the other. *Plain*: both kinds are alike.
+The nodes are in regions of two kinds. Only an average over many nodes shows the kind. *Mirrored*:
+the features that speak for a class in one kind of region speak against the class in the other.
+*Opposed*: in one kind of region the share of neighbours of a node's own class is the homophily, in
+the other it is 1 minus the homophily. *Plain*: both kinds are alike.
 """
 CAPTION = """\
 The lead of GReLU-A over GReLU-B, with 95 % intervals, against the expected share of a node's

@@ -222,24 +222,25 @@ class StudyRow:
 
 
 RULE = f"""\
-Validation scores alone; the test nodes chose nothing. Compared are {len(FORMS)} forms of GReLU
-with {len(DROPOUTS)} dropouts each. The rule: the highest mean lead over ReLU, few labels and full
-supervision weighing the same, among those that are in no cell significantly worse than ReLU
-(paired t-test, 5 %, Holm's correction over the cells). What full supervision takes is the default;
-it drops something only if that is better by more than {TIE} points. The {FINALISTS} best with GCN
-and SAGE and up to four layers are trained with GAT and with ten layers, too. *Few labels*: the
-paper's networks of two layers, 20 labels per class. *Full supervision*: linear skips, all labels,
-four layers with LayerNorm or ten with BatchNorm.
+Validation scores alone choose; nothing here reads test scores. The candidates are {len(FORMS)}
+forms of GReLU with {len(DROPOUTS)} dropouts each. The rule: the highest mean lead over ReLU wins.
+Few labels and full supervision have the same weight. A candidate that is significantly worse than
+ReLU in one cell (paired t-test, 5 %, Holm's correction over the cells) loses to one that is not.
+The choice under full supervision is the default; the default has dropout only if dropout is better
+by more than {TIE} points. The {FINALISTS} best with GCN and SAGE and up to four layers are also
+trained with GAT and with ten layers. *Few labels*: the paper's networks of two layers, 20 labels
+per class. *Full supervision*: all labels, linear skips, four layers with LayerNorm or ten with
+BatchNorm.
 
-This is the fourth round; 12 candidates were tried in all. Rule and candidates were committed
-before each. The first three differed in the networks: ten layers with LayerNorm and linear skips
-stay on the plateau where they start, with GReLU, PReLU and, for some seeds, ReLU; with identity
-skips around whole layers all train, but every activation is worse on Minesweeper. They also had a
-form that learns slower (`scale=3`), later replaced by one with more even weights (T = 3), and a
-dropout of 0.5, which was never the best. Between the rounds, pilots were run that are not on
-record: several hundred configurations, compared by validation scores, some of them with the seeds
-of the study. They tried scales 1 to 8, temperatures 1 to 10, GReLU without node weights or without
-topology, and five kinds of networks.
+This is the fourth round; 12 candidates were tried in all. Rule and candidates were committed before
+each round. The first three rounds had other networks. Ten layers with LayerNorm and linear skips
+stay on the plateau where they start: with GReLU, with PReLU and, for some seeds, with ReLU. With
+identity skips around whole layers all networks train, but every activation is worse on Minesweeper.
+The first rounds also had a form that learns slower (`scale=3`), later replaced by one with more
+even weights (T = 3), and a dropout of 0.5, which was never the best. Between the rounds there were
+pilots that are not on record: several hundred configurations, compared by validation scores, some
+with the seeds of the study. The pilots tried scales 1 to 8, temperatures 1 to 10, GReLU without
+node weights or without topology, and five kinds of networks.
 """
 
 

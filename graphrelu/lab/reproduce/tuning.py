@@ -156,16 +156,16 @@ def has_choice(record: Path) -> bool:
 
 NOTES = f"""\
 Every activation of a cell was trained with the same {SETTINGS} settings on the same seeds: learning
-rate (the main table's, or {LR_FACTOR:g} of it) x weight decay (the table's, or
-{WEIGHT_DECAY_FACTOR:g} times it) x dropout (the table's, or {DROPOUT:g}). The setting with the
-highest mean validation accuracy over the seeds was chosen, the first of the grid, which begins with
-the table's own, where that is equal. Test nodes chose nothing.
+rate (the main table's, or {LR_FACTOR:g} of it) x weight decay (the main table's, or
+{WEIGHT_DECAY_FACTOR:g} times it) x dropout (the main table's, or {DROPOUT:g}). Each activation
+chose the setting with the highest mean validation accuracy over the seeds; in a tie, the first of
+the grid, which begins with the main table's. Test nodes chose nothing.
 
-Test accuracy in percent of the chosen setting (*tuned*) and of the table's own (*untuned*), mean ±
-standard deviation over seeds (their number in brackets); the best of a cell's tuned means is in
-bold. *GReLU - it* compares what each of the two chose, paired by seed, with its 95 % interval; a
-star marks what is significant (Wilcoxon test, 5 %, Holm's correction over the cells of a rival; p
-is corrected, too). The untuned runs are this record's own, on the same seeds.
+Test accuracy in percent of the chosen setting (*tuned*) and of the main table's (*untuned*), mean ±
+standard deviation over seeds (their number in brackets); the best tuned mean of a cell is in bold.
+*GReLU - it* compares the choices of the two, paired by seed, with the 95 % interval; a star marks a
+significant difference (Wilcoxon test, 5 %, Holm's correction over the cells of a rival; p is
+corrected, too). The untuned runs are from this record, on the same seeds.
 """
 TALLY_NOTES = """\
 Cells in which GReLU is significantly better or worse than a rival (Holm's correction over the cells
