@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
-from graphrelu.graph import DiffusionSettings, prepared
+from graphrelu.diffusion import DiffusionSettings, prepared
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.entries import Entries, Entry

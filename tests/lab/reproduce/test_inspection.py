@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphrelu.diffusion import Edges
+from graphrelu.functional import Edges
 from graphrelu.lab.data import load
 from graphrelu.lab.engine import prepare_inputs
 from graphrelu.lab.engine.train import build
