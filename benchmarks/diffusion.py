@@ -10,11 +10,12 @@ import torch
 from measure import milliseconds, save
 from torch import Tensor
 
-from graphrelu.diffusion import exact_operator, normalized_adjacency, polynomial, to_csr
-from graphrelu.graph import as_edges
+from graphrelu.diffusion import as_edges, to_csr
+from graphrelu.functional import exact_operator, normalized_adjacency
 from graphrelu.lab.data import load
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.machine import surroundings
+from graphrelu.ops.dispatch import diffuse
 
 GRAPHS = ("cora", "citeseer", "blogcatalog", "flickr")
 FORMS = [("power", steps) for steps in (5, 10, 20)]
@@ -42,10 +43,10 @@ def errors(name: str, root: Path | None) -> list[dict[str, object]]:
         row: dict[str, object] = {"graph": name, "diffusion": diffusion, "steps": steps}
         for what, x in inputs.items():
             exact = operator @ x
-            out = polynomial(x, *matrix, ALPHA, steps, diffusion)
+            out = diffuse(x, matrix, matrix, ALPHA, steps, diffusion)
             row[f"error_{what}"] = float((out - exact).norm() / exact.norm())
         form = (ALPHA, steps, diffusion)
-        row["ms"] = milliseconds(lambda: polynomial(single, *narrow, *form), single.device, 0.3)  # noqa: B023
+        row["ms"] = milliseconds(lambda: diffuse(single, narrow, narrow, *form), single.device, 0.3)  # noqa: B023
         rows.append(row)
     return rows
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from graphrelu.diffusion import DIFFUSIONS
-from graphrelu.functional import MODES, Form
-from graphrelu.ops.eager import is_transformed
+from graphrelu.functional import DIFFUSIONS, MODES, Form
+from graphrelu.ops.dispatch import can_be_read, is_read_for_free
 
 
 def check_options(
@@ -112,7 +111,7 @@ def check_batch(
     check_device("batch", batch, x)
     if batch_size is None:
         batch_size = int(batch[-1]) + 1 if batch.numel() > 0 else 0
-    if looks and batch.numel() > 0:
+    if looks and batch.numel() > 0 and can_be_read(batch):
         if bool((batch[1:] < batch[:-1]).any()):
             raise ValueError("batch must be sorted in ascending order.")
         if int(batch[0]) < 0:
@@ -126,6 +125,4 @@ def check_batch(
 
 def may_look(x: Tensor, validate: bool | None = None) -> bool:
     """Whether values may be looked at here: it would break a graph or synchronise a GPU."""
-    if is_transformed():
-        return False
-    return x.device.type == "cpu" if validate is None else validate
+    return is_read_for_free(x) if validate is None else validate and can_be_read(x)

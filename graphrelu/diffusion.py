@@ -1,26 +1,30 @@
-r"""Personalised PageRank diffusion: the operator through which GReLU sees the graph.
+"""The graph as GReLU needs it: read, normalised, prepared and remembered.
 
-.. math::
-    \mathbf{S} = \alpha \left( \mathbf{I} - (1 - \alpha)
-    \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2} \right)^{-1}
-
-The first half of this file states it in plain torch (the reference); the second half is the same
-polynomial over a prepared CSR matrix, whose backward pass is the transposed operator.
+A prepared graph is the operator S of :mod:`graphrelu.functional`, ready to be applied.
 """
 
-import math
+import threading
 import warnings
-from typing import Any, NamedTuple
+import weakref
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import scatter
+from torch_geometric import EdgeIndex
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import is_torch_sparse_tensor, scatter, to_edge_index
 
-from graphrelu.ops.dispatch import backend
-from graphrelu.ops.eager import with_eager_twin
-from graphrelu.ops.products import block_diagonal, index_dtype, replicated, sorted_entries
+from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pagerank
+from graphrelu.ops import dispatch
+from graphrelu.ops.cpu import CSR, index_dtype, sorted_entries
+from graphrelu.ops.dispatch import can_be_read, is_read_for_free
 
-DIFFUSIONS = ("power", "chebyshev", "exact")
+if TYPE_CHECKING:
+    from graphrelu.ops.triton.diffuse import Sliced
+
+# A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
+MAX_EXACT_NODES = 20_000
 
 # torch announces once per process that CSR support is in beta; it is the only layout with a
 # fused teleport update, so the announcement is spent here instead of in the user's output.
@@ -29,111 +33,137 @@ with warnings.catch_warnings():
     torch.sparse_csr_tensor([0, 1], [0], [1.0])
 
 
-class Edges(NamedTuple):
-    """A weighted edge list; messages flow from ``source`` to ``target``."""
+class DiffusionSettings(NamedTuple):
+    """What, besides the graph, determines the operator S."""
 
-    source: Tensor
-    target: Tensor
-    weight: Tensor
-    num_nodes: int
-
-    def transposed(self) -> "Edges":
-        return Edges(self.target, self.source, self.weight, self.num_nodes)
+    alpha: float
+    steps: int
+    diffusion: str
+    add_self_loops: bool
 
 
-def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
-    r""":math:`\mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}`, with PyG's (incoming) degree.
+class PreparedGraph(NamedTuple):
+    r"""The operator :math:`\mathbf{S}` of one graph, in one of three forms.
 
-    A node of degree zero keeps an empty row. Every shape is known beforehand, so that the
-    function compiles.
+    `mass` is :math:`\mathbf{S}^{\top} \mathbf{1}`: the sum of all diffused features is
+    `mass @ x`, so that their mean never needs a diffusion of features.
     """
-    source, target, weight, num_nodes = edges
-    if add_self_loops:
-        # As PyG's `add_remaining_self_loops`: a node that has a loop gets no other.
-        loops = scatter((source == target).long(), source, dim=0, dim_size=num_nodes, reduce="sum")
-        nodes = torch.arange(num_nodes, device=source.device)
-        source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
-        weight = torch.cat([weight, (loops == 0).to(weight.dtype)])
 
-    # In float64: in float32 a sum of ones ends at 2^24, and small weights have no inverse.
-    wide = weight.double()
-    scale = inverse_root(scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum"))
-    # The product of the two scales commutes: a symmetric graph stays symmetric to the last bit.
-    normalized = (wide * (scale[source] * scale[target])).to(weight.dtype)
-    return Edges(source, target, normalized, num_nodes)
+    settings: DiffusionSettings
+    mass: Tensor
+    matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
+    operator: Tensor | None = None  # dense, for diffusion="exact"
+    edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
+    slices: "tuple[Sliced, Sliced] | None" = None  # of large matrices, on a GPU
 
-
-def inverse_root(degree: Tensor) -> Tensor:
-    r""":math:`\mathbf{D}^{-1/2}`, zero where the degree is."""
-    isolated = degree == 0
-    return degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
-
-
-def propagate(x: Tensor, edges: Edges) -> Tensor:
-    """One product with the adjacency matrix: every target sums its weighted sources."""
-    message = edges.weight.view(-1, 1) * x[edges.source]
-    return scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
+    def diffuse(self, z: Tensor) -> Tensor:
+        """Applies S to every column of `z`."""
+        alpha, steps, diffusion, _ = self.settings
+        if self.slices is not None and z.size(1) == 1 and can_be_read(z):
+            return dispatch.diffuse_sliced(z, *self.slices, alpha, steps, diffusion)
+        if self.matrices is not None:
+            return dispatch.diffuse(z, *self.matrices, alpha, steps, diffusion)
+        if self.operator is not None:
+            return self.operator @ z
+        assert self.edges is not None
+        return pagerank(z, self.edges, alpha, steps, diffusion)
 
 
-def power_iteration(x: Tensor, edges: Edges, alpha: float, steps: int) -> Tensor:
-    """`steps` iterations of personalised PageRank, as PyG's :class:`APPNP` defines them."""
-    out = x
-    for _ in range(steps):
-        out = (1 - alpha) * propagate(out, edges) + alpha * x
-    return out
+def as_edges(
+    edge_index: Any, edge_weight: Tensor | None, num_nodes: int, dtype: torch.dtype
+) -> Edges:
+    """Reads `edge_index` by PyG's conventions: a sparse matrix is `adj_t`, rows are targets."""
+    if isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index):
+        if edge_weight is not None:
+            raise ValueError(
+                "edge_weight must be None when edge_index is a sparse adjacency: "
+                "its values are the weights."
+            )
+        sizes = tuple(
+            edge_index.sizes() if isinstance(edge_index, SparseTensor) else edge_index.shape
+        )
+        if sizes != (num_nodes, num_nodes):
+            raise ValueError(
+                f"edge_index as a sparse adjacency must be of shape [{num_nodes}, {num_nodes}] "
+                f"to fit x, got {list(sizes)}."
+            )
+        if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_coo:
+            # PyG's function calls the user's matrix coalesced, in place, whether it is or not.
+            coalesced = edge_index.coalesce()
+            (target, source), edge_weight = coalesced.indices(), coalesced.values()
+        else:
+            (target, source), edge_weight = to_edge_index(edge_index)
+    else:
+        if isinstance(edge_index, EdgeIndex):
+            edge_index = edge_index.as_tensor()
+        _check_edge_index(edge_index)
+        source, target = edge_index[0], edge_index[1]
+    if edge_weight is None:
+        weight = torch.ones(source.size(0), dtype=dtype, device=source.device)
+    elif not isinstance(edge_weight, Tensor):
+        raise TypeError(f"edge_weight must be a tensor, got {type(edge_weight).__name__}.")
+    elif edge_weight.shape != source.shape:
+        raise ValueError(
+            f"edge_weight must be of shape [{source.size(0)}], one value per edge, "
+            f"got {list(edge_weight.shape)}."
+        )
+    else:
+        weight = edge_weight.to(dtype)
+    return Edges(source.long(), target.long(), weight, num_nodes)
 
 
-def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
-    r"""The best uniform approximation of :math:`\alpha / (1 - (1 - \alpha) \lambda)` on [-1, 1].
-
-    The Chebyshev series of this function is geometric; dividing the last kept coefficient by
-    :math:`1 - \rho^2` turns the truncated series into the minimax polynomial (Chebyshev, 1859).
-    """
-    if alpha == 1.0:
-        return [1.0]
-    c = 1.0 - alpha
-    root = math.sqrt(1.0 - c * c)
-    rho = (1.0 - root) / c
-    coefficients = [alpha / root] + [2.0 * alpha / root * rho**k for k in range(1, steps + 1)]
-    coefficients[-1] /= 1.0 - rho * rho
-    return coefficients
+def _check_edge_index(edge_index: Any) -> None:
+    if not isinstance(edge_index, Tensor):
+        raise TypeError(
+            "edge_index must be a [2, num_edges] tensor, an EdgeIndex or a sparse adjacency, "
+            f"got {type(edge_index).__name__}."
+        )
+    if edge_index.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"edge_index must hold int64 indices, got {edge_index.dtype}.")
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise ValueError(
+            f"edge_index must be of shape [2, num_edges], got {list(edge_index.shape)}."
+        )
 
 
-def chebyshev(x: Tensor, edges: Edges, alpha: float, steps: int) -> Tensor:
-    """The degree-`steps` Chebyshev approximation; needs a symmetric adjacency matrix."""
-    coefficients = chebyshev_coefficients(alpha, steps)
-    out = coefficients[0] * x
-    previous, current = x, x
-    for k, coefficient in enumerate(coefficients[1:], start=1):
-        product = propagate(current, edges)
-        previous, current = current, product if k == 1 else 2.0 * product - previous
-        out = out + coefficient * current
-    return out
+def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
+    """The checks that look at the numbers; they cost a pass over the edges."""
+    if edges.source.numel() == 0:
+        return
+    index = torch.stack([edges.source, edges.target])
+    low, high = int(index.min()), int(index.max())
+    if low < 0 or high >= edges.num_nodes:
+        raise ValueError(
+            f"edge_index must hold indices between 0 and {edges.num_nodes - 1}, the rows of x, "
+            f"got {low if low < 0 else high}."
+        )
+    if batch is not None and not torch.equal(batch[edges.source], batch[edges.target]):
+        raise ValueError("batch must keep both ends of each edge in the same graph.")
+    valid = (edges.weight >= 0) & edges.weight.isfinite()
+    if not bool(valid.all()):
+        raise ValueError(
+            "edge_weight must be finite and non-negative: the symmetric normalisation has no "
+            f"meaning for {float(edges.weight[~valid][0]):g}."
+        )
+    if diffusion == "chebyshev" and not _is_symmetric(edges):
+        raise ValueError(
+            "edge_index must be undirected for diffusion='chebyshev'; "
+            "use diffusion='power' on a directed graph."
+        )
 
 
-def exact_operator(edges: Edges, alpha: float) -> Tensor:
-    """The printed inverse as a dense matrix."""
-    dense = edges.weight.new_zeros(edges.num_nodes, edges.num_nodes)
-    dense = dense.index_put((edges.target, edges.source), edges.weight, accumulate=True)
-    identity = torch.eye(edges.num_nodes, dtype=dense.dtype, device=dense.device)
-    return alpha * torch.linalg.inv(identity - (1 - alpha) * dense)
-
-
-def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, diffusion: str) -> Tensor:
-    """Diffuses every column of `x` over normalised `edges`: the reference."""
-    if diffusion == "exact":
-        return exact_operator(edges, alpha) @ x
-    if diffusion == "chebyshev":
-        return chebyshev(x, edges, alpha, steps)
-    return power_iteration(x, edges, alpha, steps)
-
-
-class CSR(NamedTuple):
-    """A square sparse matrix in compressed rows."""
-
-    rowptr: Tensor
-    col: Tensor
-    value: Tensor
+def _is_symmetric(edges: Edges) -> bool:
+    forward, backward = (
+        torch.sparse_coo_tensor(
+            torch.stack([a, b]), edges.weight.detach(), (edges.num_nodes,) * 2
+        ).coalesce()
+        for a, b in ((edges.source, edges.target), (edges.target, edges.source))
+    )
+    return torch.equal(forward.indices(), backward.indices()) and torch.allclose(
+        forward.values(),
+        backward.values(),
+        atol=0.0,  # weights have no scale of their own
+    )
 
 
 def to_csr(edges: Edges) -> CSR:
@@ -146,120 +176,103 @@ def to_csr(edges: Edges) -> CSR:
     return CSR(rowptr.to(dtype), edges.source[order].to(dtype), edges.weight[order])
 
 
-@torch.library.custom_op("graphrelu::pagerank", mutates_args=())
-def _pagerank_csr(
-    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
-) -> Tensor:
-    """`power_iteration` and `chebyshev` with the updates fused into the sparse product."""
-    with torch.autocast(x.device.type, enabled=False):
-        return polynomial(x, rowptr, col, value, alpha, steps, diffusion)
+def prepare(
+    edge_index: Any,
+    edge_weight: Tensor | None,
+    num_nodes: int,
+    dtype: torch.dtype,
+    settings: DiffusionSettings,
+    batch: Tensor | None,
+    validate: bool,
+) -> PreparedGraph:
+    """Builds the operator; :func:`prepared` remembers it."""
+    alpha, steps, diffusion, add_self_loops = settings
+    edges = as_edges(edge_index, edge_weight, num_nodes, dtype)
+    if validate and can_be_read(edges.source, edges.weight):
+        check_values(edges, diffusion, batch)
+    edges = normalized_adjacency(edges, add_self_loops)
+
+    if diffusion == "exact":
+        if num_nodes > MAX_EXACT_NODES:
+            raise ValueError(
+                f"diffusion='exact' inverts a dense matrix and takes at most {MAX_EXACT_NODES:,} "
+                f"nodes, got {num_nodes:,}; use 'power' or 'chebyshev'."
+            )
+        operator = exact_operator(edges, alpha)
+        return PreparedGraph(settings, operator.sum(dim=0), operator=operator)
+
+    ones = edges.weight.new_ones(num_nodes, 1)
+    if edges.weight.requires_grad:
+        mass = pagerank(ones, edges.transposed(), alpha, steps, diffusion)
+        return PreparedGraph(settings, mass.view(-1), edges=edges)
+
+    matrix, transposed = to_csr(edges), to_csr(edges.transposed())
+    is_large = dispatch.takes_slices(matrix)
+    if (is_large or is_read_for_free(*matrix)) and all(map(torch.equal, matrix, transposed)):
+        transposed = matrix  # an undirected graph is kept once
+    mass = dispatch.diffuse(ones, transposed, matrix, alpha, steps, diffusion).view(-1)
+    slices = dispatch.slices(matrix, transposed) if is_large else None
+    return PreparedGraph(settings, mass, matrices=(matrix, transposed), slices=slices)
 
 
-def polynomial(
-    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
-) -> Tensor:
-    """The same outside of the dispatcher."""
-    matrix = CSR(rowptr, col, value)
-    if diffusion == "power":
-        out = x
-        for _ in range(steps):
-            teleport = x.clone() if alpha else torch.empty_like(x)
-            out = _add_product(teleport, matrix, out, beta=alpha, alpha=1 - alpha)
-        return out
-
-    coefficients = chebyshev_coefficients(alpha, steps)
-    out = coefficients[0] * x
-    previous, current = x.clone(), x
-    for k, coefficient in enumerate(coefficients[1:], start=1):
-        if k == 1:
-            following = _add_product(torch.empty_like(x), matrix, current, beta=0.0, alpha=1.0)
-        else:  # in the memory of the term that is no longer needed
-            following = _add_product(previous, matrix, current, beta=-1.0, alpha=2.0)
-            previous = current
-        current = following
-        out.add_(current, alpha=coefficient)
-    return out
+# Several layers of a model, and the epochs of full-batch training, call with the same graph:
+# it is recognised by the identity and version of its tensors and prepared once. A few entries
+# suffice for that, and each one goes when its graph goes.
+_MEMORY_SIZE = 8
+_memory: OrderedDict[tuple[Any, ...], tuple[list[Any], PreparedGraph]] = OrderedDict()
+_lock = threading.RLock()
 
 
-def _add_product(out: Tensor, matrix: CSR, x: Tensor, beta: float, alpha: float) -> Tensor:
-    """`beta * out + alpha * matrix @ x`, in place."""
-    if matrix.value.numel() == 0 or x.numel() == 0:
-        return out.mul_(beta) if beta else out.zero_()  # the sparse libraries refuse empty operands
-    if backend(x) == "triton" and x.dtype == torch.float and out.is_contiguous():
-        from graphrelu.ops.triton.csr import add_product
+def prepared(
+    edge_index: Any,
+    edge_weight: Tensor | None,
+    num_nodes: int,
+    dtype: torch.dtype,
+    settings: DiffusionSettings,
+    batch: Tensor | None,
+    validate: bool,
+) -> PreparedGraph:
+    """:func:`prepare`, once per graph; `batch` is only there to be checked against it."""
+    batch = batch if validate else None
+    parts = [part for part in (*_tensors(edge_index), edge_weight, batch) if part is not None]
+    arguments = (num_nodes, dtype, settings)
+    fingerprints = [] if torch.compiler.is_compiling() else list(map(_fingerprint, parts))
+    if None in fingerprints or not fingerprints:
+        return prepare(edge_index, edge_weight, *arguments, batch, validate)
 
-        return add_product(out, *matrix, x, beta, alpha)
-    size = (x.size(0), x.size(0))
-    csr = torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
-    return out.addmm_(csr, x, beta=beta, alpha=alpha)
-
-
-@_pagerank_csr.register_fake
-def _(
-    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
-) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-@_pagerank_csr.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-    if in_dims[1] is in_dims[2] is in_dims[3] is None:
-        x, *rest = args
-        x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
-        return _pagerank_csr(x.flatten(1), *rest).view(x.shape), 1
-    # Each replica has a graph of its own: all of them are one graph, block by block.
-    x, rowptr, col, value = (
-        replicated(arg, dim, info.batch_size)
-        for arg, dim in zip(args[:4], in_dims[:4], strict=True)
-    )
-    matrix = (*block_diagonal(rowptr, col, x.size(1)), value.flatten())
-    return _pagerank_csr(x.flatten(0, 1), *matrix, *args[4:]).view(x.shape), 0
-
-
-class _PageRank(torch.autograd.Function):
-    """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(
-        x: Tensor,
-        rowptr: Tensor,
-        col: Tensor,
-        value: Tensor,
-        rowptr_t: Tensor,
-        col_t: Tensor,
-        value_t: Tensor,
-        alpha: float,
-        steps: int,
-        diffusion: str,
-    ) -> Tensor:
-        return _pagerank_csr(x, rowptr, col, value, alpha, steps, diffusion)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[1:7])  # the graph, not the features
-        ctx.settings = inputs[7:]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
-        matrix, transposed = saved[:3], saved[3:]
-        grad = _pagerank_function(grad.contiguous(), *transposed, *matrix, *ctx.settings)
-        return grad, *([None] * 9)
+    key = (*fingerprints, *arguments, validate)
+    with _lock:
+        if key in _memory and all(
+            ref() is part for ref, part in zip(_memory[key][0], parts, strict=True)
+        ):
+            _memory.move_to_end(key)
+            return _memory[key][1]
+    # What is remembered must serve training too, whatever mode the first call was in.
+    with torch.inference_mode(False), torch.no_grad():
+        graph = prepare(edge_index, edge_weight, *arguments, batch, validate)
+    with _lock:
+        _memory[key] = ([weakref.ref(part, lambda _: _forget(key)) for part in parts], graph)
+        while len(_memory) > _MEMORY_SIZE:
+            _memory.popitem(last=False)
+    return graph
 
 
-def _pagerank_eager(x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, *rest: Any) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False):
-        return polynomial(x, rowptr, col, value, *rest[3:])
+def _tensors(edge_index: Any) -> tuple[Any, ...]:
+    """What a graph is recognised by: `torch_sparse`'s matrices keep their parts."""
+    return edge_index.coo() if isinstance(edge_index, SparseTensor) else (edge_index,)
 
 
-_pagerank_function = with_eager_twin(_PageRank, _pagerank_eager)
+def _forget(key: tuple[Any, ...]) -> None:
+    with _lock:
+        _memory.pop(key, None)
 
 
-def pagerank_csr(
-    x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, diffusion: str
-) -> Tensor:
-    """The fast twin of :func:`pagerank`, for power iteration and Chebyshev."""
-    out: Tensor = _pagerank_function(x, *matrix, *transposed, alpha, steps, diffusion)
-    return out
+def _fingerprint(part: Any) -> tuple[int, ...] | None:
+    """What changes when a tensor, or its content, is replaced; none where it is not to be kept."""
+    if not isinstance(part, Tensor) or part.requires_grad or part.is_inference():
+        return None
+    storage = part
+    if part.layout != torch.strided and is_torch_sparse_tensor(part):
+        # values() of a COO matrix asks for a coalesced one
+        storage = part._values() if part.layout == torch.sparse_coo else part.values()
+    return (id(part), storage._version, storage.data_ptr()) if can_be_read(storage) else None

@@ -6,24 +6,27 @@ features, :math:`\alpha^k_c, \beta^k_c` the channel-wise and :math:`\gamma_n` th
 parameters. :func:`hyperfunction` puts them together, for the reference :func:`grelu` and for the
 module alike. Nothing here is fast, and everything is differentiable.
 
+The diffusion :math:`\mathbf{S} = \alpha (\mathbf{I} - (1 - \alpha) \mathbf{A})^{-1}`, with
+:math:`\mathbf{A}` the normalised adjacency, is personalised PageRank.
+
 Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from graphrelu.diffusion import normalized_adjacency, pagerank
-from graphrelu.graph import as_edges
-
 MODES = ("calibrated", "paper")
+DIFFUSIONS = ("power", "chebyshev", "exact")
 
 Block = Callable[[Tensor], Tensor]
+Step = Callable[[Tensor, Tensor, float, float], Tensor]
 
 
 class Form(NamedTuple):
@@ -65,9 +68,114 @@ class Statistics(Protocol):
     ) -> tuple[Tensor | None, Tensor | None]: ...
 
 
+class Edges(NamedTuple):
+    """A weighted edge list; messages flow from ``source`` to ``target``."""
+
+    source: Tensor
+    target: Tensor
+    weight: Tensor
+    num_nodes: int
+
+    def transposed(self) -> "Edges":
+        return Edges(self.target, self.source, self.weight, self.num_nodes)
+
+
+def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
+    r""":math:`\mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}`, with PyG's (incoming) degree.
+
+    A node of degree zero keeps an empty row. Every shape is known beforehand, so that the
+    function compiles.
+    """
+    source, target, weight, num_nodes = edges
+    if add_self_loops:
+        # As PyG's `add_remaining_self_loops`: a node that has a loop gets no other.
+        loops = scatter((source == target).long(), source, dim=0, dim_size=num_nodes, reduce="sum")
+        nodes = torch.arange(num_nodes, device=source.device)
+        source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
+        weight = torch.cat([weight, (loops == 0).to(weight.dtype)])
+
+    # In float64: in float32 a sum of ones ends at 2^24, and small weights have no inverse.
+    wide = weight.double()
+    scale = inverse_root(scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum"))
+    # The product of the two scales commutes: a symmetric graph stays symmetric to the last bit.
+    normalized = (wide * (scale[source] * scale[target])).to(weight.dtype)
+    return Edges(source, target, normalized, num_nodes)
+
+
+def inverse_root(degree: Tensor) -> Tensor:
+    r""":math:`\mathbf{D}^{-1/2}`, zero where the degree is."""
+    isolated = degree == 0
+    return degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
+
+
+def propagate(edges: Edges, current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
+    """`a * A @ current + b * previous`: every target sums its weighted sources."""
+    message = edges.weight.view(-1, 1) * current[edges.source]
+    product = a * scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
+    return product + b * previous if b else product
+
+
+def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
+    r"""The best uniform approximation of :math:`\alpha / (1 - (1 - \alpha) \lambda)` on [-1, 1].
+
+    The Chebyshev series of this function is geometric; dividing the last kept coefficient by
+    :math:`1 - \rho^2` turns the truncated series into the minimax polynomial (Chebyshev, 1859).
+    """
+    if alpha == 1.0:
+        return [1.0]
+    c = 1.0 - alpha
+    root = math.sqrt(1.0 - c * c)
+    rho = (1.0 - root) / c
+    coefficients = [alpha / root] + [2.0 * alpha / root * rho**k for k in range(1, steps + 1)]
+    coefficients[-1] /= 1.0 - rho * rho
+    return coefficients
+
+
+def polynomial(x: Tensor, step: Step, alpha: float, steps: int, diffusion: str) -> Tensor:
+    """The diffusion as a polynomial of the matrix `A`. A fast path replaces the step.
+
+    Args:
+        x: `[N, F]`, every column of which is diffused.
+        step: From `current`, `previous`, `a` and `b` to `a * A @ current + b * previous`.
+        alpha: The teleport probability.
+        steps: The number of products with `A`.
+        diffusion: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the
+            best polynomial of this degree, for a symmetric `A`.
+    """
+    if diffusion == "power":
+        out = x
+        for _ in range(steps):
+            out = step(out, x, 1.0 - alpha, float(alpha))
+        return out
+    first, *coefficients = chebyshev_coefficients(alpha, steps)
+    out = first * x
+    previous, current = x, x
+    a, b = 1.0, 0.0
+    for coefficient in coefficients:
+        previous, current = current, step(current, previous, a, b)
+        out = torch.add(out, current, alpha=coefficient)
+        a, b = 2.0, -1.0
+    return out
+
+
+def exact_operator(edges: Edges, alpha: float) -> Tensor:
+    """The printed inverse as a dense matrix."""
+    dense = edges.weight.new_zeros(edges.num_nodes, edges.num_nodes)
+    dense = dense.index_put((edges.target, edges.source), edges.weight, accumulate=True)
+    identity = torch.eye(edges.num_nodes, dtype=dense.dtype, device=dense.device)
+    return alpha * torch.linalg.inv(identity - (1 - alpha) * dense)
+
+
+def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, diffusion: str) -> Tensor:
+    """Diffuses every column of `x` over normalised `edges`."""
+    if diffusion == "exact":
+        return exact_operator(edges, alpha) @ x
+    return polynomial(x, partial(propagate, edges), alpha, steps, diffusion)
+
+
 def diffuse(
     x: Tensor,
-    edge_index: Any,
+    edge_index: Tensor | Edges,
     edge_weight: Tensor | None = None,
     alpha: float = 0.1,
     steps: int = 10,
@@ -75,8 +183,12 @@ def diffuse(
     add_self_loops: bool = False,
 ) -> Tensor:
     r""":math:`\mathbf{E} = \mathbf{S}^{\mathrm{PPR}} \mathbf{X}`, shape `[N, C]`."""
-    edges = as_edges(edge_index, edge_weight, x.size(0), x.dtype)
-    return pagerank(x, normalized_adjacency(edges, add_self_loops), alpha, steps, diffusion)
+    if not isinstance(edge_index, Edges):
+        ones = x.new_ones(edge_index.size(1))
+        weight = ones if edge_weight is None else edge_weight.to(x.dtype)
+        edge_index = Edges(edge_index[0], edge_index[1], weight, x.size(0))
+    edges = normalized_adjacency(edge_index, add_self_loops)
+    return pagerank(x, edges, alpha, steps, diffusion)
 
 
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
@@ -254,7 +366,7 @@ def piecewise_max(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
 
 def grelu(
     x: Tensor,
-    edge_index: Any,
+    edge_index: Tensor | Edges,
     channel_mlp: Block | None,
     node_mlp: Block | None,
     shared_slopes: Tensor | None = None,

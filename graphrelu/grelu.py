@@ -1,17 +1,16 @@
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Parameter
+from torch.nn import Linear, Parameter
 
 from graphrelu import functional
 from graphrelu.checks import check_batch, check_features, check_options, may_look
+from graphrelu.diffusion import DiffusionSettings, PreparedGraph, as_edges, prepared
 from graphrelu.functional import Form
-from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
-from graphrelu.mlp import DiagonalMap, HyperMLP
-from graphrelu.ops import piecewise, project
-from graphrelu.ops.dispatch import backend
-from graphrelu.ops.eager import without_autocast
+from graphrelu.ops import dispatch
+from graphrelu.ops.dispatch import without_autocast
 from graphrelu.statistics import GraphStatistics
 
 # The ablation tables of the paper, as keyword arguments.
@@ -24,6 +23,85 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "F": {"node_wise": False},
     "G": {"channel_wise": False},
 }
+
+
+class DiagonalMap(torch.nn.Module):
+    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: each output sees one channel.
+
+    Args:
+        channels (int): `C`.
+        rows (int): Outputs per channel.
+        device (torch.device, optional): The device of the parameters.
+    """
+
+    def __init__(self, channels: int, rows: int, device: torch.device | str | None) -> None:
+        super().__init__()
+        self.weight = Parameter(torch.empty(rows, channels, device=device))
+        self.bias = Parameter(torch.empty(rows, channels, device=device))
+        self.zero_last_layer()
+
+    def reset_parameters(self) -> None:
+        self.zero_last_layer()
+
+    def zero_last_layer(self) -> None:
+        """Makes the output zero, whatever the input."""
+        torch.nn.init.zeros_(self.weight)
+        torch.nn.init.zeros_(self.bias)
+
+    def forward(self, mean: Tensor) -> Tensor:
+        """From `[B, C]` to `[B, rows * C]`."""
+        weight, bias = self.weight.to(mean.dtype), self.bias.to(mean.dtype)
+        return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
+
+
+class HyperMLP(torch.nn.Module):
+    """Linear, or with one hidden layer.
+
+    The first layer's weight can be applied on its own: it commutes with the diffusion.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden: int | None,
+        out_channels: int,
+        last_bias: bool,
+        device: torch.device | str | None,
+    ) -> None:
+        super().__init__()
+        width = out_channels if hidden is None else hidden
+        first_bias = last_bias if hidden is None else True
+        self.first = Linear(in_channels, width, bias=first_bias, device=device)
+        self.last: Linear | None = None
+        if hidden is not None:
+            self.last = Linear(hidden, out_channels, bias=last_bias, device=device)
+
+    def reset_parameters(self) -> None:
+        self.first.reset_parameters()
+        if self.last is not None:
+            self.last.reset_parameters()
+
+    def zero_last_layer(self) -> None:
+        """Makes the output zero, whatever the input."""
+        last = self.first if self.last is None else self.last
+        for parameter in last.parameters():
+            torch.nn.init.zeros_(parameter)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after_projection(x @ self.projection(x.dtype).t())
+
+    def projection(self, dtype: torch.dtype) -> Tensor:
+        """The first layer's weight."""
+        return self.first.weight.to(dtype)
+
+    def after_projection(self, z: Tensor) -> Tensor:
+        """All that follows the first layer's weight."""
+        if self.first.bias is not None:
+            z = z + self.first.bias.to(z.dtype)
+        if self.last is None:
+            return z
+        bias = None if self.last.bias is None else self.last.bias.to(z.dtype)
+        return F.linear(z.relu(), self.last.weight.to(z.dtype), bias)
 
 
 class GReLU(torch.nn.Module):
@@ -263,7 +341,7 @@ class GReLU(torch.nn.Module):
         Args:
             x (torch.Tensor): The node features.
             edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
-                transposed adjacency; or a :class:`~graphrelu.graph.PreparedGraph`, which is
+                transposed adjacency; or a :class:`~graphrelu.diffusion.PreparedGraph`, which is
                 taken as it is.
             edge_weight (torch.Tensor, optional): Non-negative edge weights.
                 (default: :obj:`None`)
@@ -273,13 +351,13 @@ class GReLU(torch.nn.Module):
             batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
                 if not given. (default: :obj:`None`)
         """
-        if isinstance(x, Tensor) and backend(x) == "reference":
+        if isinstance(x, Tensor) and dispatch.backend(x) == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
         x, gamma, slopes, intercepts, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size, update=True, training=self.training
         )
         base = self._form.base_slopes
-        return piecewise.piecewise_max(x, gamma, slopes, intercepts, base, batch)
+        return dispatch.apply(x, gamma, slopes, intercepts, base, batch)
 
     @property
     def _form(self) -> Form:
@@ -309,14 +387,14 @@ class GReLU(torch.nn.Module):
         dtype = torch.promote_types(x.dtype, torch.float32)
         shared = None if self.shared_slopes is None else self.shared_slopes.to(dtype)
         with without_autocast(x):
+            edges = as_edges(edge_index, edge_weight, x.size(0), dtype)
             out, _, _ = functional.grelu(
                 x.to(dtype),
-                edge_index,
+                edges,
                 self.channel_mlp,
                 self.node_mlp,
                 shared,
                 form=self._form,
-                edge_weight=edge_weight,
                 batch=batch,
                 batch_size=batch_size,
                 alpha=self.alpha,
@@ -426,7 +504,7 @@ class GReLU(torch.nn.Module):
         mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
             weight = self.node_mlp.projection(dtype)
-            logits, total, x = project.project_and_sum(x, weight, mass)
+            logits, total, x = dispatch.project(x, weight, mass)
             mean = total / max(1, x.size(0))
         else:
             features = x.to(dtype)

@@ -8,12 +8,11 @@ from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
 from graphrelu.checks import may_look
+from graphrelu.diffusion import DiffusionSettings, prepared
 from graphrelu.functional import Form
-from graphrelu.graph import DiffusionSettings, prepared
 from graphrelu.grelu import GReLU
-from graphrelu.ops import piecewise
-from graphrelu.ops.eager import without_autocast
-from graphrelu.ops.project import project_and_sum
+from graphrelu.ops import dispatch
+from graphrelu.ops.dispatch import without_autocast
 
 Relation = tuple[str, str, str]
 # Of GReLU, those that make no sense, or are not there yet, for several types of nodes.
@@ -100,7 +99,7 @@ class HeteroGReLU(torch.nn.Module):
             features = dict(x_dict)
             for name, mass in zip(types, graph.mass.split(sizes), strict=True):
                 own = self.acts[name]
-                projected, total, features[name] = project_and_sum(
+                projected, total, features[name] = dispatch.project(
                     features[name], own.node_mlp.projection(dtype), mass
                 )
                 mean = own.channel_mlp(total / max(1, mass.size(0)))
@@ -114,7 +113,7 @@ class HeteroGReLU(torch.nn.Module):
                 factors = (weights, slopes, intercepts)
                 if self.training and form.dropout > 0:
                     factors = functional.dropped(*factors, form.dropout)
-                out[name] = piecewise.piecewise_max(features[name], *factors, form.base_slopes)
+                out[name] = dispatch.apply(features[name], *factors, form.base_slopes)
         return out
 
     def _check(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
-from graphrelu.ops.eager import is_transformed
+from graphrelu.ops.dispatch import can_be_read
 
 
 class GraphStatistics(torch.nn.Module):
@@ -120,9 +120,9 @@ class GraphStatistics(torch.nn.Module):
 
     def _check_updated(self) -> None:
         """Looks at the counter until it has moved: on a GPU that waits, but not for long."""
-        if self._has_been_updated or is_transformed():
-            return
         assert self.num_batches_tracked is not None
+        if self._has_been_updated or not can_be_read(self.num_batches_tracked):
+            return
         if int(self.num_batches_tracked) == 0:
             raise RuntimeError(
                 "track_running_stats=True needs statistics in eval(): call the module in train() "

@@ -13,11 +13,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 # From the ground floor up: a room imports what stands before it, never what stands after it.
 ROOMS = (
+    "graphrelu.functional",
     "graphrelu.ops",
     "graphrelu.diffusion",
-    "graphrelu.graph",
-    "graphrelu.functional",
-    "graphrelu.mlp",
     "graphrelu.checks",
     "graphrelu.statistics",
     "graphrelu.grelu",

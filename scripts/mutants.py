@@ -34,7 +34,12 @@ GRELU_TESTS = (
 )
 # The quick tests of each file: those that compile, or train for long, are left out.
 TESTS = {
-    "graphrelu/functional.py": ("tests/test_functional.py", *GRELU_TESTS, "tests/test_running.py"),
+    "graphrelu/functional.py": (
+        "tests/test_functional.py",
+        "tests/test_diffusion.py",
+        *GRELU_TESTS,
+        "tests/test_running.py",
+    ),
     "graphrelu/diffusion.py": ("tests/test_diffusion.py", *GRELU_TESTS),
     "graphrelu/grelu.py": (*GRELU_TESTS, "tests/test_backend.py", "tests/test_running.py"),
     "graphrelu/lab/stats/__init__.py": ("tests/lab/stats/test_stats.py",),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU
-from graphrelu.mlp import DiagonalMap
+from graphrelu.grelu import DiagonalMap
 
 Matrix = list[list[Tensor]]
 

@@ -7,7 +7,7 @@ import torch
 
 from graphrelu import GReLU
 from graphrelu.functional import MODES
-from graphrelu.mlp import DiagonalMap, HyperMLP
+from graphrelu.grelu import DiagonalMap, HyperMLP
 from tests import oracle
 from tests.helpers import (
     FULL,

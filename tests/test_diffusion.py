@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch_geometric.nn import APPNP
 
-from graphrelu import diffusion
+from graphrelu import functional
+from graphrelu.diffusion import DiffusionSettings, as_edges, prepare
 from graphrelu.functional import diffuse
-from graphrelu.graph import DiffusionSettings, as_edges, prepare
 from tests.helpers import assert_close, random_graph
 
 
@@ -60,7 +60,7 @@ def test_power_converges_on_a_directed_graph() -> None:
 @pytest.mark.parametrize("steps", [1, 2, 5, 10])
 def test_chebyshev_is_the_minimax_polynomial(alpha: float, steps: int) -> None:
     """The error takes its largest value, with alternating signs, at `steps + 2` points."""
-    coefficients = diffusion.chebyshev_coefficients(alpha, steps)
+    coefficients = functional.chebyshev_coefficients(alpha, steps)
     points = torch.linspace(-1, 1, 200_001, dtype=torch.double)
     angles = torch.arccos(points)
     polynomial = sum(c * torch.cos(k * angles) for k, c in enumerate(coefficients))
@@ -169,10 +169,10 @@ def test_worst_errors_are_those_of_the_documentation() -> None:
     stated = [float(number) for number in re.findall(r"0\.\d{3}", line)]
     errors = []
     nodes = torch.arange(len(exact))
-    loops = diffusion.Edges(nodes, nodes, eigenvalue, len(exact))  # a diagonal matrix
+    loops = functional.Edges(nodes, nodes, eigenvalue, len(exact))  # a diagonal matrix
     ones = torch.ones(len(exact), 1, dtype=torch.double)
     for form in ("power", "chebyshev"):
         for steps in (5, 10):
-            out = diffusion.pagerank(ones, loops, 0.1, steps, form).squeeze(1)
+            out = functional.pagerank(ones, loops, 0.1, steps, form).squeeze(1)
             errors.append(float((out - exact).abs().max()))
     assert stated == [round(error, 3) for error in errors]

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
-from graphrelu.diffusion import Edges, normalized_adjacency, to_csr
+from graphrelu.diffusion import to_csr
+from graphrelu.functional import Edges, normalized_adjacency
 from graphrelu.lab.models.graph_backbones import GraphGNN
-from graphrelu.ops import cpu, products
-from graphrelu.ops.products import index_dtype, sorted_entries
-from graphrelu.ops.triton import fused, sliced
+from graphrelu.ops import cpu
+from graphrelu.ops.cpu import index_dtype, sorted_entries
+from graphrelu.ops.triton import apply, diffuse
 from tests.helpers import (
     FULL,
     OTHER,
@@ -131,7 +132,7 @@ def test_half_gradient_overflows_only_as_a_whole() -> None:
     x, weight, mass = torch.ones(1, 1, 1).half(), torch.ones(1, 1, 1), torch.ones(1)
     first = torch.full((1, 1, 1), -3e4).half()
     terms = torch.full((1, 1, 1), 7e4), torch.zeros(1, 1, 1)
-    grad, _ = cpu.project_and_sum_backward(x, weight, mass, *terms, first)
+    grad, _ = cpu.project_backward(x, weight, mass, *terms, first)
     assert float(grad) == 4e4
 
 
@@ -188,7 +189,7 @@ def test_module_with_64_bit_indices() -> None:
     edge_index, batch = batch_of_graphs([20, 30])
     act, x = opened(GReLU(4)), torch.randn(50, 4, requires_grad=True)
     expected = act(x, edge_index, batch=batch)
-    with mock.patch.object(products, "_MAX_INT32", 40):
+    with mock.patch.object(cpu, "_MAX_INT32", 40):
         edges = Edges(edge_index[0], edge_index[1], torch.ones(150), 50)
         assert to_csr(edges).col.dtype == torch.int64
         out = act(x, edge_index.clone(), batch=batch)
@@ -203,7 +204,7 @@ def test_gathered_batches_with_64_bit_indices() -> None:
     collection = net.collect(torch.randn(12, 3), edge_index, torch.tensor([0, 4, 5, 12]))
     chosen = torch.tensor([[0, 2]])
     batches = [collection.gather(chosen, collection.capacity(chosen))]
-    with mock.patch.object(products, "_MAX_INT32", 10):
+    with mock.patch.object(cpu, "_MAX_INT32", 10):
         batches.append(collection.gather(chosen, collection.capacity(chosen)))
     few, many = (batch.graph.matrix for batch in batches)
     assert (few.col.dtype, many.col.dtype) == (torch.int32, torch.int64)
@@ -215,9 +216,9 @@ def test_slices_may_need_more_places_than_entries() -> None:
     edge_index = torch.stack([torch.arange(10), torch.zeros(10, dtype=torch.long)])
     matrix = to_csr(Edges(edge_index[0], edge_index[1], torch.ones(10), 10))
     assert matrix.col.dtype == torch.int32
-    assert sliced.slice_matrix(matrix, None).slices.dtype == torch.int32
-    with mock.patch.object(products, "_MAX_INT32", 40):
-        slices = sliced.slice_matrix(matrix, None)
+    assert diffuse.slice_matrix(matrix, None).slices.dtype == torch.int32
+    with mock.patch.object(cpu, "_MAX_INT32", 40):
+        slices = diffuse.slice_matrix(matrix, None)
     assert slices.col.numel() > 40
     assert slices.slices.dtype == torch.int64
 
@@ -241,11 +242,11 @@ def test_more_graphs_than_a_grid_has_columns() -> None:
     slopes = torch.ones(1, num_graphs, 2, 1)
     recorder, base = Recorder(), (1.0, 0.0)
     with (
-        mock.patch.object(fused, "apply_kernel", recorder),
-        mock.patch.object(fused, "backward_kernel", recorder),
+        mock.patch.object(apply, "apply_kernel", recorder),
+        mock.patch.object(apply, "apply_backward_kernel", recorder),
     ):
-        fused.piecewise_max(x, gamma, slopes, slopes, base, batch)
-        fused.piecewise_max_backward(x, x, gamma, slopes, slopes, base, batch)
+        apply.apply(x, gamma, slopes, slopes, base, batch)
+        apply.apply_backward(x, x, gamma, slopes, slopes, base, batch)
     assert len(recorder.grids) == 2
     for first, *others in recorder.grids:
         assert first == num_graphs

@@ -156,12 +156,12 @@ def test_threads_share_the_memory() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    from graphrelu import graph
+    from graphrelu import diffusion
 
     graphs = [random_graph(5, 9) for _ in range(20)]
     for edge_index in graphs:
         GReLU(4)(X, edge_index)
-    assert len(graph._memory) <= graph._MEMORY_SIZE
+    assert len(diffusion._memory) <= diffusion._MEMORY_SIZE
     del graphs, edge_index
-    kept = [ref() for refs, _ in graph._memory.values() for ref in refs]
+    kept = [ref() for refs, _ in diffusion._memory.values() for ref in refs]
     assert all(tensor is not None for tensor in kept)

@@ -8,7 +8,7 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 
 from graphrelu import GReLU
-from graphrelu import graph as graph_module
+from graphrelu import diffusion as diffusion_module
 from tests import oracle
 from tests.helpers import (
     assert_close,
@@ -185,8 +185,8 @@ def test_torch_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where `torch_sparse` is installed, its matrices serve as `adj_t`, prepared once."""
     torch_sparse = pytest.importorskip("torch_sparse", reason="torch_sparse is optional")
     calls = []
-    prepare = graph_module.prepare
-    monkeypatch.setattr(graph_module, "prepare", lambda *a: calls.append(1) or prepare(*a))
+    prepare = diffusion_module.prepare
+    monkeypatch.setattr(diffusion_module, "prepare", lambda *a: calls.append(1) or prepare(*a))
     pairs = random_graph(20, 60).unique(dim=1).contiguous()
     weight, act, x = torch.rand(pairs.size(1)), opened(GReLU(4)), torch.randn(20, 4)
     out = act(x, pairs, weight)
@@ -334,8 +334,8 @@ def test_copies() -> None:
 
 def test_layers_share_one_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    prepare = graph_module.prepare
-    monkeypatch.setattr(graph_module, "prepare", lambda *a: calls.append(1) or prepare(*a))
+    prepare = diffusion_module.prepare
+    monkeypatch.setattr(diffusion_module, "prepare", lambda *a: calls.append(1) or prepare(*a))
     acts = [GReLU(4) for _ in range(3)]
     x, edge_index, weight = torch.randn(30, 4), random_graph(30, 99), torch.rand(99)
     for _ in range(2):

@@ -11,8 +11,8 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
-from graphrelu.diffusion import CSR
-from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
+from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepare
+from graphrelu.ops.cpu import CSR
 from tests.helpers import (
     FULL,
     OTHER,

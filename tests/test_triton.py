@@ -10,9 +10,9 @@ from triton.compiler import ASTSource
 
 from graphrelu import GReLU
 from graphrelu.lab.models import attention_kernels, dropout_kernels
-from graphrelu.ops import piecewise
+from graphrelu.ops import dispatch
 from graphrelu.ops.dispatch import backend
-from graphrelu.ops.triton import csr, kernels, sliced_kernels
+from graphrelu.ops.triton import apply, diffuse, project
 from tests.helpers import assert_close, interpreted, opened, random_graph
 
 
@@ -37,7 +37,7 @@ def test_module_on_the_kernels() -> None:
 POINTERS = dict.fromkeys(["ptr_ptr", "row_ptr", "seed_ptr", "step_ptr"], "*i64") | dict.fromkeys(
     ["rowptr_ptr", "col_ptr", "slice_ptr", "piece_ptr", "order_ptr"], "*i32"
 )
-FLOATS = ("alpha", "beta", "a", "b", "c", "d", "base_first", "base_rest")
+FLOATS = ("a", "b", "base_first", "base_rest")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64}
 CONSTANTS |= {"UNROLL": 4, "J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True}
 CONSTANTS |= {
@@ -52,13 +52,7 @@ CONSTANTS |= {
 
 
 def all_kernels() -> list[triton.JITFunction]:
-    modules = (
-        attention_kernels,
-        csr,
-        dropout_kernels,
-        sliced_kernels,
-        kernels,
-    )
+    modules = (project, diffuse, apply, attention_kernels, dropout_kernels)
     found = [value for module in modules for value in vars(module).values()]
     return [
         f for f in found if isinstance(f, triton.JITFunction) and f.__name__.endswith("_kernel")
@@ -71,7 +65,7 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     """The interpreter forgives what the compiler does not. Counts take 64 bits where they need
     them, and a program's number never overflows: it is compared, added to a pointer, or widened
     before anything else."""
-    flags = ["SCALED", "SUMS", "STARTS", "GATHERS", "ORDERED", "ADDS"]
+    flags = ["SCALED", "GATHERS", "ORDERED", "ADDS"]
     cases = [(1, "*fp32", False, "i32"), (2, "*bf16", True, "i32"), (3, "*fp32", True, "i64")]
     for K, features, flag, integer in cases:
         constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}
@@ -82,11 +76,10 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
                 signature[name], chosen[name] = "constexpr", constants[name]
             elif name.endswith("_ptr"):
                 is_features = name in ("x_ptr", "y_ptr", "grad_x_ptr")
-                is_features &= kernel is not sliced_kernels.product_kernel
+                is_features &= kernel is not diffuse.slices_kernel
                 signature[name] = POINTERS.get(name, features if is_features else "*fp32")
             else:
-                is_float = name in FLOATS or name.startswith("inverse_")
-                signature[name] = "fp32" if is_float else integer
+                signature[name] = "fp32" if name in FLOATS else integer
         if integer == "i64" and "slice_ptr" in signature:
             signature["slice_ptr"] = "*i64"
         source = ASTSource(kernel, signature, chosen)
@@ -109,7 +102,7 @@ def test_backends(monkeypatch: pytest.MonkeyPatch) -> None:
         outs = [act(x, edge_index), act(x, edge_index, batch=batch)]
         with monkeypatch.context() as patch:
             patch.setenv("GRAPHRELU_BACKEND", "reference")
-            patch.setattr(piecewise, "piecewise_max", None)  # not needed by the reference
+            patch.setattr(dispatch, "apply", None)  # not needed by the reference
             assert_close(act(x, edge_index), outs[0], 1e-6)
             assert_close(act(x, edge_index, batch=batch), outs[1], 1e-6)
     monkeypatch.setenv("GRAPHRELU_BACKEND", "cuda")

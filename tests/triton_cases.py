@@ -20,7 +20,7 @@ from torch import Tensor
 from graphrelu import GReLU, functional
 from graphrelu.lab.record.machine import commit, device_name, environment, now
 from graphrelu.ops.dispatch import backend
-from graphrelu.ops.triton import fused, sliced
+from graphrelu.ops.triton import apply, diffuse, project
 from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
 
 # Relative to the largest entry of the exact result, computed in float64.
@@ -151,8 +151,8 @@ def errors_of(
     x = x.to(device).requires_grad_()
     parameters = dict(act.named_parameters())
     with (
-        mock.patch.object(sliced, "FROM_ENTRIES", from_entries),
-        mock.patch.object(sliced, "pagerank_sliced", wraps=sliced.pagerank_sliced) as by_slices,
+        mock.patch.object(diffuse, "FROM_ENTRIES", from_entries),
+        mock.patch.object(diffuse, "diffuse_sliced", wraps=diffuse.diffuse_sliced) as by_slices,
     ):
         out, again = act(x, *graph, **batch), act(x, *graph, **batch)
     assert by_slices.called == in_slices, "not the diffusion that is to be tested"
@@ -179,7 +179,7 @@ def second_errors(options: dict, from_entries: int, device: str) -> dict[str, fl
     found = []
     for module, features in ((act, x), (exact, x.double())):
         features.requires_grad_()
-        with mock.patch.object(sliced, "FROM_ENTRIES", from_entries):
+        with mock.patch.object(diffuse, "FROM_ENTRIES", from_entries):
             out = act(x, edge_index) if module is act else reference(exact, features, edge_index)[0]
             (first,) = torch.autograd.grad(out.pow(3).sum(), features, create_graph=True)
             inputs = [features, *module.parameters()]
@@ -248,9 +248,9 @@ def piecewise_errors(case: tuple, dtype: torch.dtype, device: str) -> dict[str, 
     gamma = torch.rand(R, N, J, device=device)
     slopes, intercepts = (torch.randn(R, B, K, C, device=device) for _ in range(2))
 
-    y = fused.piecewise_max(x, gamma, slopes, intercepts, base, batch)
-    grads = fused.piecewise_max_backward(grad, x, gamma, slopes, intercepts, base, batch)
-    again = fused.piecewise_max_backward(grad, x, gamma, slopes, intercepts, base, batch)
+    y = apply.apply(x, gamma, slopes, intercepts, base, batch)
+    grads = apply.apply_backward(grad, x, gamma, slopes, intercepts, base, batch)
+    again = apply.apply_backward(grad, x, gamma, slopes, intercepts, base, batch)
     assert all(map(torch.equal, grads, again)), "the same input gave other bits"
 
     worst: dict[str, float] = {}
@@ -274,7 +274,7 @@ def piecewise_errors(case: tuple, dtype: torch.dtype, device: str) -> dict[str, 
 def projection_errors(N: int, C: int, dtype: torch.dtype, device: str) -> dict[str, float]:
     x = torch.randn(2, N, C, device=device).to(dtype)
     weight, mass = torch.randn(2, 1, C, device=device), torch.rand(N, device=device)
-    projection, total = fused.project_and_sum(x, weight, mass)
+    projection, total = project.project(x, weight, mass)
     exact, w, m = x.double(), weight.double(), mass.double()
     errors = {
         "projection": error(projection, exact @ w.transpose(1, 2)),
@@ -284,7 +284,7 @@ def projection_errors(N: int, C: int, dtype: torch.dtype, device: str) -> dict[s
     there = torch.randn(2, N, C, device=device).to(dtype)
     own = grad.double() @ w + m.view(1, -1, 1) * grad_sum.double()
     for name, start in (("grad_x", None), ("grad_x added", there)):
-        out, grad_weight = fused.project_and_sum_backward(
+        out, grad_weight = project.project_backward(
             x, weight, mass, grad, grad_sum, None if start is None else start.clone()
         )
         errors[name] = error(out, own if start is None else own + start.double())

@@ -1,18 +1,25 @@
-"""The activation's passes over the features in plain torch, block by block over the nodes.
+"""The three operations in plain torch: project, diffuse, apply.
 
-No temporary is larger than a block: one of the features' size would cost more than the passes
-themselves. The arguments carry a leading dimension `R` of independent replicas, see
-:mod:`graphrelu.ops.piecewise`.
+The passes over the features go block by block over the nodes. No temporary is larger than a block:
+one of the features' size would cost more than the passes themselves. :mod:`graphrelu.ops.dispatch`
+gives the shapes.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from graphrelu.functional import Step
+
 # Elements of one block: small enough that the temporaries of a block stay in the cache of a
 # core, large enough that the overhead of a torch call does not show (measured on two cores).
 _BLOCK = 1 << 18
+
+
+_MAX_INT32 = torch.iinfo(torch.int32).max
+_MAX_INT64 = torch.iinfo(torch.int64).max
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
@@ -22,6 +29,99 @@ def _blocks(x: Tensor) -> Iterator[slice]:
     step = max(1, step)
     for start in range(0, num_nodes, step):
         yield slice(start, min(start + step, num_nodes))
+
+
+def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    """`x @ weight.T` `[R, N, H]` and `mass @ x` `[R, 1, C]`, in the precision of `weight`."""
+    replicas, num_nodes, channels = x.shape
+    projection = weight.new_empty(replicas, num_nodes, weight.size(1))
+    total = weight.new_zeros(replicas, 1, channels)
+    with torch.autocast(x.device.type, enabled=False):
+        for block in _whole_or_blocks(x, weight):
+            x_block = x[:, block].to(weight.dtype)
+            projection[:, block] = x_block @ weight.transpose(1, 2)
+            total += mass[block].view(1, 1, -1) @ x_block
+    return projection, total
+
+
+def project_backward(
+    x: Tensor,
+    weight: Tensor,
+    mass: Tensor,
+    grad_projection: Tensor,
+    grad_sum: Tensor,
+    grad_x: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x, added to `grad_x` in place where it is given, and of the weight.
+
+    That of x is one product of rank H + 1 instead of two large terms and their sum.
+    """
+    replicas = x.size(0)
+    out = torch.empty_like(x) if grad_x is None else grad_x
+    grad_weight = torch.zeros_like(weight)
+    right = torch.cat([weight, grad_sum], dim=1)
+    with torch.autocast(x.device.type, enabled=False):
+        for block in _whole_or_blocks(x, weight):
+            grad_block = grad_projection[:, block]
+            grad_weight += grad_block.transpose(1, 2) @ x[:, block].to(weight.dtype)
+            left = torch.cat(
+                [grad_block, mass[block].view(1, -1, 1).expand(replicas, -1, 1)], dim=2
+            )
+            if grad_x is None:
+                out[:, block] = left @ right
+            elif replicas == 1 and out.dtype == weight.dtype:
+                out[0, block].addmm_(left[0], right[0])
+            else:
+                out[:, block] = out[:, block] + left @ right
+    return out, grad_weight
+
+
+def _whole_or_blocks(x: Tensor, weight: Tensor) -> Iterator[slice]:
+    """Blocks where the features must be converted; a product takes care of itself."""
+    return iter([slice(None)]) if x.dtype == weight.dtype else _blocks(x)
+
+
+class CSR(NamedTuple):
+    """A sparse matrix in compressed rows."""
+
+    rowptr: Tensor
+    col: Tensor
+    value: Tensor
+
+
+def index_dtype(*sizes: int) -> torch.dtype:
+    """The type that counts so far. MKL takes 32-bit indices: others would be converted in every
+    product; and a product is bound by the memory that it reads, half of which are indices."""
+    return torch.int32 if max(sizes) <= _MAX_INT32 else torch.int64
+
+
+def sorted_entries(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Tensor:
+    """The order of a matrix's entries by row, then by column; that of duplicates stays."""
+    # A compiler that does not know the sizes yet would have to ask.
+    if torch.compiler.is_compiling() or num_rows * num_cols <= _MAX_INT64:
+        return torch.argsort(row * num_cols + col, stable=True)
+    by_col = torch.argsort(col, stable=True)
+    return by_col[torch.argsort(row[by_col], stable=True)]
+
+
+def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
+    """One matrix in compressed rows, with `R` of the same size along its diagonal: those of
+    `rowptr [R, rows + 1]` and `col [R, nonzeros]`."""
+    replicas, nonzeros = col.shape
+    sizes = (replicas * (rowptr.size(1) - 1), replicas * num_cols, replicas * nonzeros)
+    block = torch.arange(replicas, dtype=index_dtype(*sizes), device=col.device).view(-1, 1)
+    starts = (rowptr[:, :-1] + nonzeros * block).flatten()
+    end = starts.new_full((1,), replicas * nonzeros)
+    return torch.cat([starts, end]), (col + num_cols * block).flatten()
+
+
+def diffusion_step(matrix: CSR, x: Tensor) -> Step:
+    """The step of :func:`graphrelu.functional.polynomial`, with the update in the product."""
+    if matrix.value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
+        return lambda current, previous, a, b: b * previous if b else torch.zeros_like(previous)
+    size = (x.size(0), x.size(0))
+    csr = torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
+    return lambda current, previous, a, b: torch.addmm(previous, csr, current, beta=b, alpha=a)
 
 
 def _rows(parameter: Tensor, k: int, batch: Tensor | None, block: slice) -> Tensor:
@@ -51,7 +151,7 @@ def _segment(x: Tensor, gamma: Tensor, a: Tensor, b: Tensor, base: float) -> Ten
     return out.add_(x, alpha=base) if base else out
 
 
-def piecewise_max(
+def apply(
     x: Tensor,
     gamma: Tensor,
     slopes: Tensor,
@@ -75,7 +175,7 @@ def piecewise_max(
     return y
 
 
-def piecewise_max_backward(
+def apply_backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
@@ -136,53 +236,3 @@ def _accumulate(
         out += weight.transpose(1, 2) @ values
     else:
         out.index_add_(1, batch[block], weight * values)
-
-
-def project_and_sum(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[R, N, H]` and `mass @ x` `[R, 1, C]`, in the precision of `weight`."""
-    replicas, num_nodes, channels = x.shape
-    projection = weight.new_empty(replicas, num_nodes, weight.size(1))
-    total = weight.new_zeros(replicas, 1, channels)
-    with torch.autocast(x.device.type, enabled=False):
-        for block in _whole_or_blocks(x, weight):
-            x_block = x[:, block].to(weight.dtype)
-            projection[:, block] = x_block @ weight.transpose(1, 2)
-            total += mass[block].view(1, 1, -1) @ x_block
-    return projection, total
-
-
-def project_and_sum_backward(
-    x: Tensor,
-    weight: Tensor,
-    mass: Tensor,
-    grad_projection: Tensor,
-    grad_sum: Tensor,
-    grad_x: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of x, added to `grad_x` in place where it is given, and of the weight.
-
-    That of x is one product of rank H + 1 instead of two large terms and their sum.
-    """
-    replicas = x.size(0)
-    out = torch.empty_like(x) if grad_x is None else grad_x
-    grad_weight = torch.zeros_like(weight)
-    right = torch.cat([weight, grad_sum], dim=1)
-    with torch.autocast(x.device.type, enabled=False):
-        for block in _whole_or_blocks(x, weight):
-            grad_block = grad_projection[:, block]
-            grad_weight += grad_block.transpose(1, 2) @ x[:, block].to(weight.dtype)
-            left = torch.cat(
-                [grad_block, mass[block].view(1, -1, 1).expand(replicas, -1, 1)], dim=2
-            )
-            if grad_x is None:
-                out[:, block] = left @ right
-            elif replicas == 1 and out.dtype == weight.dtype:
-                out[0, block].addmm_(left[0], right[0])
-            else:
-                out[:, block] = out[:, block] + left @ right
-    return out, grad_weight
-
-
-def _whole_or_blocks(x: Tensor, weight: Tensor) -> Iterator[slice]:
-    """Blocks where the features must be converted; a product takes care of itself."""
-    return iter([slice(None)]) if x.dtype == weight.dtype else _blocks(x)

@@ -1,14 +1,31 @@
-"""The one place that chooses how the passes over the features are computed."""
+r"""The three operations that GReLU has fast implementations of, and the choice between them.
+
+- :func:`project`: from the features to the node logits, and to a weighted sum of the nodes.
+- :func:`diffuse`: personalised PageRank over a matrix in compressed rows.
+- :func:`apply`: the piecewise maximum, straight from the factors of its coefficients.
+
+Each is a custom operator, for :func:`torch.compile` and :func:`torch.func.vmap`, inside of an
+autograd function. :mod:`graphrelu.ops.cpu` and the files of :mod:`graphrelu.ops.triton` compute the
+operators. The operators carry a leading dimension `R` of independent replicas, which is 1 outside
+of `vmap`. Second derivatives are those of :mod:`graphrelu.functional`.
+"""
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from graphrelu import functional
 from graphrelu.ops import cpu
+from graphrelu.ops.cpu import CSR
+
+if TYPE_CHECKING:
+    from graphrelu.ops.triton.diffuse import Sliced
 
 BACKENDS = ("reference", "torch", "triton")
 
@@ -29,15 +46,412 @@ def backend(x: Tensor) -> str:
     return "triton" if x.is_cuda and x.dtype != torch.float64 and _has_triton() else "torch"
 
 
-def implementation(x: Tensor) -> ModuleType:
-    """The module with the passes for `x`."""
-    if backend(x) == "triton":
-        from graphrelu.ops.triton import fused
-
-        return fused
-    return cpu
-
-
 @cache
 def _has_triton() -> bool:
     return find_spec("triton") is not None
+
+
+def _implementation(operation: str, x: Tensor) -> Any:
+    """The module that computes an operation for `x`."""
+    if backend(x) != "triton":
+        return cpu
+    from graphrelu.ops.triton import apply, diffuse, project
+
+    return {"project": project, "diffuse": diffuse, "apply": apply}[operation]
+
+
+def can_be_read(*tensors: Tensor) -> bool:
+    """Whether the tensors have values: under :func:`torch.compile` and inside of the transforms of
+    :mod:`torch.func` they have none."""
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        for tensor in tensors:
+            tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+def is_read_for_free(*tensors: Tensor) -> bool:
+    """Whether a look at the values waits for no other device."""
+    return all(tensor.device.type == "cpu" for tensor in tensors) and can_be_read(*tensors)
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocasting is off inside, on the device of `x`."""
+    device = x.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
+
+
+def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
+    """The argument of a vmap rule with its replicas in front."""
+    return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+# Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [N]`.
+
+
+@torch.library.custom_op("graphrelu::project", mutates_args=())
+def _project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    return _implementation("project", x).project(x, weight, mass)
+
+
+@_project.register_fake
+def _(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    replicas, num_nodes, channels = x.shape
+    projection = weight.new_empty(replicas, num_nodes, weight.size(1))
+    return projection, weight.new_empty(replicas, 1, channels)
+
+
+@torch.library.custom_op("graphrelu::project_backward", mutates_args=())
+def _project_backward(
+    x: Tensor, weight: Tensor, mass: Tensor, grad_projection: Tensor, grad_sum: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x and weight."""
+    passes = _implementation("project", x)
+    return passes.project_backward(x, weight, mass, grad_projection, grad_sum)
+
+
+@_project_backward.register_fake
+def _(
+    x: Tensor, weight: Tensor, mass: Tensor, grad_projection: Tensor, grad_sum: Tensor
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(weight)
+
+
+def _map_project(op: Callable[..., Any]) -> None:
+    """The vmap rule of both operators: the mapped dimension joins the replicas."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Tensor) -> tuple[Any, Any]:
+        size = info.batch_size
+        tensors = [replicated(t, dim, size) for t, dim in zip(args, in_dims, strict=True)]
+        if in_dims[2] is not None:  # each replica has a graph of its own
+            outs = [op(*each) for each in zip(*tensors, strict=True)]
+            return tuple(map(torch.stack, zip(*outs, strict=True))), (0,) * len(outs[0])
+        x, weight, _, *grads = (t.flatten(0, 1) for t in tensors)
+        outs = op(x, weight, args[2], *grads)
+        return tuple(out.unflatten(0, (size, -1)) for out in outs), (0,) * len(outs)
+
+    op.register_vmap(rule)  # type: ignore[attr-defined]
+
+
+_map_project(_project)
+_map_project(_project_backward)
+
+
+class _Project(torch.autograd.Function):
+    """Also hands `x` on: what :func:`apply` sends back for it and the gradient of this pass are
+    then added in one pass, in place, instead of being two tensors and their sum."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        projection, total = _project(x.unsqueeze(0), weight.unsqueeze(0), mass)
+        return projection.squeeze(0), total.squeeze(0), x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_projection: Tensor, grad_sum: Tensor, grad_x: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        x, weight, mass = ctx.saved_tensors
+        if ctx.needs_input_grad[2] or torch.is_grad_enabled():
+            # Learned edge weights, or a second derivative: in terms that autograd can follow.
+            features = x.to(weight.dtype)
+            left = torch.cat([grad_projection, mass.unsqueeze(1)], dim=1)
+            own = left @ torch.cat([weight, grad_sum])
+            grad_mass = features @ grad_sum.squeeze(0)
+            return grad_x + own.to(x.dtype), grad_projection.t() @ features, grad_mass
+        tensors = (t.unsqueeze(0) for t in (x, weight))
+        grads = (t.unsqueeze(0) for t in (grad_projection, grad_sum))
+        if can_be_read(x, weight, mass, grad_projection, grad_sum, grad_x):
+            # Nobody else holds this gradient: it comes from `apply`, which made it.
+            own, grad_weight = _implementation("project", x).project_backward(
+                *tensors, mass, *grads, grad_x.unsqueeze(0)
+            )
+            return own.squeeze(0), grad_weight.squeeze(0), None
+        own, grad_weight = _project_backward(*tensors, mass, *grads)
+        return grad_x + own.squeeze(0), grad_weight.squeeze(0), None
+
+
+def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """`x @ weight.T` `[N, H]`, the sum of `x` over its nodes weighted by `mass` `[1, C]`, and `x`,
+    of which this must be the only use but one: :func:`apply`."""
+    out: tuple[Tensor, Tensor, Tensor] = _Project.apply(x, weight, mass)
+    return out
+
+
+# Diffuse: `x [N, F]` over a square matrix; a vmap joins the columns, or the matrices.
+
+
+@torch.library.custom_op("graphrelu::diffuse", mutates_args=())
+def _diffuse(
+    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
+) -> Tensor:
+    x = x.contiguous()
+    with without_autocast(x):
+        step = _implementation("diffuse", x).diffusion_step(CSR(rowptr, col, value), x)
+        return functional.polynomial(x, step, alpha, steps, diffusion)
+
+
+@_diffuse.register_fake
+def _(
+    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
+) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@_diffuse.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+    if in_dims[1] is in_dims[2] is in_dims[3] is None:
+        x, *rest = args
+        x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
+        return _diffuse(x.flatten(1), *rest).view(x.shape), 1
+    # Each replica has a graph of its own: all of them are one graph, block by block.
+    x, rowptr, col, value = (
+        replicated(arg, dim, info.batch_size)
+        for arg, dim in zip(args[:4], in_dims[:4], strict=True)
+    )
+    matrix = (*cpu.block_diagonal(rowptr, col, x.size(1)), value.flatten())
+    return _diffuse(x.flatten(0, 1), *matrix, *args[4:]).view(x.shape), 0
+
+
+class _Diffuse(torch.autograd.Function):
+    """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        rowptr: Tensor,
+        col: Tensor,
+        value: Tensor,
+        rowptr_t: Tensor,
+        col_t: Tensor,
+        value_t: Tensor,
+        alpha: float,
+        steps: int,
+        diffusion: str,
+    ) -> Tensor:
+        return _diffuse(x, rowptr, col, value, alpha, steps, diffusion)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:7])  # the graph, not the features
+        ctx.settings = inputs[7:]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
+        matrix, transposed = saved[:3], saved[3:]
+        grad = _Diffuse.apply(grad.contiguous(), *transposed, *matrix, *ctx.settings)
+        return grad, *([None] * 9)
+
+
+def diffuse(
+    x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, diffusion: str
+) -> Tensor:
+    """The fast twin of :func:`functional.pagerank`, for power iteration and Chebyshev."""
+    out: Tensor = _Diffuse.apply(x, *matrix, *transposed, alpha, steps, diffusion)
+    return out
+
+
+def takes_slices(matrix: CSR) -> bool:
+    """Whether :func:`slices` pays. To make slices takes a look, which a CUDA graph forbids."""
+    if torch.compiler.is_compiling() or backend(matrix.value) != "triton":
+        return False
+    if matrix.col.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    from graphrelu.ops.triton import diffuse
+
+    return matrix.col.dtype == torch.int32 and matrix.col.numel() >= diffuse.FROM_ENTRIES
+
+
+def slices(matrix: CSR, transposed: CSR) -> "tuple[Sliced, Sliced]":
+    """The layout of a large matrix, and of its transpose, for one column on a GPU."""
+    from graphrelu.ops.triton.diffuse import slice_matrices
+
+    return slice_matrices(matrix, transposed)
+
+
+def diffuse_sliced(
+    x: Tensor, sliced: "Sliced", transposed: "Sliced", alpha: float, steps: int, diffusion: str
+) -> Tensor:
+    """:func:`diffuse` of one column, `[N, 1]`, over slices."""
+    from graphrelu.ops.triton.diffuse import diffuse_sliced
+
+    return diffuse_sliced(x, sliced, transposed, alpha, steps, diffusion)
+
+
+# Apply: `x [R, N, C]`, `gamma [R, N, 1 or K]`, `slopes` and `intercepts [R, B, K, C]`, `batch [N]`.
+
+# Written out, as torch 2.6 does not read `Sequence` in an annotation.
+_FACTORS = "Tensor x, Tensor gamma, Tensor slopes, Tensor intercepts, float[] base, Tensor? batch"
+
+
+@torch.library.custom_op("graphrelu::apply", mutates_args=(), schema=f"({_FACTORS}) -> Tensor")
+def _apply(x: Tensor, *factors: Any) -> Tensor:
+    return _implementation("apply", x).apply(x, *factors)
+
+
+@_apply.register_fake
+def _(
+    x: Tensor, gamma: Tensor, slopes: Tensor, intercepts: Tensor, base: Any, batch: Any
+) -> Tensor:
+    replicas = max(x.size(0), gamma.size(0), slopes.size(0))
+    return x.new_empty(replicas, x.size(1), x.size(2))
+
+
+@torch.library.custom_op(
+    "graphrelu::apply_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def _apply_backward(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
+    """The gradients of x, gamma, slopes and intercepts."""
+    return _implementation("apply", x).apply_backward(grad, x, *factors)
+
+
+@_apply_backward.register_fake
+def _(
+    grad: Tensor,
+    x: Tensor,
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: Any,
+    batch: Any,
+) -> tuple[Tensor, ...]:
+    parameters = (t.new_empty(grad.size(0), *t.shape[1:]) for t in (gamma, slopes, intercepts))
+    return torch.empty_like(grad), *parameters
+
+
+def _map_apply(op: Callable[..., Any], num_tensors: int) -> None:
+    """The vmap rule of both operators: the mapped dimension joins the replicas. Where `batch` is
+    mapped, too, the mapped dimension joins the nodes, and each of its places has own graphs."""
+
+    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        size, base, batch = info.batch_size, *args[num_tensors:]
+        pairs = list(zip(args[:num_tensors], in_dims, strict=False))
+        if in_dims[-1] is None:
+            place = 0
+            sizes = [t.size(0) if dim is None else t.movedim(dim, 0).size(1) for t, dim in pairs]
+            replicas = max(sizes)
+            folded = [_join_replicas(t, dim, size, replicas) for t, dim in pairs]
+        else:
+            place, replicas = 1, -1
+            folded = [replicated(t, dim, size).transpose(0, 1).flatten(1, 2) for t, dim in pairs]
+            first_graph = torch.arange(size, device=batch.device) * (folded[-1].size(1) // size)
+            batch = (batch.movedim(in_dims[-1], 0) + first_graph.view(-1, 1)).flatten()
+        outs = op(*folded, base, batch)
+        if isinstance(outs, Tensor):
+            return outs.unflatten(place, (size, replicas)), place
+        outs = tuple(out.unflatten(place, (size, replicas)) for out in outs)
+        return outs, (place,) * len(outs)
+
+    op.register_vmap(rule)  # type: ignore[attr-defined]
+
+
+def _join_replicas(tensor: Tensor, dim: int | None, size: int, replicas: int) -> Tensor:
+    if dim is None and tensor.size(0) == 1:
+        return tensor  # broadcasts inside
+    tensor = replicated(tensor, dim, size)
+    return tensor.expand(size, replicas, *tensor.shape[2:]).flatten(0, 1)
+
+
+_map_apply(_apply, 4)
+_map_apply(_apply_backward, 5)
+
+
+class _Apply(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        gamma: Tensor,
+        slopes: Tensor,
+        intercepts: Tensor,
+        base: tuple[float, ...],
+        batch: Tensor | None,
+    ) -> Tensor:
+        factors = (t.unsqueeze(0) for t in (x, gamma, slopes, intercepts))
+        return _apply(*factors, base, batch).squeeze(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *factors, ctx.base, batch = inputs
+        ctx.save_for_backward(*factors, batch)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *factors, batch = ctx.saved_tensors
+        return *_ApplyBackward.apply(grad, *factors, ctx.base, batch), None, None
+
+
+class _ApplyBackward(torch.autograd.Function):
+    """A function of its own, so that second derivatives exist (by the reference)."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        grad: Tensor,
+        x: Tensor,
+        gamma: Tensor,
+        slopes: Tensor,
+        intercepts: Tensor,
+        base: tuple[float, ...],
+        batch: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        tensors = (t.unsqueeze(0) for t in (grad, x, gamma, slopes, intercepts))
+        return tuple(t.squeeze(0) for t in _apply_backward(*tensors, base, batch))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.base, batch = inputs
+        ctx.save_for_backward(*tensors, batch)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        *tensors, batch = ctx.saved_tensors
+
+        def first_order(grad: Tensor, *factors: Tensor) -> tuple[Tensor, ...]:
+            def forward(x: Tensor, gamma: Tensor, slopes: Tensor, intercepts: Tensor) -> Tensor:
+                alpha, beta = functional.coefficients(gamma, slopes, intercepts, ctx.base, batch)
+                return functional.piecewise_max(x, alpha, beta)
+
+            return torch.func.vjp(forward, *factors)[1](grad)
+
+        return *torch.func.vjp(first_order, *tensors)[1](grads), None, None
+
+
+def apply(
+    x: Tensor,
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: tuple[float, ...],
+    batch: Tensor | None = None,
+) -> Tensor:
+    """:func:`functional.coefficients` and :func:`functional.piecewise_max` in one. Neither the
+    coefficients `[N, K, C]` nor a mask is stored: the backward pass chooses the segments again.
+
+    Args:
+        x: `[N, C]`.
+        gamma: `[N, 1]`, or `[N, K]` with a weight for each segment; its type is computed in.
+        slopes: `[B, K, C]`.
+        intercepts: `[B, K, C]`.
+        base: The `K` base slopes.
+        batch: `[N]`, the graph of each node; none where `B` is one.
+    """
+    out: Tensor = _Apply.apply(x, gamma, slopes, intercepts, base, batch)
+    return out

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphrelu.ops.dispatch import backend
-from graphrelu.ops.triton import sliced
+from graphrelu.ops.triton import diffuse
 from tests.property.comparison import assert_is_the_reference
 from tests.property.strategies import LOW_PRECISION, Graph, Setup, cases
 
@@ -21,7 +21,7 @@ from tests.property.strategies import LOW_PRECISION, Graph, Setup, cases
 def test_one_graph(case: tuple[Graph, Setup], dtype: torch.dtype, from_entries: int) -> None:
     """In slices or not."""
     assert backend(torch.ones(1)) == "triton"
-    with mock.patch.object(sliced, "FROM_ENTRIES", from_entries):
+    with mock.patch.object(diffuse, "FROM_ENTRIES", from_entries):
         assert_is_the_reference(*case, dtype)
 
 

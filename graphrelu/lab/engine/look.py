@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphrelu.diffusion import Edges, power_iteration
-from graphrelu.graph import as_edges
+from graphrelu import functional
+from graphrelu.diffusion import as_edges
+from graphrelu.functional import Edges
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.keep import grelu_calls
 from graphrelu.lab.models.backbones import NodeNetwork
@@ -56,7 +57,7 @@ def pagerank(edges: Edges, alpha: float) -> Tensor:
     out_degree = out_degree.index_add(0, edges.source, edges.weight)
     walk = edges._replace(weight=edges.weight / out_degree[edges.source])
     start = torch.full((edges.num_nodes, 1), 1 / edges.num_nodes, dtype=edges.weight.dtype)
-    return power_iteration(start, walk, alpha, PAGERANK_STEPS).view(-1)
+    return functional.pagerank(start, walk, alpha, PAGERANK_STEPS, "power").view(-1)
 
 
 def _plain(tensor: Tensor) -> Any:

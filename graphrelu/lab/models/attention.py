@@ -1,7 +1,7 @@
 """Attention of all heads, and of all models of a :func:`torch.func.vmap`, at once on a GPU.
 
 An entry's weights, and a node's features, lie beside each other for all heads and are gathered
-together, where :mod:`graphrelu.ops.products` would take a matrix for each head.
+together, where :mod:`graphrelu.lab.models.sparse` would take a matrix for each head.
 """
 
 from collections.abc import Callable

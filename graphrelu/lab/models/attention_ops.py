@@ -16,7 +16,7 @@ from graphrelu.lab.models.attention_kernels import (
     entry_products_kernel,
     weighted_sum_kernel,
 )
-from graphrelu.ops.products import replicated
+from graphrelu.ops.dispatch import replicated
 
 # Elements of a program's tile: sixteen for each thread of at most four warps.
 _TILE = 2048
@@ -34,7 +34,7 @@ def _warps(tile: int) -> int:
     return max(1, min(4, tile // 512))
 
 
-@torch.library.custom_op("graphrelu::weighted_sum", mutates_args=())
+@torch.library.custom_op("graphrelu_lab::weighted_sum", mutates_args=())
 def weighted_sum(
     weight: Tensor, x: Tensor | None, rowptr: Tensor, col: Tensor, order: Tensor | None
 ) -> Tensor:
@@ -71,7 +71,7 @@ def weighted_sum(
     return out
 
 
-@torch.library.custom_op("graphrelu::entry_products", mutates_args=())
+@torch.library.custom_op("graphrelu_lab::entry_products", mutates_args=())
 def entry_products(left: Tensor, right: Tensor, row: Tensor, col: Tensor) -> Tensor:
     """`[R, E, H]` from `left [R, rows, H, C]` and `right [R, columns, H, C]`."""
     replicas, num_rows, heads, channels = left.shape
@@ -98,7 +98,7 @@ def entry_products(left: Tensor, right: Tensor, row: Tensor, col: Tensor) -> Ten
     return out
 
 
-@torch.library.custom_op("graphrelu::edge_softmax", mutates_args=())
+@torch.library.custom_op("graphrelu_lab::edge_softmax", mutates_args=())
 def edge_softmax(
     source: Tensor, target: Tensor, rowptr: Tensor, col: Tensor, slope: float
 ) -> Tensor:
@@ -125,7 +125,7 @@ def edge_softmax(
     return alpha
 
 
-@torch.library.custom_op("graphrelu::edge_softmax_backward", mutates_args=())
+@torch.library.custom_op("graphrelu_lab::edge_softmax_backward", mutates_args=())
 def edge_softmax_backward(
     grad: Tensor,
     alpha: Tensor,

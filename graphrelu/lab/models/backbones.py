@@ -20,7 +20,7 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.inits import reset
 
-from graphrelu.graph import as_edges, check_values
+from graphrelu.diffusion import as_edges, check_values
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.propagation import PreparedInputs, convolve, prepare_graph
 from graphrelu.lab.models.sparse import Features, as_features, dropout

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from graphrelu.ops.dispatch import backend
-from graphrelu.ops.products import replicated
+from graphrelu.ops.dispatch import backend, replicated
 
 # Odd multipliers with well spread bits: the golden ratio's, those of MurmurHash3's finaliser, and
 # one of a random generator's.

@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import scatter
 
-from graphrelu.graph import DiffusionSettings, as_edges, check_values
+from graphrelu.diffusion import DiffusionSettings, as_edges, check_values
 from graphrelu.grelu import GReLU
 from graphrelu.lab.models.backbones import activation_factory, check_name, resettable
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph

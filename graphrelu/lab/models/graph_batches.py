@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphrelu.diffusion import CSR
-from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
+from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepare
 from graphrelu.lab.models.sparse import GatheredMatrix, SparseMatrix
-from graphrelu.ops.products import index_dtype
+from graphrelu.ops.cpu import CSR, index_dtype
 
 
 class GraphBatch(NamedTuple):

@@ -25,7 +25,7 @@ from torch_geometric.nn import (
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
 
-from graphrelu.diffusion import CSR, Edges, pagerank_csr
+from graphrelu.functional import Edges
 from graphrelu.lab.models.sparse import (
     Features,
     GatheredMatrix,
@@ -34,8 +34,8 @@ from graphrelu.lab.models.sparse import (
     linear,
     matmul,
 )
-from graphrelu.ops.dispatch import backend
-from graphrelu.ops.products import sorted_entries
+from graphrelu.ops import dispatch
+from graphrelu.ops.cpu import CSR, sorted_entries
 
 
 class AttentionGraph(NamedTuple):
@@ -142,7 +142,7 @@ def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:
     """PyG's attention, edge by edge; then one sparse product with it for all heads."""
     h = linear(x, conv.lin.weight).view(-1, conv.heads, conv.out_channels)
     scores = ((h * conv.att_src).sum(dim=-1), (h * conv.att_dst).sum(dim=-1))
-    if backend(h) == "triton":
+    if dispatch.backend(h) == "triton":
         from graphrelu.lab.models import attention
 
         alpha = attention.edge_softmax(*scores, graph.matrix, conv.negative_slope)
@@ -171,7 +171,7 @@ def _gin(conv: GINConv, x: Features, graph: SparseMatrix) -> Tensor:
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
     matrix = CSR(graph.pattern.rowptr, graph.pattern.col, graph.value)
     transposed = CSR(graph.pattern_t.rowptr, graph.pattern_t.col, graph.value_t)
-    return pagerank_csr(x, matrix, transposed, conv.alpha, conv.K, "power")
+    return dispatch.diffuse(x, matrix, transposed, conv.alpha, conv.K, "power")
 
 
 def _sgc(conv: SGConv, x: Features, graph: SparseMatrix) -> Tensor:

@@ -7,7 +7,7 @@ from torch_geometric.nn import GCNConv
 
 from graphrelu import functional
 from graphrelu.checks import check_batch, check_count, check_features, may_look
-from graphrelu.graph import DiffusionSettings, prepared
+from graphrelu.diffusion import DiffusionSettings, prepared
 
 # GCN's propagation: one step without teleport, over the graph with self-loops.
 _PROPAGATION = DiffusionSettings(alpha=0.0, steps=1, diffusion="power", add_self_loops=True)

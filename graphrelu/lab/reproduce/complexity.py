@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
-from graphrelu.graph import DiffusionSettings, prepared
+from graphrelu.diffusion import DiffusionSettings, prepared
 from graphrelu.lab import stats
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.engine.timing import captured, seconds

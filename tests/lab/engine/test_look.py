@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphrelu.diffusion import Edges
+from graphrelu.functional import Edges
 from graphrelu.lab.engine.look import pagerank
 
 

@@ -7,11 +7,11 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 
 from graphrelu import GReLU
-from graphrelu.diffusion import CSR
-from graphrelu.graph import DiffusionSettings, prepare
+from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.graph_backbones import POOLING, GraphGNN, pool
 from graphrelu.lab.models.masked_norm import MaskedBatchNorm
+from graphrelu.ops.cpu import CSR
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
 
 SIZES = [4, 1, 7, 3, 5, 2]

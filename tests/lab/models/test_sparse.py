@@ -5,6 +5,7 @@ from torch.func import grad, vmap
 from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 
+from graphrelu.lab.models import sparse
 from graphrelu.lab.models.sparse import (
     SparseMatrix,
     as_features,
@@ -13,7 +14,6 @@ from graphrelu.lab.models.sparse import (
     matmul,
     row_normalized,
 )
-from graphrelu.ops import products
 from tests.helpers import assert_close
 
 
@@ -33,13 +33,13 @@ def dense_of(matrix: SparseMatrix, value: Tensor) -> Tensor:
 def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """The shapes of the right-hand sides of all products made."""
     seen: list[tuple[int, int]] = []
-    product = products._product
+    product = sparse._product
 
     def counted(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
         seen.append((x.size(0), x.size(1)))
         return product(rowptr, col, value, x)
 
-    monkeypatch.setattr(products, "_product", counted)
+    monkeypatch.setattr(sparse, "_product", counted)
     return seen
 
 
@@ -79,8 +79,8 @@ def test_operators_are_well_formed() -> None:
     matrix = SparseMatrix.from_dense(random_matrix(5, 4))
     index = matrix.pattern.rowptr, matrix.pattern.col
     left, right = torch.randn(5, 2).double(), torch.randn(4, 2).double()
-    torch.library.opcheck(products._product, (*index, matrix.value, right))
-    torch.library.opcheck(products._sampled_product, (*index, left, right))
+    torch.library.opcheck(sparse._product, (*index, matrix.value, right))
+    torch.library.opcheck(sparse._sampled_product, (*index, left, right))
 
 
 def test_learned_values() -> None:

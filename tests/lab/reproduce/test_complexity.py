@@ -99,11 +99,11 @@ def test_only_what_is_missing_is_measured(tiny: Path, monkeypatch: pytest.Monkey
 
 def test_what_is_measured_is_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph is prepared before the clock starts, and every gradient is computed."""
-    from graphrelu import graph
+    from graphrelu import diffusion
 
     prepared: list[int] = []
-    whole = graph.prepare
-    monkeypatch.setattr(graph, "prepare", lambda *a: (prepared.append(1), whole(*a))[1])
+    whole = diffusion.prepare
+    monkeypatch.setattr(diffusion, "prepare", lambda *a: (prepared.append(1), whole(*a))[1])
     gradients: list[int] = []
     grad = torch.autograd.grad
 

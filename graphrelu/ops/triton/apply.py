@@ -1,22 +1,20 @@
-r"""The activation's passes over the features as Triton kernels.
+"""Apply on a GPU: one pass over the features forward, and one backward.
 
-Rows of one graph (or of one replica) are consecutive, so a program walks over tiles of rows that
-share slopes and intercepts and keeps their gradients in registers. Partial sums are written by
-program and added in a fixed order: the same input gives the same bits twice. Everything is
-computed in float32, whatever the type of the features. Rows and offsets are 64-bit: features may
-have more elements than 32 bits count. Graphs are the first dimension of a grid, as the others end
-at 65,535.
+The rows of one graph, or of one replica, are consecutive, so that the rows of a tile share slopes
+and intercepts. Graphs are the first dimension of a grid, as the others end at 65,535.
 
 Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `slopes` and `intercepts [R, B, K, C]`,
 `ptr [B + 1]` the first row of each graph.
 """
 
+from collections.abc import Sequence
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
-# Tiles of channels that are written out one after the other; a loop goes over more. With one pass
-# through it the loop is gone, and with all of thousands written out the compiler takes minutes.
-UNROLLED = tl.constexpr(8)
+from graphrelu.ops.triton.tiles import UNROLLED, cut
 
 
 @triton.jit
@@ -100,7 +98,7 @@ def apply_kernel(
 
 
 @triton.jit
-def backward_kernel(
+def apply_backward_kernel(
     grad_ptr,
     x_ptr,
     gamma_ptr,
@@ -242,94 +240,116 @@ def backward_kernel(
                 tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
 
 
-@triton.jit
-def project_kernel(
-    x_ptr,
-    weight_ptr,
-    mass_ptr,
-    projection_ptr,
-    partial_ptr,
-    num_nodes,
-    C: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
-    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    x_ptr += replica * num_nodes * C
-    weight_ptr += replica * C
-    projection_ptr += replica * num_nodes
-    partial_ptr += (replica * tl.num_programs(0) + program) * C
-    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
-    for span in range(0, C, SPAN):
-        for step in tl.static_range(0, SPAN, COLS):
-            chunk = span + step
-            cols = chunk + tl.arange(0, COLS)
-            in_cols = cols < C
-            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
-            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-            begin = program * ROWS
-            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
-                rows = first + tl.arange(0, ROWS)
-                in_rows = rows < num_nodes
-                mask = in_rows[:, None] & in_cols[None, :]
-                offset = rows[:, None] * C + cols[None, :]
-                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
-                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
-                total += x * mass[:, None]
-                projected = tl.sum(x * weight[None, :], axis=1)
-                if chunk > 0:
-                    projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
-                tl.store(projection_ptr + rows, projected, mask=in_rows)
-            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
+def _rows_apart(tensor: Tensor) -> Tensor:
+    """The tensor itself where its last dimension is consecutive; else a copy."""
+    return tensor if tensor.stride(-1) == 1 or tensor.size(-1) == 1 else tensor.contiguous()
 
 
-@triton.jit
-def project_backward_kernel(
-    x_ptr,
-    weight_ptr,
-    mass_ptr,
-    grad_projection_ptr,
-    grad_sum_ptr,
-    grad_x_ptr,
-    partial_ptr,
-    num_nodes,
-    C: tl.constexpr,
-    ACCUMULATE: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-    STAGES: tl.constexpr,
-):
-    """The gradients of x (added to what is there) and of the projection, in one pass."""
-    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    x_ptr += replica * num_nodes * C
-    weight_ptr += replica * C
-    grad_projection_ptr += replica * num_nodes
-    grad_sum_ptr += replica * C
-    grad_x_ptr += replica * num_nodes * C
-    partial_ptr += (replica * tl.num_programs(0) + program) * C
-    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
-    for span in range(0, C, SPAN):
-        for step in tl.static_range(0, SPAN, COLS):
-            chunk = span + step
-            cols = chunk + tl.arange(0, COLS)
-            in_cols = cols < C
-            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
-            grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
-            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-            begin = program * ROWS
-            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
-                rows = first + tl.arange(0, ROWS)
-                in_rows = rows < num_nodes
-                mask = in_rows[:, None] & in_cols[None, :]
-                offset = rows[:, None] * C + cols[None, :]
-                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
-                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
-                grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
-                total += x * grad
-                grad_x = grad * weight + mass * grad_sum
-                if ACCUMULATE:
-                    grad_x += tl.load(grad_x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
-                tl.store(grad_x_ptr + offset, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
-            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
+def _replica_stride(tensor: Tensor) -> int:
+    return 0 if tensor.size(0) == 1 else tensor.stride(0)
+
+
+def _graph_starts(batch: Tensor | None, num_graphs: int, x: Tensor) -> Tensor:
+    """The first row of each graph, and the number of rows, `[B + 1]`."""
+    if batch is None:
+        return x  # not read
+    return torch.searchsorted(batch, torch.arange(num_graphs + 1, device=batch.device))
+
+
+def _ends(base: Sequence[float]) -> tuple[float, float]:
+    """Segments beyond the first share one base slope; Triton would compile for an integer."""
+    return float(base[0]), float(base[-1])
+
+
+def apply(
+    x: Tensor,
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: Sequence[float],
+    batch: Tensor | None,
+) -> Tensor:
+    """The forward pass: reads x once, writes y once."""
+    x, gamma = _rows_apart(x), _rows_apart(gamma)
+    slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
+    replicas = max(x.size(0), gamma.size(0), slopes.size(0))
+    _, num_nodes, channels = x.shape
+    y = torch.empty_like(x) if x.size(0) == replicas else x.new_empty(replicas, *x.shape[1:])
+    if y.numel() == 0:
+        return y
+    _, num_graphs, K, _ = slopes.shape
+    strides = (
+        _replica_stride(x),
+        x.stride(1),
+        y.stride(0),
+        y.stride(1),
+        _replica_stride(gamma),
+        gamma.stride(1),
+        _replica_stride(slopes),
+    )
+    tensors = (x, gamma, slopes, intercepts, _graph_starts(batch, num_graphs, x), y)
+    programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs * replicas)
+    with torch.cuda.device_of(x):
+        apply_kernel[(num_graphs, programs, replicas)](
+            *tensors,
+            num_nodes,
+            *strides,
+            *_ends(base),
+            K=K,
+            J=gamma.size(2),
+            BATCHED=batch is not None,
+            **options,
+        )
+    return y
+
+
+def apply_backward(
+    grad: Tensor,
+    x: Tensor,
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: Sequence[float],
+    batch: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The gradients of x, gamma, slopes and intercepts."""
+    if grad.numel() == 0:
+        grad_gamma, grad_slopes, grad_intercepts = (
+            t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, slopes, intercepts)
+        )
+        return torch.empty_like(grad), grad_gamma, grad_slopes, grad_intercepts
+    grad, x, gamma = _rows_apart(grad), _rows_apart(x), _rows_apart(gamma)
+    slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
+    replicas, num_nodes, channels = grad.shape
+    num_graphs, K, J = slopes.size(1), slopes.size(2), gamma.size(2)
+    programs, options = cut("apply_backward", x.dtype, num_nodes, channels, num_graphs * replicas)
+    grad_x = torch.empty_like(grad)
+    grad_gamma = gamma.new_empty(replicas, num_nodes, J)
+    partial = slopes.new_empty(replicas, num_graphs, programs, 2, K, channels)
+    strides = (
+        grad.stride(0),
+        grad.stride(1),
+        _replica_stride(x),
+        x.stride(1),
+        grad_x.stride(0),
+        grad_x.stride(1),
+        _replica_stride(gamma),
+        gamma.stride(1),
+        _replica_stride(slopes),
+    )
+    starts = _graph_starts(batch, num_graphs, x)
+    tensors = (grad, x, gamma, slopes, intercepts, starts, grad_x, grad_gamma, partial)
+    with torch.cuda.device_of(x):
+        apply_backward_kernel[(num_graphs, programs, replicas)](
+            *tensors,
+            num_nodes,
+            *strides,
+            *_ends(base),
+            K=K,
+            J=J,
+            BATCHED=batch is not None,
+            K_PADDED=1 << (K - 1).bit_length(),
+            **options,
+        )
+    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
+    return grad_x, grad_gamma, grad_slopes, grad_intercepts

@@ -1,0 +1,159 @@
+"""Project on a GPU: both outputs of one pass over the features, and both gradients of another.
+
+Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass [N]`.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from graphrelu.ops import cpu
+from graphrelu.ops.triton.tiles import UNROLLED, cut
+
+
+@triton.jit
+def project_kernel(
+    x_ptr,
+    weight_ptr,
+    mass_ptr,
+    projection_ptr,
+    partial_ptr,
+    num_nodes,
+    C: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    x_ptr += replica * num_nodes * C
+    weight_ptr += replica * C
+    projection_ptr += replica * num_nodes
+    partial_ptr += (replica * tl.num_programs(0) + program) * C
+    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
+    for span in range(0, C, SPAN):
+        for step in tl.static_range(0, SPAN, COLS):
+            chunk = span + step
+            cols = chunk + tl.arange(0, COLS)
+            in_cols = cols < C
+            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
+            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
+            begin = program * ROWS
+            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
+                rows = first + tl.arange(0, ROWS)
+                in_rows = rows < num_nodes
+                mask = in_rows[:, None] & in_cols[None, :]
+                offset = rows[:, None] * C + cols[None, :]
+                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
+                total += x * mass[:, None]
+                projected = tl.sum(x * weight[None, :], axis=1)
+                if chunk > 0:
+                    projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
+                tl.store(projection_ptr + rows, projected, mask=in_rows)
+            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
+
+
+@triton.jit
+def project_backward_kernel(
+    x_ptr,
+    weight_ptr,
+    mass_ptr,
+    grad_projection_ptr,
+    grad_sum_ptr,
+    grad_x_ptr,
+    partial_ptr,
+    num_nodes,
+    C: tl.constexpr,
+    ACCUMULATE: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """The gradients of x (added to what is there) and of the projection, in one pass."""
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    x_ptr += replica * num_nodes * C
+    weight_ptr += replica * C
+    grad_projection_ptr += replica * num_nodes
+    grad_sum_ptr += replica * C
+    grad_x_ptr += replica * num_nodes * C
+    partial_ptr += (replica * tl.num_programs(0) + program) * C
+    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
+    for span in range(0, C, SPAN):
+        for step in tl.static_range(0, SPAN, COLS):
+            chunk = span + step
+            cols = chunk + tl.arange(0, COLS)
+            in_cols = cols < C
+            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
+            grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
+            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
+            begin = program * ROWS
+            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
+                rows = first + tl.arange(0, ROWS)
+                in_rows = rows < num_nodes
+                mask = in_rows[:, None] & in_cols[None, :]
+                offset = rows[:, None] * C + cols[None, :]
+                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
+                grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
+                total += x * grad
+                grad_x = grad * weight + mass * grad_sum
+                if ACCUMULATE:
+                    grad_x += tl.load(grad_x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                tl.store(grad_x_ptr + offset, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
+            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
+
+
+def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+    """`x @ weight.T` `[R, N, H]` and `mass @ x` `[R, 1, C]`."""
+    if weight.size(1) > 1:  # a hidden layer: a matrix product, which torch does best
+        return cpu.project(x, weight, mass)
+    if x.numel() == 0:
+        replicas, num_nodes, channels = x.shape
+        return weight.new_empty(replicas, num_nodes, 1), weight.new_zeros(replicas, 1, channels)
+    x, weight = x.contiguous(), weight.contiguous()
+    replicas, num_nodes, channels = x.shape
+    programs, options = cut("project", x.dtype, num_nodes, channels, replicas)
+    projection = weight.new_empty(replicas, num_nodes, 1)
+    partial = weight.new_empty(replicas, programs, channels)
+    with torch.cuda.device_of(x):
+        project_kernel[(programs, replicas)](
+            x, weight, mass, projection, partial, num_nodes, **options
+        )
+    return projection, partial.sum(dim=1, keepdim=True)
+
+
+def project_backward(
+    x: Tensor,
+    weight: Tensor,
+    mass: Tensor,
+    grad_projection: Tensor,
+    grad_sum: Tensor,
+    grad_x: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
+    if weight.size(1) > 1:
+        return cpu.project_backward(x, weight, mass, grad_projection, grad_sum, grad_x)
+    x, weight = x.contiguous(), weight.contiguous()
+    grad_projection, grad_sum = grad_projection.contiguous(), grad_sum.contiguous()
+    replicas, num_nodes, channels = x.shape
+    out = torch.empty_like(x) if grad_x is None else grad_x.contiguous()
+    if x.numel() == 0:
+        return out, torch.zeros_like(weight)
+    programs, options = cut("project_backward", x.dtype, num_nodes, channels, replicas)
+    partial = weight.new_empty(replicas, programs, channels)
+    with torch.cuda.device_of(x):
+        project_backward_kernel[(programs, replicas)](
+            x,
+            weight,
+            mass,
+            grad_projection,
+            grad_sum,
+            out,
+            partial,
+            num_nodes,
+            ACCUMULATE=grad_x is not None,
+            **options,
+        )
+    return out, partial.sum(dim=1, keepdim=True)

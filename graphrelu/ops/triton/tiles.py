@@ -1,0 +1,64 @@
+"""How a pass over the features is cut up: programs, and the tiles of rows and channels they take.
+
+A program walks over tiles of rows and keeps sums over the rows in registers. Partial sums are
+written by program and added in a fixed order: the same input gives the same bits twice. Everything
+is computed in float32, whatever the type of the features. Rows and offsets are 64-bit: features may
+have more elements than 32 bits count.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+# Tiles of channels that are written out one after the other; a loop goes over more. With one pass
+# through it the loop is gone, and with all of thousands written out the compiler takes minutes.
+UNROLLED = tl.constexpr(8)
+
+_MAX_CHANNELS_PER_TILE = 256
+# Where a tile is wider than this, other settings.
+_WIDE = 128
+
+
+class Setting(NamedTuple):
+    """How a pass is cut up."""
+
+    tile: int  # elements
+    num_warps: int
+    stages: int  # of the loop over tiles; from 2 on, loads are ahead of their use
+    programs: int  # that walk over the rows, at most
+
+
+# Of each pass, by the bytes of a feature. Registers decide: a thread of the backward pass keeps
+# four sums for each of its elements. Programs are a multiple of what a large GPU runs at a time, to
+# hide the latency of its loads, and few enough that their partial sums cost nothing. Measured on an
+# H200.
+_SETTINGS = {
+    "apply": {4: Setting(2048, 4, 1, 1056), 2: Setting(2048, 4, 2, 1056)},
+    "apply_backward": {4: Setting(1024, 4, 3, 1056), 2: Setting(1024, 4, 3, 1056)},
+    "project": {4: Setting(2048, 4, 2, 1056), 2: Setting(2048, 4, 2, 1056)},
+    "project_backward": {4: Setting(1024, 4, 1, 1584), 2: Setting(2048, 4, 3, 1056)},
+}
+_WIDE_SETTINGS = {"apply_backward": {2: Setting(512, 4, 3, 1056)}}
+
+
+class Cut(NamedTuple):
+    """The programs of a pass for each group (a graph of a replica), and their constants."""
+
+    programs: int
+    options: dict[str, Any]
+
+
+@lru_cache(maxsize=1024)
+def cut(name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: int) -> Cut:
+    """How the pass is cut up for features of this type and shape."""
+    cols = min(triton.next_power_of_2(channels), _MAX_CHANNELS_PER_TILE)
+    setting = _SETTINGS[name].get(dtype.itemsize, _SETTINGS[name][4])
+    if cols > _WIDE:
+        setting = _WIDE_SETTINGS.get(name, {}).get(dtype.itemsize, setting)
+    rows = max(1, setting.tile // cols)
+    programs = max(1, min(triton.cdiv(num_nodes, rows * groups), setting.programs // groups))
+    tile = {"C": channels, "ROWS": rows, "COLS": cols, "STAGES": setting.stages}
+    return Cut(programs, {"num_warps": setting.num_warps, **tile})
