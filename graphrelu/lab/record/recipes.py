@@ -28,7 +28,8 @@ from graphrelu.lab.record.config import (
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")
-MODERN = ("gelu", "silu", "mish")  # rivals that the paper does not have
+# Rivals that the paper does not have.
+MODERN = ("gelu", "silu", "mish", "max", "median", "digraf", "digraf-plain")
 COMPARED = ("relu", "prelu", "gelu", "silu", "maxout", "grelu")  # on deep networks
 ABLATED = ("undecomposed",)  # known besides, but not among those compared
 
