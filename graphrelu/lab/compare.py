@@ -159,7 +159,7 @@ def _run(result: Result) -> dict[str, Any]:
 
 def _identity(dataset: str, graph: Graph) -> str:
     """The graph's name; of a file also its content, so that no record mixes two versions of it."""
-    path = Path(dataset).expanduser()
-    if dataset.startswith("pyg:") or path.suffix.lower() not in data.FILE_READERS:
+    files = data.files_of(dataset)
+    if not files:
         return graph.name
-    return f"{graph.name}@{sha256(path)[:8]}"
+    return f"{graph.name}@{''.join(sha256(path)[:8] for path in files)}"

@@ -29,6 +29,12 @@ NPZ_KEYS = {"attr_matrix", "labels", *MASKS}
 NPZ_KEYS |= {prefix + ending for prefix in ("adj_", "attr_") for ending in CSR_ENDINGS}
 LIST_KEYS = ("node_features", "node_labels", "edges")  # of the form with a list of edges
 NPZ_KEYS |= {*LIST_KEYS, *(f"{key}s" for key in MASKS)}
+# What a file that is none of these is answered with.
+LAYOUTS = (
+    "known are .npz files with adj_data, adj_indices, adj_indptr, adj_shape, attr_matrix and "
+    "labels, or with node_features, node_labels and edges; .pt files with a PyG Data; and "
+    "edges.csv beside nodes.csv, or the folder of both"
+)
 
 
 def read_npz(path: Path) -> Data:
@@ -45,6 +51,8 @@ def read_npz(path: Path) -> Data:
             if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
                 raise DataError(f"{path} holds one array, not a graph.")
             arrays = read_arrays(stream, path, NPZ_KEYS)
+            if not arrays.keys() & {"edges", "adj_data", "adj_indices", "adj_indptr", "adj_shape"}:
+                raise DataError(f"{path} is of no known layout; {LAYOUTS}.")
             parse = _parse_edge_list if "edges" in arrays else _parse_npz
             return _checked_size(parse(arrays, path), path)
     except DataError:
