@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -107,6 +107,8 @@ def _prepare_graphs(
     graphs = data.load_graphs(dataset, root)
     for seed in seeds:
         fold_split(graphs.y, seed, settings["split"])
+    if data.files_of(dataset):
+        configs = [replace(config, dataset=_identity(dataset, graphs)) for config in configs]
     return graphs, configs
 
 
@@ -157,7 +159,7 @@ def _run(result: Result) -> dict[str, Any]:
     return {"activation": result.config.activation, **plain}
 
 
-def _identity(dataset: str, graph: Graph) -> str:
+def _identity(dataset: str, graph: Graph | GraphSet) -> str:
     """The graph's name; of a file also its content, so that no record mixes two versions of it."""
     files = data.files_of(dataset)
     if not files:

@@ -142,6 +142,8 @@ def files_of(name: str) -> tuple[Path, ...]:
 
     A folder stands for its table of edges, unless a dataset is known by its name.
     """
+    if name.startswith("graphs:"):
+        return (Path(name.removeprefix("graphs:")).expanduser(),)
     path = Path(name).expanduser()
     is_known = name.lower() in (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
     if not is_known and not name.startswith("pyg:") and path.is_dir():
@@ -156,18 +158,24 @@ def files_of(name: str) -> tuple[Path, ...]:
 
 def holds_graphs(name: str) -> bool:
     """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
-    return name.lower() in GRAPH_NAMES or name.startswith(f"pyg:{fetch.GRAPH_CLASS}")
+    return name.lower() in GRAPH_NAMES or name.startswith((f"pyg:{fetch.GRAPH_CLASS}", "graphs:"))
 
 
 def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
     """Load a set of graphs, check it, and write nothing.
 
     Args:
-        name: One of :data:`GRAPH_NAMES`, or ``pyg:TUDataset/NAME``.
+        name: One of :data:`GRAPH_NAMES`, ``pyg:TUDataset/NAME``, or ``graphs:PATH`` with the path
+            of a ``.pt`` with a saved list of PyG ``Data``.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     if name.startswith("pyg:"):
         return fetch.read_pyg_graphs(name.removeprefix("pyg:"), data_root(root), name)
+    if name.startswith("graphs:"):
+        (path,) = files_of(name)
+        if not path.is_file():
+            raise DataError(f"There is no file {path}.")
+        return own_files.read_pt_list(path, path.name)
     key = name.lower()
     if key == "digit-graphs":
         graphs = graph_readers.read_digit_graphs(key)
@@ -176,8 +184,8 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
     if key in GRAPH_SOURCES:
         return _load_source(key, GRAPH_SOURCES[key], data_root(root), _read_graphs)
     raise DataError(
-        f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)} "
-        f"and pyg:{fetch.GRAPH_CLASS}/NAME."
+        f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)}, "
+        f"pyg:{fetch.GRAPH_CLASS}/NAME, and graphs:PATH."
     )
 
 
