@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 from torch_geometric.datasets import FakeHeteroDataset
 from torch_geometric.nn import HeteroConv, SAGEConv, to_hetero
+from torch_geometric.transforms import ToUndirected
 
 from graphrelu import GReLU, HeteroGReLU
 from tests.helpers import assert_close, gradients
@@ -155,7 +156,7 @@ class One(torch.nn.Module):
 
 @pytest.mark.parametrize("convolutions", ["HeteroConv", "to_hetero"])
 def test_in_pygs_networks_and_mini_batches(convolutions: str) -> None:
-    data = FakeHeteroDataset(num_graphs=1, avg_num_nodes=40)[0]
+    data = ToUndirected()(FakeHeteroDataset(num_graphs=1, avg_num_nodes=40)[0])
     network = Network(data, convolutions)
     with torch.no_grad():
         network(data.x_dict, data.edge_index_dict)  # the convolutions' sizes

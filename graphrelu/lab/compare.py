@@ -4,7 +4,7 @@ settings for each."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -74,9 +74,7 @@ def prepare(
     graph = data.load(dataset, root)
     for seed in seeds:
         make_split(graph, seed, configs[0].split)
-    name, path = graph.name, Path(dataset).expanduser()
-    if path.suffix.lower() in data.FILE_READERS and not dataset.startswith("pyg:"):
-        name += f"@{sha256(path)[:8]}"  # no record mixes two versions of a file
+    name = _identity(dataset, graph)
     configs = [cell(name, graph.family, config.activation) for config in configs]
     build(configs[0], graph, 0)  # finds a width that the heads cannot share before the training
     return graph, configs
@@ -108,6 +106,7 @@ def _prepare_graphs(
     graphs = data.load_graphs(dataset, root)
     for seed in seeds:
         fold_split(graphs.y, seed, split)
+    configs = [replace(config, dataset=_identity(dataset, graphs)) for config in configs]
     return graphs, configs
 
 
@@ -151,3 +150,11 @@ def to_json(
         "commit": machine.commit(),
         "date": machine.now(),
     }
+
+
+def _identity(dataset: str, graph: Graph | GraphSet) -> str:
+    """The graph's name; of files also their content: no record mixes two versions of them."""
+    files = data.files_of(dataset)
+    if not files:
+        return graph.name
+    return f"{graph.name}@{''.join(sha256(path)[:8] for path in files)}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
-from graphrelu.lab.data import fetch, generated, graph_readers, own_files, readers
+from graphrelu.lab.data import fetch, generated, graph_readers, ogb, own_files, readers, tables
 from graphrelu.lab.data.checksums import (
     CLASS_SIZES,
     EDITION,
@@ -30,7 +30,7 @@ from graphrelu.lab.data.graph import DataError, Graph, first_line, from_data
 from graphrelu.lab.data.graph_set import GraphSet
 
 __all__ = ["GRAPH_NAMES", "NAMES", "DataError", "DatasetStatus", "Graph", "GraphSet"]
-__all__ += ["data_root", "holds_graphs", "load", "load_graphs", "survey"]
+__all__ += ["data_root", "files_of", "holds_graphs", "load", "load_graphs", "survey"]
 
 DIGITS_COUNTS = Counts(1_797, 24_678, 64, 10)
 DIGIT_GRAPHS_COUNTS = Counts(6_363, 18_962, 17, 10)
@@ -50,7 +50,12 @@ FILES = {
     "chameleon": "Heterophilous/chameleon_filtered.npz",
     "actor": "Heterophilous/actor.npz",
 }
-FILE_READERS = {".npz": own_files.read_npz, ".pt": own_files.read_pt}
+FILE_READERS = {
+    ".npz": own_files.read_npz,
+    ".pt": own_files.read_pt,
+    ".csv": tables.read_tables,
+    ".tsv": tables.read_tables,
+}
 
 Loaded = TypeVar("Loaded", Graph, GraphSet)
 Files: TypeAlias = dict[str, bytes]  # the contents of raw files, by name
@@ -82,10 +87,11 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     """Load a graph, check it, and write nothing.
 
     Args:
-        name: One of :data:`NAMES`, :data:`OF_PYG` or :data:`FILES`; a path to a ``.npz`` in the
-            usual GNN-benchmark form or to a ``.pt`` with a saved PyG ``Data``; ``pyg:CLASS/NAME``
-            for a dataset class of PyG's; or ``csbm:NAME=VALUE,...`` for a
-            :class:`~graphrelu.lab.data.generated.BlockModel`.
+        name: One of :data:`NAMES`, :data:`OF_PYG` or :data:`FILES`; a path to a ``.npz`` in a
+            usual form, to a ``.pt`` with a saved PyG ``Data``, or to a table of edges beside that
+            of the nodes (:func:`~graphrelu.lab.data.tables.read_tables`), or the folder of these;
+            ``pyg:CLASS/NAME`` for a dataset class of PyG's; ``ogbn-NAME`` for one of OGB's; or
+            ``csbm:NAME=VALUE,...`` for a :class:`~graphrelu.lab.data.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     if holds_graphs(name):
@@ -100,12 +106,15 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if generated.is_generated(name):
         model = generated.parse(name)
         return from_data(model.generate(), model.name)
-    path = Path(name).expanduser()
-    if path.suffix.lower() in FILE_READERS:
+    key = name.lower()
+    if key.startswith("ogbn-"):
+        return from_data(ogb.read_ogb(key, data_root(root)), key)
+    if files := files_of(name):
+        path = files[0]
         if not path.is_file():
             raise DataError(f"There is no file {path}.")
-        return from_data(FILE_READERS[path.suffix.lower()](path), path.name)
-    key = name.lower()
+        called = path.name if len(files) == 1 else f"{path.parent.resolve().name}/{path.name}"
+        return from_data(FILE_READERS[path.suffix.lower()](path), called)
     if key in OF_PYG:
         return replace(load(f"pyg:{OF_PYG[key]}", root), name=key)
     if key in FILES:
@@ -116,29 +125,57 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         return graph
     if key in SOURCES:
         return _load_source(key, SOURCES[key], data_root(root), _read)
+    if Path(name).expanduser().exists():
+        raise DataError(f"{name} is of no known layout; {own_files.LAYOUTS}.")
     known = (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
     close = difflib.get_close_matches(key, known, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     raise DataError(
         f"There is no dataset {name!r}{hint}; known are {', '.join(known)}, "
-        f"paths to .npz and .pt files, pyg:CLASS/NAME, and csbm:NAME=VALUE,..."
+        f"paths to .npz, .pt, .csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, and "
+        f"csbm:NAME=VALUE,..."
     )
+
+
+def files_of(name: str) -> tuple[Path, ...]:
+    """The files that a path stands for, the one that is named first; none if it is no path.
+
+    A folder stands for its table of edges, unless a dataset is known by its name.
+    """
+    if name.startswith("graphs:"):
+        return (Path(name.removeprefix("graphs:")).expanduser(),)
+    path = Path(name).expanduser()
+    is_known = name.lower() in (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
+    if not is_known and not name.startswith("pyg:") and path.is_dir():
+        tables_in = (path / f"edges{ending}" for ending in (".csv", ".tsv"))
+        path = next((file for file in tables_in if file.is_file()), path)
+    if name.startswith("pyg:") or path.suffix.lower() not in FILE_READERS:
+        return ()
+    if FILE_READERS[path.suffix.lower()] is tables.read_tables:
+        return path, tables.nodes_beside(path)
+    return (path,)
 
 
 def holds_graphs(name: str) -> bool:
     """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
-    return name.lower() in GRAPH_NAMES or name.startswith(f"pyg:{fetch.GRAPH_CLASS}")
+    return name.lower() in GRAPH_NAMES or name.startswith((f"pyg:{fetch.GRAPH_CLASS}", "graphs:"))
 
 
 def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
     """Load a set of graphs, check it, and write nothing.
 
     Args:
-        name: One of :data:`GRAPH_NAMES`, or ``pyg:TUDataset/NAME``.
+        name: One of :data:`GRAPH_NAMES`, ``pyg:TUDataset/NAME``, or ``graphs:PATH`` with the path
+            of a ``.pt`` with a saved list of PyG ``Data``.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     if name.startswith("pyg:"):
         return fetch.read_pyg_graphs(name.removeprefix("pyg:"), data_root(root), name)
+    if name.startswith("graphs:"):
+        (path,) = files_of(name)
+        if not path.is_file():
+            raise DataError(f"There is no file {path}.")
+        return own_files.read_pt_list(path, path.name)
     key = name.lower()
     if key == "digit-graphs":
         graphs = graph_readers.read_digit_graphs(key)
@@ -147,8 +184,8 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
     if key in GRAPH_SOURCES:
         return _load_source(key, GRAPH_SOURCES[key], data_root(root), _read_graphs)
     raise DataError(
-        f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)} "
-        f"and pyg:{fetch.GRAPH_CLASS}/NAME."
+        f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)}, "
+        f"pyg:{fetch.GRAPH_CLASS}/NAME, and graphs:PATH."
     )
 
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -121,14 +121,19 @@ def _arguments(cls: Any, class_name: str, name: str, staging: Path) -> dict[str,
 
 def _link_raw_files(home: Path, staging: Path) -> None:
     """Show the raw files below ``home`` at the same places below ``staging``."""
-    for raw in home.rglob("raw"):
-        for file in (path for path in raw.rglob("*") if path.is_file()):
-            link = staging / file.relative_to(home)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                link.symlink_to(file.resolve())
-            except OSError:  # a system that does not allow symbolic links
-                shutil.copyfile(file, link)
+    raw_files = (path for raw in home.rglob("raw") for path in raw.rglob("*"))
+    link_files([path for path in raw_files if path.is_file()], home, staging)
+
+
+def link_files(files: Iterable[Path], home: Path, staging: Path) -> None:
+    """Show files below ``home`` at the same places below ``staging``."""
+    for file in files:
+        link = staging / file.relative_to(home)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            link.symlink_to(file.resolve())
+        except OSError:  # a system that does not allow symbolic links
+            shutil.copyfile(file, link)
 
 
 def _staged(cls: Any, staging: Path, home: Path, downloaded: list[bool]) -> Any:

@@ -52,6 +52,11 @@ class Graph:
         return self.x.size(0)
 
     @property
+    def num_unlabelled(self) -> int:
+        """The nodes that are neither learned from nor tested on."""
+        return int((self.y < 0).sum())
+
+    @property
     def num_edges(self) -> int:
         return self.edge_index.size(1)
 

@@ -19,7 +19,14 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from graphrelu.lab.data.archives import check_size, read_arrays
 from graphrelu.lab.data.checkpoints import DTYPES, load_checkpoint
-from graphrelu.lab.data.graph import DataError, checked_edges, first_line, quiet_csr
+from graphrelu.lab.data.graph import (
+    DataError,
+    checked_edges,
+    checked_features,
+    first_line,
+    quiet_csr,
+)
+from graphrelu.lab.data.graph_set import GraphSet, graph_set
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 FIELDS = ("x", "edge_index", "edge_weight", "y", *MASKS)  # of a Data object
@@ -29,6 +36,12 @@ NPZ_KEYS = {"attr_matrix", "labels", *MASKS}
 NPZ_KEYS |= {prefix + ending for prefix in ("adj_", "attr_") for ending in CSR_ENDINGS}
 LIST_KEYS = ("node_features", "node_labels", "edges")  # of the form with a list of edges
 NPZ_KEYS |= {*LIST_KEYS, *(f"{key}s" for key in MASKS)}
+# What a file that is none of these is answered with.
+LAYOUTS = (
+    "known are .npz files with adj_data, adj_indices, adj_indptr, adj_shape, attr_matrix and "
+    "labels, or with node_features, node_labels and edges; .pt files with a PyG Data; and "
+    "edges.csv beside nodes.csv, or the folder of both"
+)
 
 
 def read_npz(path: Path) -> Data:
@@ -45,6 +58,8 @@ def read_npz(path: Path) -> Data:
             if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
                 raise DataError(f"{path} holds one array, not a graph.")
             arrays = read_arrays(stream, path, NPZ_KEYS)
+            if not arrays.keys() & {"edges", "adj_data", "adj_indices", "adj_indptr", "adj_shape"}:
+                raise DataError(f"{path} is of no known layout; {LAYOUTS}.")
             parse = _parse_edge_list if "edges" in arrays else _parse_npz
             return _checked_size(parse(arrays, path), path)
     except DataError:
@@ -146,11 +161,40 @@ def sparse_features(file: Mapping[str, Any], prefix: str, path: Path) -> Tensor:
 def read_pt(path: Path) -> Data:
     """A PyG ``Data`` object saved with ``torch.save``; code inside the file is never run."""
     how = "save it with torch.save(data, path), data a PyG Data object that holds tensors only"
+    data = _loaded(path, how)
+    if _is_list(data):
+        raise DataError(f"{path} holds many graphs; write graphs:{path}.")
+    return _fields(data, path, how)
+
+
+def read_pt_list(path: Path, name: str) -> GraphSet:
+    """Many graphs, each with its class as ``y``: a list of PyG ``Data`` objects saved likewise."""
+    how = "save them with torch.save(list, path), a list of PyG Data objects that hold tensors only"
+    graphs = _loaded(path, how)
+    if not _is_list(graphs):
+        raise DataError(f"{path} holds a {type(graphs).__name__}; {how}.")
+    xs: list[Tensor] = []
+    edges, ys, total, size = [], [], 0, 0
+    for place, graph in enumerate(graphs):
+        which, data = f"{name}, graph {place}", _fields(graph, path, how)
+        size += _size(data)  # an object may be in the list many times
+        check_size(size, path)
+        x = checked_features(data.x, which)
+        if x.layout != torch.strided or x.size(1) != (xs or [x])[0].size(1):
+            raise DataError(f"{which}: the features must be dense, and as many as graph 0 has.")
+        if data.y is None or data.y.numel() != 1:
+            raise DataError(f"{which} must have one label.")
+        edges.append(checked_edges(data.edge_index, x.size(0), which) + total)
+        total += x.size(0)
+        xs.append(x)
+        ys.append(data.y.view(1))
+    node_ptr = torch.tensor([0, *(x.size(0) for x in xs)]).cumsum(0)
+    return graph_set(torch.cat(xs), torch.cat(edges, dim=1), node_ptr, torch.cat(ys), name)
+
+
+def _loaded(path: Path, how: str) -> Any:
     try:
-        data = load_checkpoint(path, DATA_CLASSES)
-        if not isinstance(data, Data):
-            raise DataError(f"{path} holds a {type(data).__name__}; {how}.")
-        fields = {key: _plain(data[key], key, path) for key in FIELDS if key in data}
+        return load_checkpoint(path, DATA_CLASSES)
     except DataError:
         raise
     except pickle.UnpicklingError as error:
@@ -160,6 +204,22 @@ def read_pt(path: Path) -> Data:
             f"{how}."
         ) from error
     except Exception as error:  # torch.load raises many kinds on a damaged file
+        raise DataError(f"{path} cannot be loaded ({first_line(error)}); {how}.") from error
+
+
+def _is_list(data: Any) -> bool:
+    return isinstance(data, list) and len(data) > 0 and isinstance(data[0], Data)
+
+
+def _fields(data: Any, path: Path, how: str) -> Data:
+    """The fields of a graph that are used, as plain tensors."""
+    if not isinstance(data, Data):
+        raise DataError(f"{path} holds a {type(data).__name__}; {how}.")
+    try:
+        fields = {key: _plain(data[key], key, path) for key in FIELDS if key in data}
+    except DataError:
+        raise
+    except Exception as error:  # an object that was not put together as PyG does
         raise DataError(f"{path} cannot be loaded ({first_line(error)}); {how}.") from error
     return _checked_size(Data(**fields), path)
 
@@ -179,7 +239,12 @@ def _plain(value: Any, key: str, path: Path) -> Tensor | None:
 
 
 def _checked_size(data: Data, path: Path) -> Data:
-    """A graph that fits into memory as it will be used; a tensor can be larger than its bytes."""
+    check_size(_size(data), path)
+    return data
+
+
+def _size(data: Data) -> int:
+    """The bytes of a graph as it will be used; a tensor can be larger than its bytes in a file."""
     total = 0
     for key, tensor in data.to_dict().items():
         if tensor is None:
@@ -188,5 +253,4 @@ def _checked_size(data: Data, path: Path) -> Data:
             total += tensor.numel() * (4 if key in ("x", "edge_weight") else 8)
         else:  # a row has a pointer, a column a weight at least, a value its index
             total += 8 * tensor.size(0) + 4 * tensor.size(-1) + 12 * tensor._nnz()
-    check_size(total, path)
-    return data
+    return total

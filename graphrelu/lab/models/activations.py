@@ -1,7 +1,7 @@
 r"""What GReLU is compared with, under GReLU's call signature: the paper's rectifiers, and others.
 
-Each is called as `act(x, edge_index, ...)` and ignores the graph; each layer of a model takes a
-fresh object, so that learned parameters are never shared.
+Each is called as `act(x, edge_index, ...)`; a rectifier ignores the graph. Each layer of a model
+takes a fresh object, so that learned parameters are never shared.
 """
 
 from typing import Any
@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import Linear
 
 from graphrelu.grelu import GReLU
+from graphrelu.lab.models.digraf import DiGRAF, check_diffeomorphism, diffeomorphism
+from graphrelu.lab.models.graph_adaptive import GraphMax, GraphMedian
 from graphrelu.lab.models.undecomposed import Undecomposed
 
 
@@ -120,6 +122,30 @@ class Mish(Rectifier):
         return F.mish(x)
 
 
+class PlainDiGRAF(Rectifier):
+    r""":class:`~graphrelu.lab.models.digraf.DiGRAF` without its GNN: the parameters of the
+    diffeomorphism are learned, and are the same for every graph."""
+
+    def __init__(
+        self,
+        channels: int,
+        cells: int = 16,
+        radius: float = 5.0,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__(channels)
+        check_diffeomorphism(cells, radius)
+        self.radius = radius
+        self.theta = torch.nn.Parameter(torch.empty(1, cells - 1, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.normal_(self.theta)
+
+    def activate(self, x: Tensor) -> Tensor:
+        return diffeomorphism(x, self.theta.tanh(), self.radius)
+
+
 ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
     "relu": ReLU,
     "lrelu": LeakyReLU,
@@ -129,6 +155,10 @@ ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
     "gelu": GELU,
     "silu": SiLU,
     "mish": Mish,
+    "max": GraphMax,
+    "median": GraphMedian,
+    "digraf": DiGRAF,
+    "digraf-plain": PlainDiGRAF,
     "grelu": GReLU,
     "undecomposed": Undecomposed,
 }

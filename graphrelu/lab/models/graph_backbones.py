@@ -185,10 +185,10 @@ class GraphGNN(torch.nn.Module):
 
     @property
     def diffusion(self) -> DiffusionSettings | None:
-        """How GReLU sees the graph in this model; none where no activation does."""
+        """How the activations see the graph in this model; none where they do not."""
         act = self.acts[0]
         if not isinstance(act, GReLU) or not act.topology:
-            return None
+            return getattr(act, "propagation", None)
         return DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
 
     @torch.no_grad()

@@ -6,11 +6,8 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from graphrelu import functional
-from graphrelu.checks import check_batch, check_count, check_features, may_look
-from graphrelu.diffusion import DiffusionSettings, prepared
-
-# GCN's propagation: one step without teleport, over the graph with self-loops.
-_PROPAGATION = DiffusionSettings(alpha=0.0, steps=1, diffusion="power", add_self_loops=True)
+from graphrelu.checks import check_count
+from graphrelu.lab.models.shift import SHIFT, shift
 
 
 class Undecomposed(torch.nn.Module):
@@ -46,6 +43,8 @@ class Undecomposed(torch.nn.Module):
           batch vector :math:`(|\mathcal{V}|)` *(optional)*
         - **output:** node features :math:`(|\mathcal{V}|, C)`
     """
+
+    propagation = SHIFT
 
     def __init__(self, channels: int, K: int = 2, device: torch.device | str | None = None) -> None:
         super().__init__()
@@ -83,12 +82,9 @@ class Undecomposed(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`."""
-        check_features(x, edge_index, edge_weight, self.channels)
-        looks = may_look(x)
-        batch, _ = check_batch(x, batch, batch_size, looks)
+        graph, *_ = shift(x, self.channels, edge_index, edge_weight, batch, batch_size)
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            graph = prepared(edge_index, edge_weight, x.size(0), dtype, _PROPAGATION, batch, looks)
             # Before the weights: of the two orders, this one propagates C columns and not 2KC.
             logits = self._linear(graph.diffuse(x.to(dtype)))
             form = functional.Form(K=self.K)

@@ -30,7 +30,10 @@ NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")  # the paper's
 # Left out of a comparison on a deep network, unless asked for by name.
-ON_REQUEST = ("lrelu", "elu", "mish", "undecomposed")
+ON_REQUEST = (
+    *("lrelu", "elu", "mish", "undecomposed"),
+    *("max", "median", "digraf", "digraf-plain"),
+)
 
 GRAPH_DATASETS = ("mutag", "proteins")
 GRAPH_BACKBONES = ("gcn", "sage", "gin")

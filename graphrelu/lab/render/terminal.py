@@ -84,13 +84,15 @@ def markdown(text: str) -> Markdown:
 def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
     """What is compared, before it is trained."""
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
+    left_out = getattr(graph, "num_unlabelled", 0)
+    unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
     options = dict(config.backbone_options)
     depth = f"{options['layers']} layers of " if options.get("layers") else ""
     norm = f"{options['norm']} norm, " if options.get("norm") else ""
     skips = "linear skips, " if options.get("residual") else ""
     return (
         f"{graph.name}: {graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {graph.num_classes} classes\n"
+        f"{graph.num_features:,} features, {graph.num_classes} classes{unlabelled}\n"
         f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
         f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"

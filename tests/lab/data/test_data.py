@@ -253,11 +253,11 @@ def test_unknown_names_suggest_the_nearest() -> None:
     assert str(caught.value) == (
         "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
         "pubmed, blogcatalog, flickr, photo, computers, cs, physics, minesweeper, tolokers, "
-        "squirrel, chameleon, actor, digit-graphs, mutag, proteins, paths to .npz and .pt files, "
-        "pyg:CLASS/NAME, and csbm:NAME=VALUE,..."
+        "squirrel, chameleon, actor, digit-graphs, mutag, proteins, paths to .npz, .pt, .csv and "
+        ".tsv files, pyg:CLASS/NAME, ogbn-NAME, and csbm:NAME=VALUE,..."
     )
-    with pytest.raises(DataError, match=r"no dataset 'graph\.csv'; known are"):
-        load("graph.csv")
+    with pytest.raises(DataError, match=r"no dataset 'graph\.gml'; known are"):
+        load("graph.gml")
 
 
 @pytest.mark.parametrize(("name", "nodes", "splits"), [("squirrel", 2223, 10), ("actor", 7600, 10)])

@@ -1,0 +1,87 @@
+"""OGB's datasets of one graph with labelled nodes, by way of the package `ogb`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
+
+from graphrelu.lab.data.fetch import link_files, publish
+from graphrelu.lab.data.graph import DataError, first_line
+
+
+def read_ogb(name: str, root: Path) -> Data:
+    """The graph ``ogbn-NAME``, made undirected, with OGB's split as its masks.
+
+    Files are taken from ``root/ogbn_NAME``, laid out as OGB does, or downloaded there. What OGB has
+    processed is a pickle, and is made anew in a temporary folder.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # OGB asks the network for a newer version of itself
+            from ogb.nodeproppred import NodePropPredDataset
+    except ImportError:
+        raise DataError(
+            f"{name} needs the package ogb; install it with: pip install ogb."
+        ) from None
+    home = root / name.replace("-", "_")
+    with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
+        staged = Path(folder) / home.name
+        if is_there := (home / "raw").is_dir():
+            link_files([file for file in _files(home) if file.is_file()], home, staged)
+            (staged / "processed").mkdir()
+        try:
+            with redirect_stdout(sys.stderr), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                dataset = NodePropPredDataset(name, root=folder)
+                graph, labels = dataset[0]
+                split = dataset.get_idx_split()
+        except (Exception, SystemExit) as error:  # whatever the package or its files may raise
+            raise DataError(
+                f"OGB cannot load {name} ({first_line(error)}); it looks for its files in {home}."
+            ) from error
+        if isinstance(labels, dict):
+            raise DataError(f"{name} has nodes of several kinds; choose a graph of one kind.")
+        if not is_there:
+            shutil.rmtree(staged / "processed", ignore_errors=True)
+            publish(staged, home)
+    return _as_data(graph, labels, split)
+
+
+def _files(home: Path) -> Iterator[Path]:
+    """All but what OGB has processed."""
+    for part in home.iterdir():
+        if part.name != "processed":
+            yield from part.rglob("*") if part.is_dir() else (part,)
+
+
+def _as_data(graph: dict[str, Any], labels: np.ndarray, split: dict[str, Any]) -> Data:
+    num_nodes = int(graph["num_nodes"])
+    if labels.dtype.kind == "f" and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)  # where none is known
+    features = graph["node_feat"]
+
+    def mask(part: str) -> Tensor:
+        chosen = torch.zeros(num_nodes, dtype=torch.bool)
+        chosen[torch.as_tensor(split[part]).long()] = True
+        return chosen
+
+    return Data(
+        x=None if features is None else torch.from_numpy(features),
+        edge_index=to_undirected(torch.from_numpy(graph["edge_index"]), num_nodes=num_nodes),
+        y=torch.from_numpy(labels),
+        train_mask=mask("train"),
+        val_mask=mask("valid"),
+        test_mask=mask("test"),
+    )

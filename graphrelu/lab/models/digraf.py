@@ -1,0 +1,238 @@
+r"""A piecewise-affine diffeomorphism (CPAB) as an activation, in closed form.
+
+A velocity field on :math:`[0, 1]`, continuous and affine in each of :math:`n` cells, zero at both
+ends, moves every point for one unit of time. Inside a cell the movement is an exponential; how long
+a whole cell takes is known beforehand, so that a point needs three steps however many cells it
+crosses: to the edge of its cell, to the edge of its last cell by the clock, and the rest.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Linear
+from torch_geometric.utils import scatter
+
+from graphrelu.checks import check_count
+from graphrelu.lab.models.shift import SHIFT, shift
+
+# What is slower than this, in itself or beside its speed at the other end, does not arrive in time.
+_STANDSTILL = 1e-12
+# Whatever takes longer than one unit of time is not finished; it is kept finite to be added up.
+_TOO_LONG = 2.0
+_NEAR = 1e-2  # where a quotient is replaced by its series
+
+
+class DiGRAF(torch.nn.Module):
+    r"""The activation of the `"DiGRAF: Diffeomorphic Graph-Adaptive Activation Function"
+    <https://arxiv.org/abs/2407.02013>`_ paper: one diffeomorphism of :math:`[-r, r]` for all nodes
+    and channels of a graph, the identity outside, with parameters that a GNN finds.
+
+    .. math::
+        \boldsymbol{\theta} = \tanh \left( \textrm{MLP} \left( \frac{1}{|\mathcal{V}|}
+        \mathbf{1}^{\top} \textrm{GCN}(\max(\textrm{GCN}(\mathbf{X}), 0)) \right) \right)
+
+    The penalty on the velocities that the paper may add to the loss is left out.
+
+    Args:
+        channels (int): Size of each input and output sample.
+        cells (int, optional): Number of cells of the velocity field. (default: :obj:`16`)
+        radius (float, optional): Half the width of the interval. (default: :obj:`5.0`)
+        hidden (int, optional): Width of the GNN. (default: :obj:`16`)
+        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
+
+    Shapes:
+        - **input:**
+          node features :math:`(|\mathcal{V}|, C)`,
+          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
+          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
+          batch vector :math:`(|\mathcal{V}|)` *(optional)*
+        - **output:** node features :math:`(|\mathcal{V}|, C)`
+    """
+
+    propagation = SHIFT
+
+    def __init__(
+        self,
+        channels: int,
+        cells: int = 16,
+        radius: float = 5.0,
+        hidden: int = 16,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        check_diffeomorphism(cells, radius)
+        check_count("channels", channels)
+        check_count("hidden", hidden)
+        self.channels = channels
+        self.cells = cells
+        self.radius = radius
+        self.first = Linear(channels, hidden, device=device)
+        self.second = Linear(hidden, hidden, device=device)
+        self.third = Linear(hidden, max(hidden // 2, 1), device=device)
+        self.last = Linear(max(hidden // 2, 1), cells - 1, device=device)
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        for layer in self.children():
+            layer.reset_parameters()  # type: ignore[operator]
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""Forward pass; the arguments are those of :meth:`graphrelu.GReLU.forward`."""
+        graph, batch, size = shift(x, self.channels, edge_index, edge_weight, batch, batch_size)
+        with torch.autocast(x.device.type, enabled=False):
+            dtype = torch.promote_types(x.dtype, torch.float32)
+            hidden = F.linear(x.to(dtype), self.first.weight.to(dtype))
+            hidden = (graph.diffuse(hidden) + self.first.bias.to(dtype)).relu()
+            # The second propagation is only there to be averaged: its masses suffice.
+            if batch is None:
+                mean = (graph.mass @ hidden).view(1, -1) / max(x.size(0), 1)
+            else:
+                total = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, size, "sum")
+                count = scatter(torch.ones_like(batch), batch, 0, size, "sum")
+                mean = total / count.clamp(min=1).view(-1, 1)
+            for layer in (self.second, self.third, self.last):
+                mean = mean.relu() if layer is self.last else mean
+                mean = F.linear(mean, layer.weight.to(dtype), layer.bias.to(dtype))
+            return diffeomorphism(x, mean.tanh(), self.radius, batch)
+
+    def __repr__(self) -> str:
+        options = f"cells={self.cells}, radius={self.radius}"
+        return f"{self.__class__.__name__}({self.channels}, {options})"
+
+
+def check_diffeomorphism(cells: int, radius: float) -> None:
+    check_count("cells", cells)
+    if cells < 2:
+        raise ValueError(f"cells must be at least 2, got {cells}.")
+    if not 0 < radius < float("inf"):
+        raise ValueError(f"radius must be positive and finite, got {radius}.")
+
+
+def diffeomorphism(x: Tensor, theta: Tensor, radius: float, graph: Tensor | None = None) -> Tensor:
+    """:func:`cpab` of the interval from `-radius` to `radius`; outside nothing moves."""
+    unit = (x.to(theta.dtype) + radius) / (2 * radius)
+    inside = (unit > 0) & (unit < 1)
+    moved = cpab(torch.where(inside, unit, 0.5), theta, graph)
+    return torch.where(inside, 2 * radius * moved - radius, x).to(x.dtype)
+
+
+def velocities(theta: Tensor) -> Tensor:
+    r"""The velocities `[G, n + 1]` at the cells' edges, from parameters `[G, n - 1]`.
+
+    :math:`v_j = \frac{j}{n} \sum_{k \geq j} \theta_k / k`, and zero at both ends: the basis
+    :obj:`"rref"` of the package `difw`, each of whose functions rises from 0 to edge :math:`k` and
+    is back at zero one cell later.
+    """
+    edge = torch.arange(1, theta.size(1) + 1, dtype=theta.dtype, device=theta.device)
+    basis = (edge.view(1, -1) / edge.view(-1, 1)).tril() / (theta.size(1) + 1)
+    return F.pad(theta @ basis, (1, 1))
+
+
+def cpab(u: Tensor, theta: Tensor, graph: Tensor | None = None) -> Tensor:
+    """The points `u` `[N, C]` of the unit interval, moved for one unit of time.
+
+    Args:
+        u (torch.Tensor): The points.
+        theta (torch.Tensor): The parameters `[G, n - 1]` of the velocity fields.
+        graph (torch.Tensor, optional): The velocity field of each row of `u`; there must be only
+            one unless given. (default: :obj:`None`)
+    """
+    v = velocities(theta)
+    n = v.size(1) - 1
+    slope = n * v.diff(dim=1)
+    clock = F.pad(_crossing(v[:, :-1], v[:, 1:], 1 / n).clamp(max=_TOO_LONG).cumsum(1), (1, 0))
+
+    def at(table: Tensor, index: Tensor) -> Tensor:
+        out: Tensor = _Lookup.apply(table, index, graph)
+        return out
+
+    edge = torch.arange(n + 1, dtype=u.dtype, device=u.device) / n
+    cell = (u.detach() * n).long().clamp(0, n - 1)
+    own_slope = at(slope, cell)
+    velocity = at(v, cell) + own_slope * (u - edge[cell])
+    right = velocity.detach() > 0
+    out_at = cell + right.long()
+    wait = _crossing(velocity, at(v, out_at), (edge[out_at] - u).abs())
+    leaves = wait.detach() < 1
+
+    out_time = at(clock, out_at)
+    with torch.no_grad():
+        arrival = out_time + torch.where(right, 1 - wait, wait - 1)
+        of_row = clock if graph is None else clock[graph]
+        last = torch.zeros_like(cell)
+        for j in range(1, n):
+            last += of_row[:, j : j + 1] <= arrival
+        last = torch.where(right, last, torch.minimum(last, cell - 1)).clamp(min=0)
+        begin = last + (~right).long()
+    rest = 1 - wait - (at(clock, begin) - out_time).abs()
+
+    point = torch.where(leaves, edge[begin], u)
+    velocity = torch.where(leaves, at(v, begin), velocity)
+    own_slope = torch.where(leaves, at(slope, last), own_slope)
+    time = torch.where(leaves, rest, 1.0)
+    return point + velocity * time * _exp_quotient(own_slope * time)
+
+
+def _crossing(velocity: Tensor, at_end: Tensor, distance: Tensor | float) -> Tensor:
+    """The time to an end where the velocity is another, changing evenly on the way."""
+    with torch.no_grad():
+        moves = velocity.abs() > _STANDSTILL
+        ratio = at_end / torch.where(moves, velocity, 1.0)
+        arrives = moves & (ratio > _STANDSTILL) & (ratio < 1 / _STANDSTILL)
+    velocity = torch.where(arrives, velocity, 1.0)
+    ratio = torch.where(arrives, at_end, 1.0) / velocity
+    return torch.where(arrives, distance / velocity.abs() * _log_quotient(ratio), _TOO_LONG)
+
+
+def _exp_quotient(z: Tensor) -> Tensor:
+    """(e^z - 1) / z."""
+    near = z.detach().abs() < _NEAR
+    series = 1 + z * (1 / 2 + z * (1 / 6 + z * (1 / 24 + z / 120)))
+    far = torch.where(near, 1.0, z)
+    return torch.where(near, series, far.expm1() / far)
+
+
+def _log_quotient(ratio: Tensor) -> Tensor:
+    """log(r) / (r - 1)."""
+    z = ratio - 1
+    near = z.detach().abs() < _NEAR
+    series = 1 + z * (-1 / 2 + z * (1 / 3 + z * (-1 / 4 + z * (1 / 5 - z / 6))))
+    far = torch.where(near, 2.0, ratio)
+    return torch.where(near, series, far.log() / (far - 1))
+
+
+class _Lookup(torch.autograd.Function):
+    """Entries of a small table. Its gradient has few places and many terms, which are summed place
+    by place, in a fixed order; torch's own would add one after another."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(table: Tensor, index: Tensor, graph: Tensor | None) -> Tensor:
+        if graph is not None:
+            index = index + table.size(1) * graph.view(-1, 1)
+        return table.flatten()[index]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        table, index, graph = inputs
+        ctx.save_for_backward(index, *(() if graph is None else (graph,)))
+        ctx.size = table.shape
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        index, *graph = ctx.saved_tensors
+        places = range(ctx.size[1])
+        by_row = torch.stack([(grad * (index == place)).sum(1) for place in places], dim=1)
+        if not graph:
+            return by_row.sum(0, keepdim=True), None, None
+        return scatter(by_row, graph[0], 0, ctx.size[0], "sum"), None, None

@@ -1,0 +1,183 @@
+"""A graph as two tables of text: what is read, and one sentence for what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphrelu.lab.compare import prepare
+from graphrelu.lab.data import DataError, files_of, load
+from graphrelu.lab.data.archives import MOST_GIB_VARIABLE
+from graphrelu.lab.data.splits import from_masks
+from graphrelu.lab.render.terminal import headline
+
+RING = [(node, (node + 1) % 12) for node in range(12)]
+
+
+def write(
+    folder: Path,
+    edges: list[str] | None = None,
+    nodes: list[str] | None = None,
+    ending: str = ".csv",
+) -> Path:
+    """A ring of twelve nodes unless told otherwise; lines have commas, and get tabs in a .tsv."""
+    edges = [f"{a},{b}" for a, b in RING] if edges is None else edges
+    if nodes is None:
+        nodes = ["label,age,size", *(f"{node % 2},{node},{node / 2}" for node in range(12))]
+    folder.mkdir(exist_ok=True)
+    for name, lines in (("edges", edges), ("nodes", nodes)):
+        text = "\n".join(lines) + "\n"
+        (folder / f"{name}{ending}").write_text(
+            text if ending == ".csv" else text.replace(",", "\t"), encoding="utf-8"
+        )
+    return folder / f"edges{ending}"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_numbered_nodes(tmp_path: Path, ending: str) -> None:
+    """By the path of the edges and by the folder; loops go, and each edge has two directions."""
+    path = write(tmp_path / "mine", [*(f"{a},{b}" for a, b in RING), "3,3", "1,0"], ending=ending)
+    for name in (path, path.parent):
+        graph = load(str(name))
+        assert graph.name == f"mine/edges{ending}"
+        assert graph.x.tolist() == [[node, node / 2] for node in range(12)]
+        assert graph.y.tolist() == 6 * [0, 1]
+        assert graph.edge_weight is None
+        both = {pair for a, b in RING for pair in ((a, b), (b, a))}
+        assert set(map(tuple, graph.edge_index.t().tolist())) == both
+        assert graph.num_edges == 24
+        assert files_of(str(name)) == (path, path.with_name(f"nodes{ending}"))
+
+
+def test_named_nodes_weights_and_words(tmp_path: Path) -> None:
+    """Words in their order are the classes; nothing and -1 are no label, counted in the output."""
+    names = [f"n{node}" for node in range(12)]
+    labels = ["tree", "bush"] * 5 + ["", "-1"]
+    path = write(
+        tmp_path,
+        ["Source,Target,Weight", *(f"{names[a]},{names[b]},{a + 1}" for a, b in RING)],
+        ["id,f,label", *(f'"{name}",1e-1,{y}' for name, y in zip(names, labels, strict=True))],
+    )
+    graph = load(str(path))
+    assert graph.y.tolist() == [1, 0] * 5 + [-1, -1]
+    assert graph.num_unlabelled == 2
+    assert graph.edge_weight is not None
+    weight = dict(zip(map(tuple, graph.edge_index.t().tolist()), graph.edge_weight, strict=True))
+    assert weight[0, 1] == weight[1, 0] == 1
+    assert weight[0, 11] == weight[11, 0] == 12
+    found, configs = prepare(str(path), "gcn", ["relu"], [0], deep=True)
+    assert ", 2 classes, 2 nodes left out (no label)\n" in headline(found, configs[0], 1)
+    before = configs[0].dataset
+    path.with_name("nodes.csv").write_text(path.with_name("nodes.csv").read_text() + "n12,0,tree\n")
+    _, configs = prepare(str(path), "gcn", ["relu"], [0], deep=True)
+    assert configs[0].dataset != before  # another version of either table is another dataset
+
+
+def test_splits(tmp_path: Path) -> None:
+    parts = ["1,0,0", "0,1,0", "0,0,1", "0,0,0"]
+    rows = [f"{node % 2},{node},{parts[node // 2 % 4]}" for node in range(12)]
+    graph = load(str(write(tmp_path / "one", nodes=["label,f,train,val,test", *rows])))
+    assert graph.train_mask is not None
+    assert graph.train_mask.nonzero().view(-1).tolist() == [0, 1, 8, 9]
+    names = [f"{part}_{split}" for split in (10, 2) for part in ("train", "val", "test")]
+    rows = [f"{row},{parts[node // 2 % 3]}" for node, row in enumerate(rows)]
+    graph = load(str(write(tmp_path / "two", nodes=[f"label,f,{','.join(names)}", *rows])))
+    assert graph.val_mask is not None
+    assert graph.val_mask.shape == (12, 2)
+    assert from_masks(graph, 0).train.tolist() == [0, 1, 6, 7]  # split 2 comes before split 10
+    assert from_masks(graph, 1).train.tolist() == [0, 1, 8, 9]
+    assert from_masks(graph, 1).note == "the graph's own masks, split 2 of 2"
+
+
+def nodes_with(line: str, header: str = "label,f") -> list[str]:
+    return [header, *(f"{node % 2},1" for node in range(12)), line]
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "sentence"),
+    [
+        (["0,1,2,3"], None, r"edges.csv must have two nodes in a line, and a weight if any\."),
+        (["0"], None, r"edges.csv must have two nodes in a line, and a weight if any\."),
+        (["0,1", "1,2,3"], None, r"edges.csv, line 2: there are 3 fields, not 2\."),
+        (["a,b"], None, r"edges.csv, line 1: invalid literal for int\(\) with base 10: 'a'\."),
+        (["0,99999999999999999999"], None, r"edges.csv, line 1: .*\."),
+        (["0,12"], None, r"edges.csv: an edge names node 12, but the 12 nodes are numbered .*\."),
+        (["0,1,x"], None, r"edges.csv, line 1: could not convert string to float: 'x'\."),
+        (["0,1,-1"], None, r"the edge weights must be finite and not negative\."),
+        (['0,"1'], None, r"edges.csv cannot be read as a table \(unexpected end of data\)\."),
+        (None, [], r"nodes.csv must begin with a line of names, one of which is label\."),
+        (None, ["0,1", "1,2"], r"nodes.csv must begin with a line of names, .*\."),
+        (None, ["label,f,f", "0,1,2"], r"nodes.csv has two columns of one name\."),
+        (None, nodes_with("0,1,2"), r"nodes.csv, line 14: there are 3 fields under 2 names\."),
+        (None, nodes_with("0,x"), r"nodes.csv, line 14: could not convert string to float: 'x'\."),
+        (None, nodes_with("0,nan"), r"the features contain NaN or infinite values\."),
+        (None, nodes_with("0,1e99"), r"the features contain NaN or infinite values\."),
+        (None, nodes_with("0,1", "label,id"), r"nodes.csv names a node twice\."),
+        (
+            None,
+            nodes_with(f"{10**30},1"),
+            r"nodes.csv has labels that are larger than its number of nodes\.",
+        ),
+        (None, nodes_with("7,1"), r"the labels of 3 classes must run from 0 to 2 .*\."),
+        (None, nodes_with("0,yes", "label,train"), r"train must hold 0 and 1 only, not 'yes'\."),
+        (None, nodes_with("0,1", "label,val_x"), r"val_x must be val, or val_ and the number .*\."),
+        (["0,0"], ["label", "0"], r"the features must be a real matrix .*\."),
+        ([], ["label,f"], r"edges.csv has no nodes\."),
+    ],
+)
+def test_faults_cost_one_sentence(
+    tmp_path: Path, edges: list[str] | None, nodes: list[str] | None, sentence: str
+) -> None:
+    with pytest.raises(DataError, match=sentence + "$") as caught:
+        load(str(write(tmp_path, edges, nodes)))
+    assert "\n" not in str(caught.value)
+
+
+def test_masks_of_other_splits(tmp_path: Path) -> None:
+    rows = ["label,f,train_0,val_1,test_0", *(f"{node % 2},1,1,0,0" for node in range(12))]
+    with pytest.raises(DataError, match=r"train, val, test must be of the same splits\.$"):
+        load(str(write(tmp_path, nodes=rows)))
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    path.with_name("nodes.csv").unlink()
+    with pytest.raises(DataError, match=r"^There is no file .*nodes\.csv\.$"):
+        load(str(path))
+    path.unlink()
+    with pytest.raises(DataError, match=r"^There is no file .*edges\.csv\.$"):
+        load(str(path))
+    with pytest.raises(
+        DataError, match=r"links\.csv must have edges in its name, as in edges\.csv"
+    ):
+        load(str(tmp_path / "links.csv"))
+    with pytest.raises(DataError, match=r"is of no known layout; known are \.npz files with .*\.$"):
+        load(str(tmp_path))
+    (tmp_path / "graph.gml").write_text("graph []")
+    with pytest.raises(DataError, match=r"gml is of no known layout; known are \.npz files .*\.$"):
+        load(str(tmp_path / "graph.gml"))
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    for content in (b"\xff\xfe0,1\n", b"0,\x001\n", b"0,1\n" + 200_000 * b"9"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"^[^\n]*edges\.csv[^\n]*\.$"):
+            load(str(path))
+
+
+def test_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MOST_GIB_VARIABLE, "1e-6")
+    with pytest.raises(DataError, match=r"edges\.csv declares .* more than the 1e-06 that"):
+        load(str(write(tmp_path, [*(f"{a},{b}" for a, b in RING)] * 10)))
+
+
+def test_a_name_comes_before_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    write(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert load("digits").num_nodes == 1_797
+    assert load("./digits").num_nodes == 12
+    assert torch.equal(load("./digits").y, load("digits/edges.csv").y)

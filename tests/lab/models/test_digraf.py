@@ -1,0 +1,169 @@
+"""The diffeomorphism against the public package and an integrator; the module against PyG."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch_geometric.nn import GCNConv
+
+from graphrelu.lab.models.activations import PlainDiGRAF
+from graphrelu.lab.models.digraf import DiGRAF, cpab, diffeomorphism, velocities
+from tests.helpers import assert_close, batch_of_graphs, random_graph
+from tests.lab.engine import test_train
+
+CELLS = (2, 3, 5, 16, 32)
+
+
+def parameters(cells: int, fields: int = 4, scale: float = 1.0) -> Tensor:
+    return scale * torch.randn(fields, cells - 1, dtype=torch.double)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("difw") is None,
+    reason="the package difw, to compare with, is not installed (pip install difw)",
+)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cells", CELLS)
+@pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
+def test_the_public_package(cells: int, scale: float) -> None:
+    """Its way in Python, in double precision: the compiled one is built with `-ffast-math`, by
+    which infinite times are lost, and its own rounding in single precision is up to 1e-4."""
+    import difw
+
+    theta, points = parameters(cells, scale=scale), torch.rand(1_000, dtype=torch.double)
+    theirs = difw.Cpab(cells, backend="pytorch", device="cpu", zero_boundary=True, basis="rref")
+    theirs.params.use_slow, theirs.params.B = True, torch.from_numpy(theirs.tess.B)
+    torch.set_default_dtype(torch.double)
+    try:
+        expected = theirs.transform_grid(points, theta)
+    finally:
+        torch.set_default_dtype(torch.float)
+    for dtype, tolerance in ((torch.float, 1e-5), (torch.double, 1e-7)):
+        out = cpab(points.to(dtype).expand(4, -1), theta.to(dtype), torch.arange(4))
+        torch.testing.assert_close(out.double(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("cells", CELLS)
+def test_an_integrator(cells: int) -> None:
+    integrate = pytest.importorskip("scipy.integrate", reason="scipy is not installed")
+    theta, points = parameters(cells, 1, scale=2.0), torch.rand(20, dtype=torch.double)
+    edges, speeds = np.linspace(0, 1, cells + 1), velocities(theta)[0].numpy()
+    solved = integrate.solve_ivp(
+        lambda _, y: np.interp(y, edges, speeds),
+        (0, 1),
+        points,
+        rtol=1e-9,
+        atol=1e-11,
+        max_step=1e-3,
+    )
+    out = cpab(points.view(-1, 1), theta).view(-1)
+    torch.testing.assert_close(out, torch.from_numpy(solved.y[:, -1]), rtol=0, atol=1e-6)
+
+
+def test_one_cell_edge_by_hand() -> None:
+    """Two cells and theta 2: the velocity is 2 u up to one half, then 2 - 2 u."""
+    theta = torch.tensor([[2.0]], dtype=torch.double)
+    u = torch.tensor([[0.01], [0.4], [0.7]], dtype=torch.double)
+    assert velocities(theta).tolist() == [[0.0, 1.0, 0.0]]
+    rest = 1 - np.log(0.5 / 0.4) / 2
+    expected = [0.01 * np.exp(2), 1 - 0.5 * np.exp(-2 * rest), 1 - 0.3 * np.exp(-2)]
+    assert cpab(u, theta).view(-1).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_it_is_a_diffeomorphism() -> None:
+    """Increasing, onto, with the flow backwards as its inverse; nothing moves without parameters,
+    and a point on an edge moves as its neighbours do."""
+    theta, u = parameters(16, 1, 3.0), torch.linspace(0, 1, 1_001, dtype=torch.double).view(-1, 1)
+    out = cpab(u, theta)
+    assert (out.diff(dim=0) > 0).all()
+    assert_close(out[[0, -1]], u[[0, -1]])
+    assert_close(cpab(out, -theta), u, 1e-8)
+    assert_close(cpab(u, 0 * theta), u)
+    edge = torch.arange(17, dtype=torch.double).view(-1, 1) / 16
+    for step in (-1e-9, 1e-9):
+        beside = (edge + step).clamp(0, 1)
+        assert_close(cpab(beside, theta), cpab(edge, theta), 1e-7)
+    wide = 7 * torch.randn(50, 3)
+    moved = diffeomorphism(wide, theta.float(), 5.0)
+    assert torch.equal(moved[wide.abs() > 5], wide[wide.abs() > 5])
+    assert (moved != wide).any()
+    assert moved[wide.abs() < 5].abs().max() <= 5
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.3, 3.0])
+def test_gradients_of_the_diffeomorphism(scale: float) -> None:
+    """Also where nothing moves, and with a field for each graph."""
+    theta = parameters(5, 2, scale).requires_grad_()
+    u = torch.rand(6, 3, dtype=torch.double, requires_grad=True)
+    graph = torch.tensor([0, 0, 1, 1, 1, 0])
+    assert torch.autograd.gradcheck(lambda u, theta: cpab(u, theta, graph), (u, theta))
+    assert torch.autograd.gradcheck(lambda u, theta: cpab(u, theta[:1]), (u, theta))
+
+
+def test_gradients_are_finite_at_edges_and_at_rest() -> None:
+    theta = torch.tensor([[1.0, -2.0, 0.0, 1e-30]]).requires_grad_()
+    u = torch.cat([torch.linspace(0, 1, 11), torch.tensor([1e-38, 0.2, 1 - 1e-7])]).view(-1, 1)
+    u.requires_grad_()
+    for gradient in torch.autograd.grad(cpab(u, theta).sum(), (u, theta)):
+        assert gradient.isfinite().all()
+
+
+def test_formula() -> None:
+    """Two of PyG's GCN layers, their mean, a perceptron; for each graph of a batch its own."""
+    edge_index, batch = batch_of_graphs([4, 7, 3])
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    act, x = DiGRAF(5, cells=6, radius=2.0, hidden=8).double(), torch.randn(14, 5).double()
+    weight = torch.rand(edge_index.size(1)).double()
+    first, second = GCNConv(5, 8).double(), GCNConv(8, 8).double()
+    for conv, linear in ((first, act.first), (second, act.second)):
+        conv.lin.weight.data, conv.bias.data = linear.weight.data, linear.bias.data
+    out = act(x, edge_index, weight, batch, 3)
+    for graph in range(3):
+        nodes, inside = (batch == graph).nonzero().view(-1), batch[edge_index[0]] == graph
+        edges = edge_index[:, inside] - nodes[0]
+        hidden = second(first(x[nodes], edges, weight[inside]).relu(), edges, weight[inside])
+        theta = act.last(act.third(hidden.mean(0, keepdim=True)).relu()).tanh()
+        assert_close(out[nodes], diffeomorphism(x[nodes], theta, 2.0))
+        assert_close(out[nodes], act(x[nodes], edges, weight[inside]))
+
+
+def test_parameters() -> None:
+    assert str(DiGRAF(6)) == "DiGRAF(6, cells=16, radius=5.0)"
+    assert str(PlainDiGRAF(6)) == "PlainDiGRAF(6)"
+    assert [p.shape for p in PlainDiGRAF(6, cells=9).parameters()] == [(1, 8)]
+    for kind in (DiGRAF, PlainDiGRAF):
+        with pytest.raises(ValueError, match=r"^cells must be at least 2, got 1\.$"):
+            kind(6, cells=1)
+        with pytest.raises(ValueError, match=r"^radius must be positive and finite, got 0\.$"):
+            kind(6, radius=0)
+    with pytest.raises(ValueError, match=r"^x must have 6 channels, got 5\.$"):
+        DiGRAF(6)(torch.randn(9, 5), random_graph(9, 30))
+
+
+@pytest.mark.parametrize("kind", [DiGRAF, PlainDiGRAF])
+def test_gradients(kind: type[torch.nn.Module]) -> None:
+    act, edge_index = kind(3, cells=4).double(), random_graph(6, 15)
+    names, values = zip(*act.named_parameters(), strict=True)
+    x = torch.randn(6, 3, dtype=torch.double, requires_grad=True)
+
+    def forward(x: Tensor, *values: Tensor) -> Tensor:
+        return functional_call(act, dict(zip(names, values, strict=True)), (x, edge_index))
+
+    assert torch.autograd.gradcheck(forward, (x, *values))
+
+
+@pytest.mark.parametrize("kind", [DiGRAF, PlainDiGRAF])
+def test_half_precision(kind: type[torch.nn.Module]) -> None:
+    act, x, edge_index = kind(4), torch.randn(9, 4), random_graph(9, 30)
+    assert act(x.bfloat16(), edge_index).dtype == torch.bfloat16
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(act(x, edge_index), act(x, edge_index))
+    assert act(torch.empty(0, 4), torch.empty(2, 0, dtype=torch.long)).shape == (0, 4)
+
+
+@pytest.mark.parametrize("name", ["digraf", "digraf-plain"])
+def test_alone_as_in_a_batch(name: str) -> None:
+    test_train.test_alone_as_in_a_batch("gcn", name)
