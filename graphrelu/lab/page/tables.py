@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -146,17 +147,15 @@ def _table(results: Sequence[Result], name: str) -> Plain:
         for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
             runs = by_name[which]
             lead = leads.get((cell, which))
-            mean, std, best, n = percent(scores[cell][which])
             row = {
                 **names,
                 "activation": which,
                 "family": runs[0].config.activation,
                 "metric": runs[0].config.metric,
-                "mean": mean,
-                "std": std,
-                "best": best,
-                "n": n,
-                "seconds": sum(run.seconds for run in runs) / n,
+                **dict(
+                    zip(("mean", "std", "best", "n"), percent(scores[cell][which]), strict=True)
+                ),
+                "seconds": fmean(run.seconds for run in runs),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
                 "mark": marked.get((cell, which), ""),
