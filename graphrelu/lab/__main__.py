@@ -10,7 +10,7 @@ PACKAGES = ("typer", "rich", "scipy")
 def main() -> None:
     """Run the command line, or say what to install."""
     try:
-        import scipy  # noqa: F401
+        import scipy  # noqa: F401  # needed late, but better missed early
 
         from graphrelu.lab.cli import run
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""``graphrelu report``: records on one page of HTML that needs nothing else to be looked at."""
+"""The HTML page of ``graphrelu report``: one file that a browser shows without any other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
         charts = speeds(path) if of_benchmark else timings(path)
         if not results and not any(charts.values()):
             content["missing"].append(f"{path.name} has no finished runs and no timings to show.")
-        # A record of timings has lines that a record of runs does not know.
+        # A record of runs does not know the lines of a record of timings.
         lines = record.corrupt_lines if results or of_benchmark else unreadable(path)
         content["missing"] += gaps(path.name, results, lines)
         for name, found in charts.items():

@@ -1,4 +1,4 @@
-"""The other charts of the page: the effect of K, runtimes, time against size, and speed."""
+"""Charts of the page beside its tables: the effect of K, runtimes, time against size, speed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def segments_chart(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def timings(path: Path) -> dict[str, list[Any]]:
-    """What is drawn of a record of timings: bars of a runtime record, lines of a complexity one."""
+    """Charts of a record of timings: bars of ``runtime``, lines of ``complexity``."""
     kinds = {kind for line in Journal(path).news() if (kind := _kind(line))}
     runtime = runtime_record(path).read() if "runtime" in kinds else []
     sizes = complexity_record(path).read() if "complexity" in kinds else []
@@ -49,9 +49,10 @@ def timings(path: Path) -> dict[str, list[Any]]:
 
 
 def speeds(path: Path) -> dict[str, list[Any]]:
-    """A record of ``benchmarks/activation.py``: times beside their floor, and relative to Maxout's.
+    """Times of ``benchmarks/activation.py``, beside their floor and relative to Maxout's.
 
-    The floor is the time of the necessary passes over the features at the bandwidth of a copy.
+    The floor is the time that the necessary passes over the features take at the speed at which
+    memory is copied.
     """
     try:
         content = parse_line(path.read_bytes())

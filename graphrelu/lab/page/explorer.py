@@ -1,4 +1,4 @@
-"""The graph explorer: a graph laid out, and the functions that GReLU has learned on its nodes."""
+"""The graph explorer: where to draw each node, and the functions that GReLU learned on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYOUT_STEPS = 120
 
 
 def graphs_at_hand(results: Sequence[Result], root: str | Path | None) -> dict[str, Graph]:
-    """The graphs of some runs that lie on the disk; nothing is downloaded."""
+    """The graphs of some runs, if they lie on the disk; nothing is downloaded."""
     present = {status.name for status in data.survey(root) if status.state == "present"}
     wanted = dict.fromkeys(result.config.dataset for result in results)
     return {
@@ -38,7 +38,7 @@ def graphs_at_hand(results: Sequence[Result], root: str | Path | None) -> dict[s
 def looks(
     results: Sequence[Result], record: Path, graphs: dict[str, Graph]
 ) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """The graphs laid out, and a look inside one model for each cell that has one."""
+    """The drawn graphs, and a look inside one model for each cell that has one."""
     drawn: dict[str, Nodes] = {}
     layouts: dict[str, dict[str, Any]] = {}
     found = []

@@ -42,7 +42,7 @@ def surroundings_of(measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def command(configs: Sequence[Config], runs: int) -> str | None:
-    """What repeats a cell, where the command line can say all of its settings."""
+    """The command that repeats a cell; ``None`` if the command line cannot express its settings."""
     first = configs[0]
     settings = {
         name: getattr(first, name)
@@ -71,7 +71,7 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
 
 
 def _network(config: Config) -> dict[str, Any]:
-    """What the command line can say of a deep network, besides what it can of any."""
+    """The settings of a deep network that the command line has, beside those of any network."""
     options: dict[str, Any] = dict(config.backbone_options)
     network = {name: options[name] for name in ("layers", "norm", "residual")}
     other = ("patience", "normalize_features")

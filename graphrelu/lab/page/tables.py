@@ -1,10 +1,11 @@
-"""From runs to the tables of the page: cells, leads, marks, seeds and curves."""
+"""The tables of the page, from runs: cells, leads, marks, seeds and curves."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -46,9 +47,9 @@ def tables_of(results: Sequence[Result], source: str) -> list[Plain]:
 
 
 def runs_by_cell(results: Sequence[Result]) -> Runs:
-    """The runs that are compared with each other: of one graph, backbone and settings.
+    """The runs that are compared with each other: the same graph, backbone and settings.
 
-    Where the settings were chosen from a grid, each activation is there with its own choice.
+    If the settings were chosen from a grid, each activation appears with its own choice.
     """
     chosen = choices(results)
     kept = {config for choice in chosen.values() for config in choice.configs.values()}
@@ -67,14 +68,14 @@ def runs_by_cell(results: Sequence[Result]) -> Runs:
 
 
 def variant(config: Config) -> str:
-    """An activation as the paper spells it, with what was set of it."""
+    """An activation as the paper spells it, with the options that differ from the default."""
     options = ", ".join(f"{name}={value}" for name, value in config.told_options)
     return f"{label(config.activation)} ({options})" if options else label(config.activation)
 
 
 def leads_over_relu(scores: Mapping[Cell, Mapping[str, Scores]]) -> Leads:
-    """With Holm's correction over the activations of a single cell, else over an activation's
-    cells."""
+    """Differences to ReLU. Holm's correction is over the activations if there is one cell, else
+    over the cells of each activation."""
     relu = label("relu")
     families: dict[str, dict[tuple[Cell, str], tuple[Scores, Scores]]] = {}
     for cell, by_name in scores.items():
@@ -86,8 +87,8 @@ def leads_over_relu(scores: Mapping[Cell, Mapping[str, Scores]]) -> Leads:
 
 
 def marks(scores: Mapping[Cell, Mapping[str, Scores]]) -> dict[tuple[Cell, str], str]:
-    """Of each cell the highest mean, and what is not significantly behind it, corrected over the
-    table; the highest is the winner where all others are behind."""
+    """In each cell, "highest" for the highest mean, or "winner" if all others are significantly
+    behind it; "tie" for those that are not. Holm's correction is over the table."""
     best = {
         cell: max(by_name, key=lambda name: percent(by_name[name])[0])
         for cell, by_name in scores.items()
@@ -111,7 +112,7 @@ def marks(scores: Mapping[Cell, Mapping[str, Scores]]) -> dict[tuple[Cell, str],
 
 
 def bands(runs: Sequence[Result]) -> dict[str, Plain]:
-    """Of each curve its percentiles over the seeds, as long as half of them are trained."""
+    """The percentiles of each curve over the seeds, up to the epoch that half of them reach."""
     found: dict[str, Plain] = {}
     for name in dict.fromkeys(name for run in runs for name in run.curves):
         curves = [(run.epochs_run, run.curves[name]) for run in runs if name in run.curves]
@@ -146,17 +147,15 @@ def _table(results: Sequence[Result], name: str) -> Plain:
         for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
             runs = by_name[which]
             lead = leads.get((cell, which))
-            mean, std, best, n = percent(scores[cell][which])
             row = {
                 **names,
                 "activation": which,
                 "family": runs[0].config.activation,
                 "metric": runs[0].config.metric,
-                "mean": mean,
-                "std": std,
-                "best": best,
-                "n": n,
-                "seconds": sum(run.seconds for run in runs) / n,
+                **dict(
+                    zip(("mean", "std", "best", "n"), percent(scores[cell][which]), strict=True)
+                ),
+                "seconds": fmean(run.seconds for run in runs),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
                 "mark": marked.get((cell, which), ""),
@@ -183,16 +182,15 @@ def _place(config: Config) -> tuple[int, str]:
 
 def _paper(config: Config) -> list[float] | None:
     table = "graph_classification" if config.split in FOLD_SPLITS else "node_classification"
-    if config.told_options or config.metric != "accuracy" or config.feature_scale != 1:
-        return None
-    if config.is_deep:  # no network of the paper's
+    other = config.metric != "accuracy" or config.feature_scale != 1
+    if config.told_options or other or config.is_deep:
         return None
     found = published(table, config.dataset, config.backbone, config.activation)
     return None if found is None else [found.mean, found.std]
 
 
 def _difference(cell: Cell, cells: Iterable[Cell]) -> str:
-    """What tells a cell from those of the same graph and backbone; empty where there are none."""
+    """The settings that differ between cells of the same graph and backbone; may be empty."""
     others = [json.loads(other[2]) for other in cells if other[:2] == cell[:2] and other[2]]
     if len(others) < 2:
         return ""

@@ -43,8 +43,8 @@ class Choice:
 class GraphRow(NodeRow):
     """One cell of the table beside the paper's, with the protocol and the chosen configuration.
 
-    ``tried`` are the points of the grid that it was chosen from; GReLU's rows have its lead over
-    ReLU, with Holm's correction over all cells of the protocol.
+    ``tried`` counts the points of the grid. GReLU's rows have its lead over ReLU, with Holm's
+    correction over all cells of the protocol.
     """
 
     protocol: str
@@ -59,11 +59,10 @@ def point(config: Config) -> Point:
 
 
 def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
-    """By the mean validation accuracy on the ten folds of the first assignment, the lower mean
-    validation loss where that is equal.
+    """The configuration with the highest mean validation accuracy on the first ten folds; of
+    equal ones, that with the lowest mean validation loss.
 
-    A cell's activations are all given the same points of the grid: those that each of them has
-    finished.
+    All activations of a cell choose from the same points: those that each of them has finished.
     """
     runs: dict[Cell, dict[str, dict[Config, list[Result]]]] = {}
     for result in results:

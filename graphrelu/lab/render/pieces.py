@@ -69,7 +69,7 @@ def _top(slopes: Array, intercepts: Array, x: Array) -> NDArray[np.bool_]:
 def knots(slopes: Array, intercepts: Array, low: Array, high: Array) -> Array:
     """Inputs between which functions ``[P, K]`` are straight, in order; both ends are among them.
 
-    Where two lines do not meet inside of the range, an end stands for their crossing.
+    If two lines do not cross inside the range, the nearer end takes the place of their crossing.
     """
     first, second = np.triu_indices(slopes.shape[1], k=1)
     steepness = slopes[:, first] - slopes[:, second]

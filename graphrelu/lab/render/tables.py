@@ -1,4 +1,4 @@
-"""From results to the rows of tables, in percent: ours, the paper's, and what differs."""
+"""From runs to the rows of tables, in percent, and numbers as tables show them."""
 
 from __future__ import annotations
 
@@ -159,14 +159,14 @@ def amount(lead: Comparison) -> str:
 
 
 def marked(lead: Comparison | None) -> str:
-    """The same with a mark where it is significant; empty where there is no difference."""
+    """The same with a star if it is significant; empty if there is no difference to show."""
     if lead is None:
         return ""
     return amount(lead) if lead.outcome == "undecided" else f"{amount(lead)} *"
 
 
 def signed(number: float) -> str:
-    """One decimal and a sign; what is just below zero is -0.0, zero itself +0.0."""
+    """One decimal and a sign; a small negative number is -0.0, zero is +0.0."""
     return f"{number + 0.0:+.1f}"
 
 
@@ -184,7 +184,7 @@ def percent(scores: Scores) -> tuple[float, float, float, int]:
 
 
 def measured(lead: Comparison) -> str:
-    """A difference with all that is known of it."""
+    """A difference with its interval, its seeds and its corrected p-value."""
     points = f"{amount(lead)} points over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
     p = p_value(lead.p_holm)
     return f"{points}, corrected p {'' if '<' in p else '= '}{p}" if p else points
@@ -241,12 +241,12 @@ def beside_paper(
 
 
 def caution(rows: Iterable[NodeRow]) -> str:
-    """A sentence where there are too few seeds for any mark in the table; empty otherwise."""
+    """A sentence if there are too few seeds for any star in the table; else empty."""
     return too_few([row.over_relu for row in rows if row.over_relu is not None])
 
 
 def too_few(leads: Sequence[Comparison]) -> str:
-    """A sentence where none of the leads, corrected together, can be significant; else empty."""
+    """A sentence if none of the leads, corrected together, can be significant; else empty."""
     fewest = fewest_seeds(len(leads))
     if not leads or max(lead.n for lead in leads) >= fewest:
         return ""

@@ -11,7 +11,7 @@ from graphrelu.lab.stats.comparison import SIGNIFICANCE, Comparison, fewest_seed
 
 POWER = 0.8
 MOST_SEEDS = 1_000
-# Of the Wilcoxon test, relative to the t-test, where the differences are normal.
+# Of the Wilcoxon test, relative to the t-test, for normally distributed differences.
 WILCOXON_EFFICIENCY = 3 / math.pi
 
 
@@ -36,7 +36,7 @@ def verdict(rows: Sequence[CompareRow]) -> str:
 def seeds_needed(lead: Comparison, comparisons: int) -> int | None:
     """Roughly how many seeds decide a difference of this size four times out of five.
 
-    To two digits, as the size is itself an estimate; ``None`` where it says nothing.
+    To two digits, as the size is itself an estimate; ``None`` if more seeds would not help.
     """
     if not lead.std or not lead.difference:
         return None

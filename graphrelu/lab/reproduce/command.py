@@ -72,7 +72,7 @@ def _names(name: str, known: Sequence[object], what: str = "") -> Option:
 
 
 DEVICE = Option("device", "Where to train: auto, cpu or cuda.", str, "auto")
-DATA = Option("data", "Folder of the datasets; else $GRAPHRELU_DATA, else the cache.", Path)
+DATA = Option("data", "Folder of the datasets; else $GRAPHRELU_DATA, else a cache folder.", Path)
 RUNS = Option("runs", "How many seeds, or repetitions of a timing.", int)
 OPTIONS = {
     "node": (
@@ -93,22 +93,40 @@ OPTIONS = {
         _names("hidden", GRAPH_HIDDEN, "Hidden units to choose from."),
         _names("layers", GRAPH_LAYERS, "Numbers of layers to choose from."),
         _names("protocols", FOLD_SPLITS, "folds (the paper's), gin_folds (the GIN paper's)."),
-        Option("repeats", "How many more times to deal the folds, once chosen.", int, REPEATS),
+        Option(
+            "repeats",
+            "How many more fold assignments, once settings are chosen.",
+            int,
+            REPEATS,
+        ),
     ),
 }
 
 
 def options_of(name: str) -> list[Option]:
     """All options of an experiment."""
+    record = f"{default_record(name)}"
+    if name == "node":
+        record += f", with --tuned {default_record('tuned')}"
     return [
         *OPTIONS.get(name, (RUNS,)),
-        Option("quick", "Run a small version, to see the shape of the result.", bool, False),
-        Option("out", f"Record (.jsonl) to continue or begin; else {default_record(name)}.", Path),
-        Option("render", "Train nothing; only write tables and figures.", bool, False),
+        Option(
+            "quick",
+            "Run a small version in minutes, to see what comes out.",
+            bool,
+            False,
+        ),
+        Option("out", f"Record (.jsonl) to continue or begin; else {record}.", Path),
+        Option("render", "Train nothing; write tables and figures from the record.", bool, False),
         DEVICE,
         DATA,
         Option("seconds", "Stop starting new runs after this many seconds.", float),
-        Option("engine", "local, or ray: the workers of a Ray cluster.", str, "local"),
+        Option(
+            "engine",
+            "local: in this process; ray: on a Ray cluster.",
+            str,
+            "local",
+        ),
     ]
 
 
@@ -124,14 +142,10 @@ def prepare(name: str, given: Mapping[str, Any]) -> tuple[Experiment, Request]:
 
 
 def _node(given: Mapping[str, Any]) -> Experiment:
-    tuned = given["tuned"]
-    backbones = given["backbones"]
-    lists = (
-        names(given["datasets"]),
-        (TUNED_BACKBONES if tuned else BACKBONES) if backbones is None else names(backbones),
-        names(given["activations"]),
-    )
-    return (node.tuned_table if tuned else node.main_table)(*lists)
+    usual: Sequence[str] = TUNED_BACKBONES if given["tuned"] else BACKBONES
+    backbones = usual if given["backbones"] is None else names(given["backbones"])
+    table = node.tuned_table if given["tuned"] else node.main_table
+    return table(names(given["datasets"]), backbones, names(given["activations"]))
 
 
 def _graph(given: Mapping[str, Any]) -> Experiment:

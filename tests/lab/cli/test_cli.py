@@ -16,7 +16,7 @@ from graphrelu.lab.compare import wants_deep
 from graphrelu.lab.record.config import CONSTANTS
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce.experiment import EXPERIMENTS
+from graphrelu.lab.reproduce.command import COMMANDS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
@@ -168,7 +168,7 @@ def test_data(folder: Path) -> None:
 
 def test_version_and_help() -> None:
     assert invoke("--version").stdout == f"graphrelu {__version__}\n"
-    commands = [[], ["compare"], ["reproduce"], ["reproduce", "node"], ["data"], ["observations"]]
-    for command in (*commands, *(["reproduce", name] for name in EXPERIMENTS)):
+    commands = [[], ["compare"], ["report"], ["inspect"], ["data"], ["observations"], ["reproduce"]]
+    for command in (*commands, *(["reproduce", name] for name in COMMANDS)):
         shown = text(invoke(*command, "--help"))
         assert f"Example: graphrelu {' '.join(command)}".strip() in shown

@@ -170,6 +170,19 @@ def test_no_table_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", command.COMMANDS)
+def test_both_command_lines_have_the_same_options(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main([name, "--help"])
+    plain = capsys.readouterr().out
+    typed = invoke("reproduce", name, "--help").stdout
+    for option in command.options_of(name):
+        assert f" --{option.name} " in plain
+        assert f" --{option.name} " in typed
+
+
 def test_seeds_in_short() -> None:
     assert spans([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8-9"
     assert command.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
