@@ -60,7 +60,8 @@ class PreparedGraph(NamedTuple):
         """Applies S to every column of `z`."""
         alpha, steps, diffusion, _ = self.settings
         if self.slices is not None and z.size(1) == 1 and can_be_read(z):
-            return dispatch.diffuse_sliced(z, *self.slices, alpha, steps, diffusion)
+            matrix, transposed = self.slices
+            return matrix.diffuse(z, transposed, alpha, steps, diffusion)
         if self.matrices is not None:
             return dispatch.diffuse(z, *self.matrices, alpha, steps, diffusion)
         if self.operator is not None:

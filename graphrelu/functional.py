@@ -15,7 +15,7 @@ Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -55,17 +55,10 @@ class Form(NamedTuple):
 DEFAULT = Form()
 
 
-class Statistics(Protocol):
-    """What replaces the graph-wide quantities of a batch; see :mod:`graphrelu.statistics`."""
-
-    def __call__(
-        self,
-        mean: Tensor | None,
-        logits: Tensor | None,
-        num_nodes: int,
-        form: Form,
-        update: bool,
-    ) -> tuple[Tensor | None, Tensor | None]: ...
+# What replaces the graph-wide quantities of a batch: see :mod:`graphrelu.statistics`.
+Statistics = Callable[
+    [Tensor | None, Tensor | None, int, Form, bool], tuple[Tensor | None, Tensor | None]
+]
 
 
 class Edges(NamedTuple):

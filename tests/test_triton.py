@@ -9,7 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from graphrelu import GReLU
-from graphrelu.lab.models import attention_kernels, dropout_kernels
+from graphrelu.lab.models import attention_kernels, dropout, dropout_kernels
 from graphrelu.ops import dispatch
 from graphrelu.ops.dispatch import backend
 from graphrelu.ops.triton import apply, diffuse, project
@@ -48,6 +48,7 @@ CONSTANTS |= {
     "PAIRS": 16,
     "SLOPE": 0.2,
     "SCALE": 2.5,
+    **dropout.HASH,
 }
 
 

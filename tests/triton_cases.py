@@ -152,7 +152,9 @@ def errors_of(
     parameters = dict(act.named_parameters())
     with (
         mock.patch.object(diffuse, "FROM_ENTRIES", from_entries),
-        mock.patch.object(diffuse, "diffuse_sliced", wraps=diffuse.diffuse_sliced) as by_slices,
+        mock.patch.object(
+            diffuse._DiffuseSliced, "apply", wraps=diffuse._DiffuseSliced.apply
+        ) as by_slices,
     ):
         out, again = act(x, *graph, **batch), act(x, *graph, **batch)
     assert by_slices.called == in_slices, "not the diffusion that is to be tested"

@@ -86,6 +86,29 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+_COMPUTE: dict[Any, Callable[..., Any]] = {}
+
+
+def _operator(
+    name: str,
+    compute: Callable[..., Any],
+    shapes: Callable[..., Any],
+    schema: str | None = None,
+) -> Any:
+    """A custom operator: what it computes, and empty tensors of the shapes of its outputs."""
+    op = torch.library.custom_op(f"graphrelu::{name}", compute, mutates_args=(), schema=schema)
+    op.register_fake(shapes)
+    _COMPUTE[op] = compute
+    return op
+
+
+def _run(op: Any, *args: Any) -> Any:
+    """The operator, or its function alone where nothing maps or compiles it: on a small graph the
+    dispatcher of custom operators takes longer than the function."""
+    is_plain = can_be_read(*(arg for arg in args if isinstance(arg, Tensor)))
+    return _COMPUTE[op](*args) if is_plain else op(*args)
+
+
 def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
     """The argument of a vmap rule with its replicas in front."""
     return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -94,20 +117,20 @@ def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
 # Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [N]`.
 
 
-@torch.library.custom_op("graphrelu::project", mutates_args=())
-def _project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+def _project_compute(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
     return _implementation("project", x).project(x, weight, mass)
 
 
-@_project.register_fake
-def _(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+def _project_shapes(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
     replicas, num_nodes, channels = x.shape
     projection = weight.new_empty(replicas, num_nodes, weight.size(1))
     return projection, weight.new_empty(replicas, 1, channels)
 
 
-@torch.library.custom_op("graphrelu::project_backward", mutates_args=())
-def _project_backward(
+_project = _operator("project", _project_compute, _project_shapes)
+
+
+def _project_backward_compute(
     x: Tensor, weight: Tensor, mass: Tensor, grad_projection: Tensor, grad_sum: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x and weight."""
@@ -115,14 +138,16 @@ def _project_backward(
     return passes.project_backward(x, weight, mass, grad_projection, grad_sum)
 
 
-@_project_backward.register_fake
-def _(
-    x: Tensor, weight: Tensor, mass: Tensor, grad_projection: Tensor, grad_sum: Tensor
-) -> tuple[Tensor, Tensor]:
+def _project_backward_shapes(x: Tensor, weight: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight)
 
 
-def _map_project(op: Callable[..., Any]) -> None:
+_project_backward = _operator(
+    "project_backward", _project_backward_compute, _project_backward_shapes
+)
+
+
+def _map_project(op: Any) -> None:
     """The vmap rule of both operators: the mapped dimension joins the replicas."""
 
     def rule(info: Any, in_dims: tuple[Any, ...], *args: Tensor) -> tuple[Any, Any]:
@@ -135,7 +160,7 @@ def _map_project(op: Callable[..., Any]) -> None:
         outs = op(x, weight, args[2], *grads)
         return tuple(out.unflatten(0, (size, -1)) for out in outs), (0,) * len(outs)
 
-    op.register_vmap(rule)  # type: ignore[attr-defined]
+    op.register_vmap(rule)
 
 
 _map_project(_project)
@@ -150,7 +175,7 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        projection, total = _project(x.unsqueeze(0), weight.unsqueeze(0), mass)
+        projection, total = _run(_project, x.unsqueeze(0), weight.unsqueeze(0), mass)
         return projection.squeeze(0), total.squeeze(0), x.view_as(x)
 
     @staticmethod
@@ -191,8 +216,7 @@ def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Te
 # Diffuse: `x [N, F]` over a square matrix; a vmap joins the columns, or the matrices.
 
 
-@torch.library.custom_op("graphrelu::diffuse", mutates_args=())
-def _diffuse(
+def _diffuse_compute(
     x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
     x = x.contiguous()
@@ -201,15 +225,14 @@ def _diffuse(
         return functional.polynomial(x, step, alpha, steps, diffusion)
 
 
-@_diffuse.register_fake
-def _(
-    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, diffusion: str
-) -> Tensor:
+def _diffuse_shapes(x: Tensor, *rest: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-@_diffuse.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
+_diffuse = _operator("diffuse", _diffuse_compute, _diffuse_shapes)
+
+
+def _map_diffuse(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
     if in_dims[1] is in_dims[2] is in_dims[3] is None:
         x, *rest = args
         x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
@@ -221,6 +244,9 @@ def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
     )
     matrix = (*cpu.block_diagonal(rowptr, col, x.size(1)), value.flatten())
     return _diffuse(x.flatten(0, 1), *matrix, *args[4:]).view(x.shape), 0
+
+
+_diffuse.register_vmap(_map_diffuse)
 
 
 class _Diffuse(torch.autograd.Function):
@@ -241,7 +267,7 @@ class _Diffuse(torch.autograd.Function):
         steps: int,
         diffusion: str,
     ) -> Tensor:
-        return _diffuse(x, rowptr, col, value, alpha, steps, diffusion)
+        return _run(_diffuse, x, rowptr, col, value, alpha, steps, diffusion)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -282,59 +308,41 @@ def slices(matrix: CSR, transposed: CSR) -> "tuple[Sliced, Sliced]":
     return slice_matrices(matrix, transposed)
 
 
-def diffuse_sliced(
-    x: Tensor, sliced: "Sliced", transposed: "Sliced", alpha: float, steps: int, diffusion: str
-) -> Tensor:
-    """:func:`diffuse` of one column, `[N, 1]`, over slices."""
-    from graphrelu.ops.triton.diffuse import diffuse_sliced
-
-    return diffuse_sliced(x, sliced, transposed, alpha, steps, diffusion)
-
-
 # Apply: `x [R, N, C]`, `gamma [R, N, 1 or K]`, `slopes` and `intercepts [R, B, K, C]`, `batch [N]`.
 
 # Written out, as torch 2.6 does not read `Sequence` in an annotation.
 _FACTORS = "Tensor x, Tensor gamma, Tensor slopes, Tensor intercepts, float[] base, Tensor? batch"
 
 
-@torch.library.custom_op("graphrelu::apply", mutates_args=(), schema=f"({_FACTORS}) -> Tensor")
-def _apply(x: Tensor, *factors: Any) -> Tensor:
+def _apply_compute(x: Tensor, *factors: Any) -> Tensor:
     return _implementation("apply", x).apply(x, *factors)
 
 
-@_apply.register_fake
-def _(
-    x: Tensor, gamma: Tensor, slopes: Tensor, intercepts: Tensor, base: Any, batch: Any
-) -> Tensor:
+def _apply_shapes(x: Tensor, gamma: Tensor, slopes: Tensor, *rest: Any) -> Tensor:
     replicas = max(x.size(0), gamma.size(0), slopes.size(0))
     return x.new_empty(replicas, x.size(1), x.size(2))
 
 
-@torch.library.custom_op(
-    "graphrelu::apply_backward",
-    mutates_args=(),
-    schema=f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor, Tensor)",
-)
-def _apply_backward(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
+_apply = _operator("apply", _apply_compute, _apply_shapes, f"({_FACTORS}) -> Tensor")
+
+
+def _apply_backward_compute(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
     """The gradients of x, gamma, slopes and intercepts."""
     return _implementation("apply", x).apply_backward(grad, x, *factors)
 
 
-@_apply_backward.register_fake
-def _(
-    grad: Tensor,
-    x: Tensor,
-    gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
-    base: Any,
-    batch: Any,
-) -> tuple[Tensor, ...]:
-    parameters = (t.new_empty(grad.size(0), *t.shape[1:]) for t in (gamma, slopes, intercepts))
+def _apply_backward_shapes(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
+    parameters = (t.new_empty(grad.size(0), *t.shape[1:]) for t in factors[:3])
     return torch.empty_like(grad), *parameters
 
 
-def _map_apply(op: Callable[..., Any], num_tensors: int) -> None:
+_SCHEMA = f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor, Tensor)"
+_apply_backward = _operator(
+    "apply_backward", _apply_backward_compute, _apply_backward_shapes, _SCHEMA
+)
+
+
+def _map_apply(op: Any, num_tensors: int) -> None:
     """The vmap rule of both operators: the mapped dimension joins the replicas. Where `batch` is
     mapped, too, the mapped dimension joins the nodes, and each of its places has own graphs."""
 
@@ -357,7 +365,7 @@ def _map_apply(op: Callable[..., Any], num_tensors: int) -> None:
         outs = tuple(out.unflatten(place, (size, replicas)) for out in outs)
         return outs, (place,) * len(outs)
 
-    op.register_vmap(rule)  # type: ignore[attr-defined]
+    op.register_vmap(rule)
 
 
 def _join_replicas(tensor: Tensor, dim: int | None, size: int, replicas: int) -> Tensor:
@@ -384,7 +392,7 @@ class _Apply(torch.autograd.Function):
         batch: Tensor | None,
     ) -> Tensor:
         factors = (t.unsqueeze(0) for t in (x, gamma, slopes, intercepts))
-        return _apply(*factors, base, batch).squeeze(0)
+        return _run(_apply, *factors, base, batch).squeeze(0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -413,7 +421,7 @@ class _ApplyBackward(torch.autograd.Function):
         batch: Tensor | None,
     ) -> tuple[Tensor, ...]:
         tensors = (t.unsqueeze(0) for t in (grad, x, gamma, slopes, intercepts))
-        return tuple(t.squeeze(0) for t in _apply_backward(*tensors, base, batch))
+        return tuple(t.squeeze(0) for t in _run(_apply_backward, *tensors, base, batch))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

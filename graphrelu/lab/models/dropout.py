@@ -20,7 +20,7 @@ from graphrelu.ops.dispatch import backend, replicated
 
 # Odd multipliers with well spread bits: the golden ratio's, those of MurmurHash3's finaliser, and
 # one of a random generator's.
-SPREAD, FIRST, SECOND, CALL = 0x9E3779B1, 0x85EBCA6B, 0xC2B2AE35, 0x2545F491
+HASH = {"SPREAD": 0x9E3779B1, "FIRST": 0x85EBCA6B, "SECOND": 0xC2B2AE35, "CALL": 0x2545F491}
 
 
 def _signed(value: int) -> int:
@@ -28,7 +28,7 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
-_SPREAD, _FIRST, _SECOND = map(_signed, (SPREAD, FIRST, SECOND))
+_SPREAD, _FIRST, _SECOND, _CALL = map(_signed, HASH.values())
 
 
 def _mix(bits: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def keep_mask(seed: Tensor, step: Tensor, call: int, numel: int, p: float) -> Te
     # Equal hashes in a stage would repeat in all later ones, so each stage mixes fully.
     key = seed.to(torch.int32).unsqueeze(-1) * _SPREAD
     key = _mix(_mix(key + 1) + step.to(torch.int32) * _SPREAD)
-    key = _mix(key + (call + 1) * CALL)
+    key = _mix(key + (call + 1) * _CALL)
     index = torch.arange(numel, dtype=torch.int32, device=seed.device) * _SPREAD
     bits = _mix(_mix(index + key) + key)
     return (bits & 0x7FFFFFFF) >= int(p * 2**31)
@@ -71,7 +71,7 @@ def _seeded_dropout(x: Tensor, seed: Tensor, step: Tensor, call: int, p: float) 
     """Dropout of `x [R, ...]` by the masks of `seed [R]`."""
     from graphrelu.lab.models import dropout_kernels
 
-    return dropout_kernels.seeded_dropout(x, seed, step, call, p)
+    return dropout_kernels.seeded_dropout(x, seed, step, call, p, HASH)
 
 
 @_seeded_dropout.register_fake

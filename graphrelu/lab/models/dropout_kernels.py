@@ -5,22 +5,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.lab.models import dropout
-
 _BLOCK = 1024
-
-# Unsigned, so that products wrap around and shifts bring in zeros.
-_SPREAD, _FIRST, _SECOND, _CALL = map(
-    tl.constexpr, (dropout.SPREAD, dropout.FIRST, dropout.SECOND, dropout.CALL)
-)
 
 
 @triton.jit
-def _mix(bits):
+def _mix(bits, FIRST: tl.constexpr, SECOND: tl.constexpr):
+    """Of unsigned bits: products wrap around and shifts bring in zeros."""
     bits ^= bits >> 16
-    bits *= _FIRST
+    bits *= FIRST
     bits ^= bits >> 13
-    bits *= _SECOND
+    bits *= SECOND
     return bits ^ (bits >> 16)
 
 
@@ -36,14 +30,20 @@ def dropout_kernel(
     threshold,
     SCALE: tl.constexpr,
     BLOCK: tl.constexpr,
+    SPREAD: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    CALL: tl.constexpr,
 ):
     """The stages of :func:`graphrelu.lab.models.dropout.keep_mask`, and what they keep, scaled."""
     replica = tl.program_id(1).to(tl.int64)
-    key = tl.load(seed_ptr + replica).to(tl.uint32) * _SPREAD
-    key = _mix(_mix(key + 1) + tl.load(step_ptr).to(tl.uint32) * _SPREAD)
-    key = _mix(key + (call + 1).to(tl.uint32) * _CALL)
+    key = tl.load(seed_ptr + replica).to(tl.uint32) * SPREAD
+    key = _mix(key + 1, FIRST, SECOND) + tl.load(step_ptr).to(tl.uint32) * SPREAD
+    key = _mix(key, FIRST, SECOND) + (call + 1).to(tl.uint32) * CALL
+    key = _mix(key, FIRST, SECOND)
     index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    bits = _mix(_mix(index.to(tl.uint32) * _SPREAD + key) + key)
+    bits = _mix(index.to(tl.uint32) * SPREAD + key, FIRST, SECOND) + key
+    bits = _mix(bits, FIRST, SECOND)
     keep = (bits & 0x7FFFFFFF).to(tl.int32) >= threshold
     mask = index < numel
     x = tl.load(x_ptr + replica * x_replica + index, mask=mask, other=0.0)
@@ -53,7 +53,9 @@ def dropout_kernel(
     tl.store(out_ptr + replica * numel + index, out.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-def seeded_dropout(x: Tensor, seed: Tensor, step: Tensor, call: int, p: float) -> Tensor:
+def seeded_dropout(
+    x: Tensor, seed: Tensor, step: Tensor, call: int, p: float, hash_constants: dict[str, int]
+) -> Tensor:
     """Dropout of `x [R, ...]`, whose replicas may be one expanded tensor, by `seed [R]`."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if out.numel() == 0:
@@ -72,5 +74,6 @@ def seeded_dropout(x: Tensor, seed: Tensor, step: Tensor, call: int, p: float) -
         int(p * 2**31),
         SCALE=1 / (1 - p),
         BLOCK=_BLOCK,
+        **hash_constants,
     )
     return out

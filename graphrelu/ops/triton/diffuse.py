@@ -226,8 +226,16 @@ class Sliced(NamedTuple):
     num_long: int
     num_pieces: int  # of all long rows, rounded up to whole slices
 
-    def diffuse(self, x: Tensor, alpha: float, steps: int, diffusion: str) -> Tensor:
-        """:func:`graphrelu.functional.pagerank` of a column, `[N]`."""
+    def diffuse(
+        self, x: Tensor, transposed: "Sliced", alpha: float, steps: int, diffusion: str
+    ) -> Tensor:
+        """:func:`graphrelu.ops.dispatch.diffuse` of one column, `[N, 1]`."""
+        settings = (alpha, steps, diffusion)
+        out: Tensor = _DiffuseSliced.apply(x.contiguous(), self, transposed, *settings)
+        return out
+
+    def polynomial(self, x: Tensor, alpha: float, steps: int, diffusion: str) -> Tensor:
+        """:func:`graphrelu.functional.polynomial` of a column, `[N]`."""
         start = x.index_select(0, self.order) * self.scale
         out = polynomial(start, self.step, alpha, steps, diffusion)
         return (out / self.scale).index_select(0, self.rank)
@@ -343,10 +351,8 @@ class _DiffuseSliced(torch.autograd.Function):
     """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
 
     @staticmethod
-    def forward(
-        x: Tensor, sliced: Sliced, transposed: Sliced, alpha: float, steps: int, diffusion: str
-    ) -> Tensor:
-        return sliced.diffuse(x.view(-1), alpha, steps, diffusion).view(-1, 1)
+    def forward(x: Tensor, sliced: Sliced, transposed: Sliced, *settings: Any) -> Tensor:
+        return sliced.polynomial(x.view(-1), *settings).view(-1, 1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -356,11 +362,3 @@ class _DiffuseSliced(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return _DiffuseSliced.apply(grad.contiguous(), *ctx.rest), *([None] * 5)
-
-
-def diffuse_sliced(
-    x: Tensor, sliced: Sliced, transposed: Sliced, alpha: float, steps: int, diffusion: str
-) -> Tensor:
-    """:func:`graphrelu.ops.dispatch.diffuse` of one column, `[N, 1]`."""
-    out: Tensor = _DiffuseSliced.apply(x.contiguous(), sliced, transposed, alpha, steps, diffusion)
-    return out

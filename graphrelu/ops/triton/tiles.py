@@ -44,16 +44,11 @@ _SETTINGS = {
 _WIDE_SETTINGS = {"apply_backward": {2: Setting(512, 4, 3, 1056)}}
 
 
-class Cut(NamedTuple):
-    """The programs of a pass for each group (a graph of a replica), and their constants."""
-
-    programs: int
-    options: dict[str, Any]
-
-
 @lru_cache(maxsize=1024)
-def cut(name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: int) -> Cut:
-    """How the pass is cut up for features of this type and shape."""
+def cut(
+    name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: int
+) -> tuple[int, dict[str, Any]]:
+    """The programs of a pass for each group (a graph of a replica), and their constants."""
     cols = min(triton.next_power_of_2(channels), _MAX_CHANNELS_PER_TILE)
     setting = _SETTINGS[name].get(dtype.itemsize, _SETTINGS[name][4])
     if cols > _WIDE:
@@ -61,4 +56,4 @@ def cut(name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: in
     rows = max(1, setting.tile // cols)
     programs = max(1, min(triton.cdiv(num_nodes, rows * groups), setting.programs // groups))
     tile = {"C": channels, "ROWS": rows, "COLS": cols, "STAGES": setting.stages}
-    return Cut(programs, {"num_warps": setting.num_warps, **tile})
+    return programs, {"num_warps": setting.num_warps, **tile}
