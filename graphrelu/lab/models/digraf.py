@@ -170,7 +170,7 @@ def cpab(u: Tensor, theta: Tensor, graph: Tensor | None = None) -> Tensor:
         of_row = clock if graph is None else clock[graph]
         last = torch.zeros_like(cell)
         for j in range(1, n):
-            last += of_row[:, j : j + 1] <= arrival
+            last = last + (of_row[:, j : j + 1] <= arrival).long()
         last = torch.where(right, last, torch.minimum(last, cell - 1)).clamp(min=0)
         begin = last + (~right).long()
     rest = 1 - wait - (at(clock, begin) - out_time).abs()

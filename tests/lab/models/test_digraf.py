@@ -164,6 +164,13 @@ def test_half_precision(kind: type[torch.nn.Module]) -> None:
     assert act(torch.empty(0, 4), torch.empty(2, 0, dtype=torch.long)).shape == (0, 4)
 
 
+def test_many_parameters_for_the_same_features() -> None:
+    theta, u = parameters(6, 3), torch.rand(7, 2, dtype=torch.double)
+    together = torch.func.vmap(lambda theta: cpab(u, theta.unsqueeze(0)))(theta)
+    for own, out in zip(theta, together, strict=True):
+        assert_close(cpab(u, own.unsqueeze(0)), out)
+
+
 @pytest.mark.parametrize("name", ["digraf", "digraf-plain"])
 def test_alone_as_in_a_batch(name: str) -> None:
     test_train.test_alone_as_in_a_batch("gcn", name)
