@@ -1,8 +1,9 @@
 """GReLU, the graph-adaptive rectified linear unit, for PyTorch Geometric."""
 
+from graphrelu.context import graph_context
 from graphrelu.convert import convert, replacements
 from graphrelu.grelu import GReLU
 
 __version__ = "0.1.0"
 
-__all__ = ["GReLU", "__version__", "convert", "replacements"]
+__all__ = ["GReLU", "__version__", "convert", "graph_context", "replacements"]
