@@ -244,10 +244,11 @@ def _choose(
         reason = next((sight.problem for sight in own if sight.problem), "")
         if place.slope > 1:
             reason = "its slope is above 1"
-        if place.activation not in activations:
-            reason = f"no GReLU starts as it; activations=[{place.activation!r}] replaces it"
-            if place.activation == "prelu":
-                reason = "its slope is a parameter"
+        if place.activation == "prelu":
+            reason = "its slope is a parameter"
+        elif place.activation not in activations:
+            reason = f"activations does not name {place.activation!r}"
+            reason += "" if place.activation in EXACT else ", which no GReLU starts as"
         if _is_excluded(owner, place, exclude):
             reason = "it is excluded"
         chosen.setdefault(owner, {})[place] = None if reason else own[0]

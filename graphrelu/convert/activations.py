@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphrelu.convert.graphs import Args, Kwargs
+
 EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
 MODULES: dict[type[torch.nn.Module], str] = {
     torch.nn.ReLU: "relu",
@@ -42,22 +44,19 @@ class Asked(NamedTuple):
     in_place: bool = False
 
 
-def asked_of_module(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked:
+def asked_of_module(module: Any, args: Args, kwargs: Kwargs) -> Asked:
     name = MODULES[type(module)]
     slope = float(module.negative_slope) if name == "leaky_relu" else 0.0
     x = args[0] if args else kwargs.get("input")
-    return Asked(name, x, slope, getattr(module, "inplace", False) is True)
+    return Asked(name, x, slope, bool(getattr(module, "inplace", False)))
 
 
-def asked_of_function(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Asked:
+def asked_of_function(function: Callable[..., Any], args: Args, kwargs: Kwargs) -> Asked:
     name = FUNCTIONS[function]
-    x, *others = args or (kwargs.get("input"),)
-    flag = kwargs.get("inplace", others[-1] if others else False)
-    in_place = name.endswith("_") or flag is True
+    x = args[0] if args else kwargs.get("input")
+    others: Any = args[1:]
+    flag = others[-1] if others and isinstance(others[-1], bool) else False
+    in_place = name.endswith("_") or bool(kwargs.get("inplace", flag))
     name = name.removesuffix("_")
-    slope = 0.0
-    if name == "leaky_relu":
-        slope = float(kwargs.get("negative_slope", others[0] if others else 0.01))
-    return Asked(name, x, slope, in_place)
+    slope = kwargs.get("negative_slope", others[0] if others else 0.01)
+    return Asked(name, x, float(slope) if name == "leaky_relu" else 0.0, in_place)

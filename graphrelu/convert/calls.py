@@ -20,7 +20,7 @@ from torch_geometric.nn import Sequential as GraphSequential
 from graphrelu.checks import may_look
 from graphrelu.context import Graph, graph_context, scopes
 from graphrelu.convert.activations import FUNCTIONS, Asked, asked_of_function, asked_of_module
-from graphrelu.convert.graphs import Found, parameter_names, read
+from graphrelu.convert.graphs import Args, Kwargs, parameter_names, read
 from graphrelu.convert.report import Replacements
 from graphrelu.grelu import GReLU
 from graphrelu.ops.eager import is_transformed
@@ -95,24 +95,24 @@ class Run:
         self.frames: list[Frame] = []
         self.inside = 0  # a convolution, where activations stay
         self.found: Graph | None = None
-        self.batches: list[Found] = []
+        self.batches: list[Graph] = []
 
     @property
     def graph(self) -> Graph | None:
-        graph = self.found
-        if graph is None or graph.batch is not None:
-            return graph
-        for _, batch, batch_size in reversed(self.batches):
-            if batch is not None and batch.size(0) == graph.num_nodes:
-                return graph._replace(batch=batch, batch_size=batch_size)
-        return graph
+        """The graph seen last, with the batch vector seen last that has its number of nodes."""
+        if self.found is None:
+            return None
+        for _, _, batch, batch_size, _ in reversed(self.batches):
+            if batch is not None and batch.size(0) == self.found.num_nodes:
+                return self.found._replace(batch=batch, batch_size=batch_size)
+        return self.found._replace(batch=None, batch_size=None)
 
-    def see(self, found: Found) -> None:
+    def see(self, graph: Graph) -> None:
         """A module was called with a graph, or with a batch vector."""
-        if found.graph is not None:
-            self.found = found.graph
-        if found.batch is not None:
-            self.batches.append(found)
+        if graph.edge_index is not None:
+            self.found = graph
+        if graph.batch is not None:
+            self.batches.append(graph)
 
     def leave(self, module: torch.nn.Module, name: str) -> None:
         """A layer has returned: what comes now comes after it."""
@@ -256,18 +256,18 @@ class Call:
         written = isinstance(self.module, GraphSequential)
         return {**vars(self), "original": None if written else self.original}
 
-    def run_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run_original(self, args: Args, kwargs: Kwargs) -> Any:
         if self.original is not None:
             return self.original(*args, **kwargs)
         return getattr(type(self.module), self.method)(self.module, *args, **kwargs)
 
-    def within(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def within(self, run: Run, args: Args, kwargs: Kwargs) -> Any:
         """The call, in a run; a layer's."""
         out = self.run_original(args, kwargs)
         run.leave(self.module, self.name)
         return out
 
-    def without(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def without(self, args: Args, kwargs: Kwargs) -> Any:
         """The call outside of any run."""
         return self.run_original(args, kwargs)
 
@@ -277,8 +277,9 @@ class Owner(Call):
 
     opens_run = True
 
-    def within(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        run.see(read(self.names, args, kwargs, self.conversion.graph))
+    def within(self, run: Run, args: Args, kwargs: Kwargs) -> Any:
+        guess = run.found is None and self.method == "forward"
+        run.see(read(self.names, args, kwargs, self.conversion.graph, guess))
         run.frames.append(Frame(self.module, self.name))
         try:
             out = self.run_original(args, kwargs)
@@ -293,9 +294,9 @@ class Owner(Call):
 class Convolution(Call):
     """Its graph is that of the activations after it."""
 
-    def within(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def within(self, run: Run, args: Args, kwargs: Kwargs) -> Any:
         run.found = None  # of a graph that cannot be read nothing is known
-        run.see(read(self.names, args, kwargs))
+        run.see(read(self.names, args, kwargs, None, guess=True))
         run.inside += 1
         try:
             out = self.run_original(args, kwargs)
@@ -308,18 +309,18 @@ class Convolution(Call):
 class Pooling(Convolution):
     """It returns a smaller graph, which is that of what follows."""
 
-    def within(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def within(self, run: Run, args: Args, kwargs: Kwargs) -> Any:
         out = super().within(run, args, kwargs)
         # A single graph needs no batch vector, though the layer makes one.
         batch = out[2 if isinstance(self.module, EdgePooling) else 3] if run.batches else None
-        run.see(Found(Graph(out[1], num_nodes=out[0].size(0)), batch))
+        run.see(Graph(out[1], batch=batch, num_nodes=out[0].size(0)))
         return out
 
 
 class Attention(Call):
     """It has a faster way that rounds otherwise and that no interceptor may be seen from."""
 
-    def within(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def within(self, run: Run, args: Args, kwargs: Kwargs) -> Any:
         if torch.compiler.is_compiling():
             return super().within(run, args, kwargs)
         with torch._C.DisableTorchFunction():
@@ -329,13 +330,13 @@ class Attention(Call):
 class Activation(Call):
     """An activation module; it has one GReLU for each place where it is called."""
 
-    def within(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def within(self, run: Run, args: Args, kwargs: Kwargs) -> Any:
         if run.inside or not run.frames:
             return self.run_original(args, kwargs)
         asked = asked_of_module(self.module, args, kwargs)
         return run.activate(asked, self.name, self.module, lambda: self.run_original(args, kwargs))
 
-    def without(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def without(self, args: Args, kwargs: Kwargs) -> Any:
         raise RuntimeError(
             f"The activation {self.name!r} has no graph: call the converted model, or one of its "
             "methods, and not its parts one by one."
@@ -345,7 +346,7 @@ class Activation(Call):
 class Template(Call):
     """PyG's Sequential writes a new `forward` for each copy of itself; its call is put back."""
 
-    def without(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def without(self, args: Args, kwargs: Kwargs) -> Any:
         vars(self.module).pop("forward", None)
         self.run_original(args, kwargs)
         set_call(self.module, Owner(self.module, "forward", self.name, self.conversion))
@@ -358,7 +359,7 @@ def set_call(module: torch.nn.Module, call: Call) -> None:
     vars(module)[call.method] = call
 
 
-def _call(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(call: Call, args: Args, kwargs: Kwargs) -> Any:
     run = current_run(call.conversion)
     if run is not None:
         return call.within(run, args, kwargs)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,15 +13,9 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from graphrelu.context import Graph
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 _EDGES = ("edge_index", "adj_t", "adj")
-
-
-class Found(NamedTuple):
-    """What the arguments of a call tell."""
-
-    graph: Graph | None = None
-    batch: Tensor | None = None
-    batch_size: int | None = None
 
 
 def parameter_names(module: torch.nn.Module, method: str = "forward") -> list[str]:
@@ -32,43 +26,39 @@ def parameter_names(module: torch.nn.Module, method: str = "forward") -> list[st
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-def read(
-    names: list[str], args: tuple[Any, ...], kwargs: dict[str, Any], named: str | None = None
-) -> Found:
-    """The graph and the batch vector that a call was given.
+def read(names: list[str], args: Args, kwargs: Kwargs, named: str | None, guess: bool) -> Graph:
+    """The graph and the batch vector that a call was given, each None where it was given none.
 
     Args:
         names: The positional arguments of what was called.
         args: Its arguments.
         kwargs: Its keyword arguments.
-        named: The name of the argument that is the graph, where it is known.
+        named: The name of the argument that is the graph, where it has a name of its own.
+        guess: Whether the only argument that looks like a graph is one.
     """
     unnamed = [f"*{i}" for i in range(len(args) - len(names))]  # of a forward with *args
     arguments = {**dict(zip((*names, *unnamed), args, strict=False)), **kwargs}
     batch_size = arguments.get("batch_size")
-    for value in arguments.values():
-        if isinstance(value, Data):
-            batch_size = value.num_graphs if isinstance(value, Batch) else None
-            wanted = (*_EDGES, named or "x", "x", "edge_weight", "batch")
-            arguments = {name: value[name] for name in wanted if name in value}
-            break
-    edge_index = _edge_index(arguments, named)
+    data = next((value for value in arguments.values() if isinstance(value, Data)), None)
+    if data is not None:
+        batch_size = data.num_graphs if isinstance(data, Batch) else None
+        wanted = (*_EDGES, named or "x", "x", "edge_weight", "batch")
+        arguments = {name: data[name] for name in wanted if name in data}
     batch = arguments.get("batch")
     if not isinstance(batch, Tensor) or batch.is_floating_point() or batch.dim() != 1:
         batch, batch_size = None, None
-    if edge_index is None:
-        return Found(None, batch, batch_size)
     weight = arguments.get("edge_weight")
     if isinstance(weight, Tensor):
         weight = weight.view(-1) if weight.dim() == 2 and weight.size(1) == 1 else weight
         weight = weight if weight.is_floating_point() else weight.float()
-    graph = Graph(edge_index, weight, num_nodes=_num_nodes(arguments, batch))
-    return Found(graph, batch, batch_size)
+    edge_index = _edge_index(arguments, named, guess)
+    return Graph(edge_index, weight, batch, batch_size, _num_nodes(arguments, batch))
 
 
-def _edge_index(arguments: Mapping[str, Any], named: str | None) -> Any:
-    if any(isinstance(value, HeteroData) for value in arguments.values()) or any(
-        isinstance(arguments.get(name), Mapping) for name in ("x", *_EDGES)
+def _edge_index(arguments: Mapping[str, Any], named: str | None, guess: bool) -> Any:
+    typed = [arguments.get(name) for name in ("x", *_EDGES)]
+    if any(isinstance(v, Mapping) for v in typed) or any(
+        isinstance(v, HeteroData) for v in arguments.values()
     ):
         raise TypeError(
             "edge_index must belong to one graph, got one for each type of edges: a converted "
@@ -76,32 +66,27 @@ def _edge_index(arguments: Mapping[str, Any], named: str | None) -> Any:
         )
     if named is not None and named in arguments:
         return arguments[named]
-    for name in _EDGES:
-        if _looks_like_edges(arguments.get(name)):
-            return arguments[name]
-    others = [
-        value
-        for name, value in arguments.items()
-        if "hyperedge" not in name and "label" not in name and _looks_like_edges(value)
-    ]
-    return others[0] if len(others) == 1 else None  # of two any would be a guess
+    found = [arguments[name] for name in _EDGES if _is_graph(arguments.get(name))]
+    if not found and guess:
+        skipped = ("hyperedge", "label")
+        found = [
+            value
+            for name, value in arguments.items()
+            if not any(word in name for word in skipped) and _is_graph(value)
+        ]
+        found = found if len(found) == 1 else []  # of two any would be a guess
+    return found[0] if found else None
 
 
-def _looks_like_edges(value: Any) -> bool:
-    if isinstance(value, SparseTensor):
-        return True
-    if not isinstance(value, Tensor):
-        return False
-    if is_torch_sparse_tensor(value):
-        return True
+def _is_graph(value: Any) -> bool:
+    if not isinstance(value, Tensor) or is_torch_sparse_tensor(value):
+        return isinstance(value, (Tensor, SparseTensor))
     return value.dtype in (torch.int64, torch.int32) and value.dim() == 2 and value.size(0) == 2
 
 
 def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None:
     """None where it is not known, and where sources and targets are two sets of nodes."""
-    x = arguments.get("x")
-    if x is None:
-        x = next(iter(arguments.values()), None)
+    x = arguments.get("x", next(iter(arguments.values()), None))
     if isinstance(x, (tuple, list)):
         sizes = [part.size(0) for part in x if isinstance(part, Tensor)]
         return sizes[0] if len(sizes) == 2 and sizes[0] == sizes[1] else None

@@ -49,7 +49,7 @@ class Taken(OtherArguments):
         (TypeError, r"model must be a torch\.nn\.Module, got str", "GCN", {}),
         (ValueError, r"got MLP: act after norms.*no graph is known", MLP([5, 8, 2]), {}),
         (ValueError, r"must have an activation .*: it calls none", gcn(act=None), {}),
-        (ValueError, r"act after convs\.0: ELU.* stays: no GReLU starts", gcn(act="elu"), {}),
+        (ValueError, r"act after convs\.0: ELU.* which no GReLU starts as", gcn(act="elu"), {}),
         (ValueError, r"act after .* stays: its slope is a parameter", gcn(act="prelu"), {}),
         (ValueError, r"it sees \[3, 8\] where the graph has 13 nodes", Head(), {}),
         (ValueError, "model must not be converted already", convert(gcn()), {}),
