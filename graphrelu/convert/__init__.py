@@ -16,18 +16,16 @@ from graphrelu.convert.calls import (
     Activation,
     Attention,
     Call,
-    Conversion,
+    Closed,
     Convolution,
-    GReLUs,
     Owner,
-    Place,
     Pooling,
-    Sight,
     Template,
     set_call,
 )
 from graphrelu.convert.examples import run_example
 from graphrelu.convert.report import Replacement, Replacements
+from graphrelu.convert.run import Conversion, GReLUs, Place, Sight
 from graphrelu.grelu import GReLU
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
@@ -193,20 +191,20 @@ def _check_exclude(model: torch.nn.Module, sights: list[Sight], exclude: Sequenc
 
 def _install(model: torch.nn.Module, conversion: Conversion) -> None:
     """Puts a call before the methods of all modules that matter."""
-    inside = " "  # no name starts so
+    closed = " "  # the module that all of what follows is inside of; no name starts so
     for name, module in list(model.named_modules()):
         kind: type[Call] | None = None
+        is_inside = f"{name}.".startswith(closed)
         if isinstance(module, _ATTENTION):
             kind = Attention
-        elif f"{name}.".startswith(inside) or hasattr(type(module), "__deepcopy__"):
+        elif is_inside or hasattr(type(module), "__deepcopy__"):
             continue  # a class that copies itself would lose the call
-        elif isinstance(module, torch.jit.ScriptModule):
-            inside = f"{name}."
         elif type(module) in MODULES:
             kind = Activation
+        elif isinstance(module, GReLU):
+            kind = Closed
         elif isinstance(module, (MessagePassing, *_POOLINGS)) and name:
             kind = Pooling if isinstance(module, _POOLINGS) else Convolution
-            inside = f"{name}."
         elif not type(module).__module__.startswith("torch."):
             for method in _own_methods(module):
                 set_call(module, Owner(module, method, name, conversion))
@@ -214,8 +212,12 @@ def _install(model: torch.nn.Module, conversion: Conversion) -> None:
                 set_call(module, Template(module, "_set_jittable_template", name, conversion))
         elif any(True for _ in module.parameters(recurse=False)):
             kind = Call
+        if isinstance(module, torch.jit.ScriptModule):
+            kind, closed = None, f"{name}."
         if kind is not None:
             set_call(module, kind(module, "forward", name, conversion))
+            if issubclass(kind, Closed) and not is_inside:
+                closed = f"{name}."
 
 
 def _own_methods(module: torch.nn.Module) -> list[str]:

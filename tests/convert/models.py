@@ -265,6 +265,19 @@ class GPS(torch.nn.Module):
         return self.mlp(global_add_pool(x, batch))
 
 
+class Transformer(torch.nn.Module):
+    """Attention over all nodes, whose own activation is inside of a module of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation=ReLU())
+        self.conv = GCNConv(5, 8)
+        self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.encoder(F.relu(self.conv(x, edge_index)))
+
+
 class DeeperGCN(torch.nn.Module):
     """The structure of PyG's examples/ogbn_proteins_deepgcn.py."""
 
@@ -488,6 +501,7 @@ CASES: dict[str, Case] = {
     ),
     "GPSConv": Case(GPS, BATCHES, 2),
     "GPSConv, performer": Case(lambda: GPS("performer"), BATCHES, 2),
+    "TransformerEncoder": Case(Transformer, PLAIN, 1),
     "DeepGCNLayer": Case(DeeperGCN, PLAIN, 3),
     "DeepGCNLayer, plain": Case(lambda: DeeperGCN("plain"), PLAIN, 3),
     "GraphUNet": Case(lambda: GraphUNet(5, 8, 4, depth=2), BATCHES, 4, example=BATCHES[0]),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.nn import GCN, DeepGCNLayer, GCNConv
 
-from graphrelu import GReLU, convert, graph_context
+from graphrelu import GReLU, convert, graph_context, replacements
 from graphrelu.context import current_graph
 from tests.convert.models import BATCH, BATCHED, EDGES, WEIGHT, X
 from tests.helpers import opened
@@ -31,6 +31,7 @@ def test_act_in_a_converted_model() -> None:
     with graph_context(EDGES):
         expected = model(X, EDGES)
     assert torch.equal(converted(X, EDGES), expected)
+    assert replacements(converted) == []
     layer = DeepGCNLayer(GCNConv(8, 8), torch.nn.LayerNorm(8), opened(GReLU(8)), "plain")
     x = torch.randn(30, 8)
     by_hand = layer.act(layer.norm(layer.conv(x, EDGES)), EDGES)
