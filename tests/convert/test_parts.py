@@ -19,7 +19,6 @@ from torch_geometric.nn import GCN, GIN, GCNConv
 from graphrelu import GReLU, convert, replacements
 from graphrelu.lab.data import load
 from graphrelu.lab.data.splits import make_split
-from tests.convert.lightning_model import LightningGCN
 from tests.convert.models import (
     BATCHES,
     CASES,
@@ -190,8 +189,10 @@ def test_shared_modules_have_a_grelu_for_each_place() -> None:
 
 
 def test_lightning() -> None:
-    import pytorch_lightning
+    pytorch_lightning = pytest.importorskip("pytorch_lightning")
     from pytorch_lightning.utilities.model_helpers import is_overridden
+
+    from tests.convert.lightning_model import LightningGCN
 
     converted = opened_model(LightningGCN())
     (act,) = grelus(converted)
