@@ -84,6 +84,11 @@ def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels
         raise ValueError(f"x must be of shape [num_nodes, {channels}], got {list(x.shape)}.")
     if x.size(1) != channels:
         raise ValueError(f"x must have {channels} channels, got {x.size(1)}.")
+    if isinstance(edge_weight, Tensor) and not edge_weight.is_floating_point():
+        raise TypeError(
+            f"edge_weight must be of a floating type, got {edge_weight.dtype}: a batch vector is "
+            "given by its name, batch=batch."
+        )
     check_device("edge_index", edge_index, x)
     check_device("edge_weight", edge_weight, x)
 

@@ -7,6 +7,7 @@ from torch.nn import Linear, Parameter
 
 from graphrelu import functional
 from graphrelu.checks import check_batch, check_features, check_options, may_look
+from graphrelu.context import graph_around
 from graphrelu.diffusion import DiffusionSettings, PreparedGraph, as_edges, prepared
 from graphrelu.functional import Form
 from graphrelu.ops import dispatch
@@ -331,7 +332,7 @@ class GReLU(torch.nn.Module):
     def forward(
         self,
         x: Tensor,
-        edge_index: Any,
+        edge_index: Any = None,
         edge_weight: Tensor | None = None,
         batch: Tensor | None = None,
         batch_size: int | None = None,
@@ -342,7 +343,8 @@ class GReLU(torch.nn.Module):
             x (torch.Tensor): The node features.
             edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
                 transposed adjacency; or a :class:`~graphrelu.diffusion.PreparedGraph`, which is
-                taken as it is.
+                taken as it is. Without it, that of :func:`~graphrelu.graph_context` or of the
+                converted model around. (default: :obj:`None`)
             edge_weight (torch.Tensor, optional): Non-negative edge weights.
                 (default: :obj:`None`)
             batch (torch.Tensor, optional): The batch vector
@@ -351,6 +353,10 @@ class GReLU(torch.nn.Module):
             batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
                 if not given. (default: :obj:`None`)
         """
+        if edge_index is None and edge_weight is None and batch is None:
+            edge_index, edge_weight, batch, batch_size = graph_around(
+                x, is_needed=self.topology and self._cached_graph is None
+            )
         if isinstance(x, Tensor) and dispatch.backend(x) == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
         x, gamma, slopes, intercepts, batch = self._hyperfunction(

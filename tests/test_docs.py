@@ -19,7 +19,8 @@ PAGES = sorted(
 API = (
     "functional",
     "grelu",
-    "convert",
+    "context",
+    "convert/__init__",
     "lab/models/activations",
     "lab/models/undecomposed",
     "lab/models/backbones",

@@ -33,7 +33,7 @@ def on(device: str, tensor: torch.Tensor) -> torch.Tensor:
         (ValueError, "edge_index must be of shape", (X, EDGES[0])),
         (TypeError, "edge_index must hold int64", (X, EDGES.float())),
         (TypeError, "edge_index must be a .* got list", (X, [[0], [1]])),
-        (TypeError, "edge_index must be a .* got NoneType", (X, None)),
+        (TypeError, "edge_index must be given, or an activation", (X, None)),
         (ValueError, "edge_index must hold indices between 0 and 4.*got 5", (X, EDGES + 2)),
         (ValueError, "edge_index must hold indices .* got -1", (X, EDGES - 1)),
         (ValueError, "edge_index must be on cpu.*got meta", (X, on("meta", EDGES))),

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Replacement(NamedTuple):
-    """One activation of a converted model."""
+    """One place of a converted model where an activation is called."""
 
     name: str
     before: str

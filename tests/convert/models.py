@@ -1,0 +1,553 @@
+"""Models as people write them: PyG's own, functional ones, and the structure of its examples."""
+
+import textwrap
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import BatchNorm1d, LayerNorm, Linear, ModuleList, ReLU
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import (
+    GAE,
+    GAT,
+    GCN,
+    GIN,
+    MLP,
+    PNA,
+    VGAE,
+    DeepGCNLayer,
+    DeepGraphInfomax,
+    EdgeCNN,
+    GATConv,
+    GCNConv,
+    GENConv,
+    GINConv,
+    GPSConv,
+    GraphConv,
+    GraphSAGE,
+    GraphUNet,
+    HeteroConv,
+    SAGEConv,
+    Sequential,
+    TopKPooling,
+    global_add_pool,
+    global_max_pool,
+    global_mean_pool,
+)
+from torch_geometric.nn.models import AttentiveFP
+
+from tests.helpers import batch_of_graphs, random_graph
+
+torch.manual_seed(0)
+SIZES = [12, 8, 10]
+BATCHED, BATCH = batch_of_graphs(SIZES)
+X, EDGES, WEIGHT = torch.randn(30, 5), random_graph(30, 90), torch.rand(90)
+X2, EDGES2, WEIGHT2 = torch.randn(21, 5), random_graph(21, 60), torch.rand(60)
+PLAIN: list[Any] = [(X, EDGES), (X2, EDGES2)]
+BATCHES: list[Any] = [(X, BATCHED, BATCH), (X2, EDGES2, torch.zeros(21, dtype=torch.long))]
+DEGREES = torch.tensor([1, 5, 10, 8])
+PNA_OPTIONS = {"aggregators": ["mean", "max"], "scalers": ["identity"], "deg": DEGREES}
+
+
+def data(sizes: list[int] = SIZES, **values: Any) -> Batch:
+    graphs = [Data(x=torch.randn(n, 5), edge_index=random_graph(n, 3 * n)) for n in sizes]
+    return Batch.from_data_list([Data(**graph.to_dict(), **values) for graph in graphs])
+
+
+class Base(torch.nn.Module):
+    """Three layers to write a forward with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2, self.conv3 = GCNConv(5, 8), GCNConv(8, 8), GCNConv(8, 4)
+        self.lin1, self.lin2, self.norm = Linear(5, 8), Linear(8, 8), LayerNorm(8)
+
+
+class IsNone(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        if edge_weight is None:
+            x = F.relu(self.conv1(x, edge_index))
+        else:
+            x = F.leaky_relu(self.conv1(x, edge_index, edge_weight), 0.2)
+        return self.conv3(torch.relu(self.conv2(x, edge_index, edge_weight)), edge_index)
+
+
+class IfTraining(Base):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.conv1(x, edge_index).relu()
+        if self.training:
+            x = F.dropout(F.relu(self.lin2(x)), 0.4)
+        return self.conv3(x, edge_index)
+
+
+class ReturnEmbedding(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, return_emb: bool = False) -> Any:
+        emb = F.relu(self.conv1(x, edge_index))
+        out = self.conv3(emb, edge_index)
+        return (out, emb.relu()) if return_emb else out
+
+
+class Unpacked(Base):
+    def forward(self, data: Data) -> Tensor:
+        x, edge_index, weight = data.x, data.edge_index, data.edge_weight
+        x = F.relu(self.conv1(x, edge_index))
+        if weight is not None:
+            x = F.relu(self.conv2(x, edge_index, weight)) + x
+        return self.conv3(x, edge_index)
+
+
+_UNREADABLE = """
+class Unreadable(Base):
+    def forward(self, x, edge_index, edge_weight=None):
+        x = F.relu(self.conv1(x, edge_index))
+        if edge_weight is not None:
+            x = 2 * F.relu(self.conv2(x, edge_index, edge_weight))
+        return self.conv3(x, edge_index)
+"""
+
+
+def unreadable() -> torch.nn.Module:
+    """A class whose source no one can read."""
+    names: dict[str, Any] = {"Base": Base, "F": F}
+    exec(textwrap.dedent(_UNREADABLE), names)
+    return names["Unreadable"]()  # type: ignore[no-any-return]
+
+
+class Depth(torch.nn.Module):
+    """As many steps as the input asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = ModuleList([GraphConv(5, 5) for _ in range(4)])
+
+    def forward(self, x: Tensor, edge_index: Tensor, depth: int, tied: bool = False) -> Tensor:
+        for conv in self.convs[:depth]:
+            x = F.relu(self.convs[0](x, edge_index) if tied else conv(x, edge_index)) + x
+        return x
+
+
+class ByValue(Base):
+    """The branch depends on the numbers."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.conv1(x, edge_index)
+        h = F.relu(h) if x.size(0) % 2 == 0 else F.relu(-h)
+        return self.conv3(torch.cat([h[:, :4], F.relu(h[:, 4:])], dim=1), edge_index)
+
+
+class InPlace(Base):
+    """Writes into what it reads later, into parts of it too."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.conv1(x, edge_index)
+        y = 1 * x
+        x.relu_()
+        F.relu(y, inplace=True)
+        z = self.conv2(x + y, edge_index) * 1
+        z[:, :4].relu_()
+        return self.conv3(F.leaky_relu_(1 * z, 0.3), edge_index)
+
+
+class SharedModule(Base):
+    """One module for layers, a branch and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.relu = ReLU(inplace=True)
+        self.head = torch.nn.Sequential(Linear(8, 8), self.relu, Linear(8, 3))
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.relu(self.conv1(x, edge_index))
+        if int(batch.max()) > 0:
+            x = self.relu(self.lin2(x)) + x
+        x = self.relu(self.norm(self.conv2(x, edge_index)))
+        return self.head(global_mean_pool(x, batch))
+
+
+class AsksForItsClass(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = ModuleList([self.conv1, ReLU(), self.conv2, torch.nn.LeakyReLU(0.2)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for layer in self.layers:
+            if isinstance(layer, (ReLU, torch.nn.LeakyReLU)):
+                x = layer(x)
+            elif type(layer) is GCNConv:
+                x = layer(x, edge_index)
+        return x * float(self.layers[3].negative_slope)  # type: ignore[arg-type]
+
+
+class HiddenInAList(Base):
+    """Modules that the model does not know to be its own, and a function as an attribute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acts = [torch.relu, ReLU()]
+        self.known = self.acts[1]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.acts[0](self.conv1(x, edge_index))
+        return self.conv3(self.acts[1](self.conv2(x, edge_index)), edge_index)
+
+
+class Catches(Base):
+    """A failed call within is not the end."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, wrong: bool = False) -> Tensor:
+        h = F.relu(self.conv1(x, edge_index))
+        try:
+            h = self.conv2(x if wrong else h, edge_index)
+        except RuntimeError:
+            h = self.lin2(h)
+        return self.conv3(F.relu(h), edge_index)
+
+
+def _block(conv: torch.nn.Module, x: Tensor, edge_index: Tensor) -> Tensor:
+    return _activate(conv(x, edge_index))
+
+
+def _activate(x: Tensor) -> Tensor:
+    return F.relu(x)
+
+
+class Helpers(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, twice: bool = False) -> Tensor:
+        x = _block(self.conv2, _block(self.conv1, x, edge_index), edge_index)
+        if twice:
+            x = _activate(x - 0.1)
+        return _block(self.conv3, _activate(x - 0.2), edge_index)
+
+
+class Pooled(Base):
+    """The graph shrinks on the way, and an activation comes before the next layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool, self.act = TopKPooling(8), torch.nn.LeakyReLU(0.5)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = F.relu(self.conv1(x, edge_index))
+        x, edge_index, _, batch, _, _ = self.pool(x, edge_index, batch=batch)
+        x = F.relu(self.conv2(self.act(x), edge_index))
+        return F.relu(self.lin2(global_mean_pool(x, batch)))
+
+
+class WithoutMessagePassing(torch.nn.Module):
+    """Products with a sparse matrix, as the first GCN was written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin1, self.lin2 = Linear(5, 8), Linear(8, 4)
+
+    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+        x = F.relu(torch.sparse.mm(adj, self.lin1(x)))
+        return torch.sparse.mm(adj, self.lin2(x))
+
+
+class GPS(torch.nn.Module):
+    def __init__(self, attention: str = "multihead") -> None:
+        super().__init__()
+        self.node = Linear(5, 8)
+        inner = [Linear(8, 8), ReLU(), Linear(8, 8)]
+        self.convs = ModuleList(
+            GPSConv(8, GINConv(torch.nn.Sequential(*inner)), heads=2, attn_type=attention)
+            for _ in range(2)
+        )
+        self.mlp = torch.nn.Sequential(Linear(8, 4), ReLU(), Linear(4, 1))
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.node(x)
+        for conv in self.convs:
+            x = conv(x, edge_index, batch)
+        return self.mlp(global_add_pool(x, batch))
+
+
+class Transformer(torch.nn.Module):
+    """Attention over all nodes, whose own activation is inside of a module of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation=ReLU())
+        self.conv = GCNConv(5, 8)
+        self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.encoder(F.relu(self.conv(x, edge_index)))
+
+
+class DeeperGCN(torch.nn.Module):
+    """The structure of PyG's examples/ogbn_proteins_deepgcn.py."""
+
+    def __init__(self, block: str = "res+") -> None:
+        super().__init__()
+        self.node_encoder, self.layers = Linear(5, 8), ModuleList()
+        for _ in range(3):
+            conv = GENConv(8, 8, aggr="softmax", t=1.0, learn_t=True, num_layers=2, norm="layer")
+            self.layers.append(DeepGCNLayer(conv, LayerNorm(8), ReLU(inplace=True), block, 0.1))
+        self.lin = Linear(8, 4)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.layers[0].conv(self.node_encoder(x), edge_index)  # type: ignore[union-attr]
+        for layer in self.layers[1:]:
+            x = layer(x, edge_index)
+        x = self.layers[0].act(self.layers[0].norm(x))  # type: ignore[union-attr]
+        return self.lin(F.dropout(x, p=0.1, training=self.training))
+
+
+class CoraGCN(torch.nn.Module):
+    """The structure of PyG's examples/gcn.py."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = GCNConv(5, 8, normalize=True), GCNConv(8, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        x = F.dropout(x, p=0.5, training=self.training)
+        x = self.conv1(x, edge_index, edge_weight).relu()
+        x = F.dropout(x, p=0.5, training=self.training)
+        return self.conv2(x, edge_index, edge_weight)
+
+
+class CoraGAT(torch.nn.Module):
+    """The structure of PyG's examples/gat.py: ELU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = GATConv(5, 4, heads=2), GATConv(8, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = F.elu(self.conv1(F.dropout(x, 0.6, self.training), edge_index))
+        return self.conv2(F.dropout(x, 0.6, self.training), edge_index)
+
+
+class ProductsSAGE(torch.nn.Module):
+    """The structure of PyG's examples/ogbn_train.py: layers, norms, skips and log_softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = ModuleList([SAGEConv(5, 8), SAGEConv(8, 8), SAGEConv(8, 3)])
+        self.bns = ModuleList([BatchNorm1d(8), BatchNorm1d(8)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for conv, bn in zip(self.convs[:-1], self.bns, strict=True):
+            x = F.dropout(F.relu(bn(conv(x, edge_index))), p=0.3, training=self.training)
+        return self.convs[-1](x, edge_index).log_softmax(dim=-1)
+
+
+class LinkPrediction(torch.nn.Module):
+    """The structure of PyG's examples/link_pred.py: no forward, but encode and decode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = GCNConv(5, 8), GCNConv(8, 4)
+
+    def encode(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv2(self.conv1(x, edge_index).relu(), edge_index)
+
+    def decode(self, z: Tensor, edge_label_index: Tensor) -> Tensor:
+        return (z[edge_label_index[0]] * z[edge_label_index[1]]).sum(dim=-1)
+
+
+class MutagGIN(torch.nn.Module):
+    """The structure of PyG's examples/mutag_gin.py."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = ModuleList()
+        for width in (5, 8):
+            self.convs.append(GINConv(MLP([width, 8, 8], norm=None), train_eps=True))
+        self.mlp = MLP([8, 8, 3], norm=None, dropout=0.5)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        for conv in self.convs:
+            x = conv(x, edge_index).relu()
+        return self.mlp(global_add_pool(x, batch))
+
+
+class EnzymesTopK(torch.nn.Module):
+    """The structure of PyG's examples/enzymes_topk_pool.py."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.pool1 = GraphConv(5, 8), TopKPooling(8, ratio=0.8)
+        self.conv2, self.pool2 = GraphConv(8, 8), TopKPooling(8, ratio=0.8)
+        self.lin1, self.lin2 = Linear(16, 8), Linear(8, 3)
+
+    def forward(self, data: Data) -> Tensor:
+        x, edge_index, batch = data.x, data.edge_index, data.batch
+        out = 0
+        for conv, pool in ((self.conv1, self.pool1), (self.conv2, self.pool2)):
+            x = F.relu(conv(x, edge_index))
+            x, edge_index, _, batch, _, _ = pool(x, edge_index, None, batch)
+            out = out + torch.cat([global_max_pool(x, batch), global_mean_pool(x, batch)], dim=1)
+        out = F.relu(self.lin1(out))
+        return F.log_softmax(self.lin2(F.dropout(out, 0.5, self.training)), dim=-1)
+
+
+class Nested(torch.nn.Module):
+    """A model in a model, in which the outer one activates too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.act, self.out = GCN(5, 8, 2), ReLU(), IsNone()
+        self.out.conv1 = GCNConv(8, 8)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        return self.out(self.act(self.encoder(x, edge_index)), edge_index, edge_weight)
+
+
+class GCNEncoder(Base):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv3(self.conv1(x, edge_index).relu(), edge_index)
+
+
+class VariationalEncoder(Base):
+    def forward(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.conv1(x, edge_index).relu()
+        return self.conv3(x, edge_index), self.conv3(x, edge_index)
+
+
+def corruption(x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    return x[torch.randperm(x.size(0))], edge_index
+
+
+def summary(z: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return torch.sigmoid(z.mean(dim=0))
+
+
+def sequential() -> torch.nn.Module:
+    relu = ReLU()
+    return Sequential(
+        "x, edge_index, batch",
+        [
+            (torch.nn.Dropout(0.2), "x -> x"),
+            (GCNConv(5, 8), "x, edge_index -> x1"),
+            relu,
+            (GATConv(8, 4, heads=3), "x1, edge_index -> x2"),
+            torch.nn.Sequential(BatchNorm1d(12), torch.nn.Dropout(0.1)),
+            torch.nn.LeakyReLU(0.1),
+            (SAGEConv(12, 6), "x2, edge_index -> x3"),
+            (torch.relu, "x3 -> x3"),
+            (global_mean_pool, "x3, batch -> x"),
+            Linear(6, 6),
+            relu,
+        ],
+    )
+
+
+def graphgym() -> torch.nn.Module:
+    from torch_geometric.graphgym.config import cfg, set_cfg
+    from torch_geometric.graphgym.models.gnn import GNN
+
+    set_cfg(cfg)
+    cfg.gnn.layers_pre_mp, cfg.gnn.layers_mp, cfg.gnn.layers_post_mp = 1, 2, 2
+    cfg.gnn.dim_inner, cfg.gnn.head, cfg.gnn.dropout = 8, "graph", 0.1
+    return GNN(5, 3)
+
+
+def lightning() -> torch.nn.Module:
+    from tests.convert.lightning_model import LightningGCN
+
+    return LightningGCN()
+
+
+class Case(NamedTuple):
+    """A model, two inputs that take different branches, and how many GReLUs it gets."""
+
+    build: Callable[[], torch.nn.Module]
+    inputs: list[Any]
+    grelus: int = 0
+    refused: str = ""
+    example: Any = None  # else a graph is made up
+    method: str = "forward"
+
+
+def adjacency(edge_index: Tensor, num_nodes: int) -> Tensor:
+    values = torch.rand(edge_index.size(1))
+    return torch.sparse_coo_tensor(edge_index, values, (num_nodes, num_nodes)).coalesce()
+
+
+WEIGHTED: list[Any] = [(X, EDGES), (X2, EDGES2, WEIGHT2)]
+GRAPHS: list[Any] = [(data(y=torch.zeros(1)),), (data([9, 6], y=torch.zeros(1)),)]
+UNPACKED: list[Any] = [
+    (Data(x=X, edge_index=EDGES),),
+    (Data(x=X2, edge_index=EDGES2, edge_weight=WEIGHT2),),
+]
+ADJACENCIES: list[Any] = [(X, adjacency(EDGES, 30)), (X2, adjacency(EDGES2, 21))]
+MOLECULES: list[Any] = [
+    (X, BATCHED, torch.rand(90, 2), BATCH),
+    (X2, EDGES2, torch.rand(60, 2), torch.zeros(21, dtype=torch.long)),
+]
+
+CASES: dict[str, Case] = {
+    "GCN": Case(lambda: GCN(5, 8, 3, 4, dropout=0.2), WEIGHTED, 2),
+    "GraphSAGE": Case(lambda: GraphSAGE(5, 8, 3, 4, norm="layer_norm"), PLAIN, 2),
+    "GAT": Case(lambda: GAT(5, 8, 3, 4, heads=2), PLAIN, 2),
+    "GIN": Case(lambda: GIN(5, 8, 3, 4), PLAIN, 2),
+    "PNA": Case(lambda: PNA(5, 8, 2, 4, **PNA_OPTIONS), PLAIN, 1),
+    "EdgeCNN": Case(lambda: EdgeCNN(5, 8, 3, 4), PLAIN, 2),
+    "GCN, JumpingKnowledge": Case(lambda: GCN(5, 8, 2, 4, jk="cat", act_first=True), WEIGHTED, 2),
+    "GraphSAGE, JumpingKnowledge": Case(lambda: GraphSAGE(5, 8, 2, 4, jk="max"), PLAIN, 2),
+    "GAT, JumpingKnowledge": Case(lambda: GAT(5, 8, 2, 4, jk="lstm"), PLAIN, 2),
+    "GIN, JumpingKnowledge": Case(lambda: GIN(5, 8, 2, 4, jk="cat"), PLAIN, 2),
+    "PNA, JumpingKnowledge": Case(lambda: PNA(5, 8, 2, 4, jk="last", **PNA_OPTIONS), PLAIN, 2),
+    "EdgeCNN, JumpingKnowledge": Case(lambda: EdgeCNN(5, 8, 2, 4, jk="max"), PLAIN, 2),
+    "GCN, a function as act": Case(lambda: GCN(5, 8, 3, 4, act=torch.relu), WEIGHTED, 2),
+    "GCN, leaky, norm by graph": Case(
+        lambda: GCN(5, 8, 3, 4, act="leaky_relu", norm="instance_norm"), PLAIN, 2
+    ),
+    "GPSConv": Case(GPS, BATCHES, 2),
+    "GPSConv, performer": Case(lambda: GPS("performer"), BATCHES, 2),
+    "TransformerEncoder": Case(Transformer, PLAIN, 1),
+    "DeepGCNLayer": Case(DeeperGCN, PLAIN, 3),
+    "DeepGCNLayer, plain": Case(lambda: DeeperGCN("plain"), PLAIN, 3),
+    "GraphUNet": Case(lambda: GraphUNet(5, 8, 4, depth=2), BATCHES, 4, example=BATCHES[0]),
+    "GraphGym": Case(graphgym, GRAPHS, 3, example=GRAPHS[0]),
+    "Sequential": Case(sequential, BATCHES, 3),
+    "GAE": Case(lambda: GAE(GCNEncoder()), PLAIN, 1, example=PLAIN[0]),
+    "VGAE": Case(
+        lambda: VGAE(VariationalEncoder()),
+        PLAIN,
+        1,
+        example=lambda m: m.encode(X, EDGES),
+        method="encode",
+    ),
+    "DeepGraphInfomax": Case(
+        lambda: DeepGraphInfomax(8, GCN(5, 8, 2), summary, corruption), PLAIN, 1, example=PLAIN[0]
+    ),
+    "AttentiveFP": Case(lambda: AttentiveFP(5, 8, 3, 2, 2, 2), MOLECULES, 3, example=MOLECULES[0]),
+    "LightningModule": Case(lightning, PLAIN, 1),
+    "edge_weight is None": Case(IsNone, WEIGHTED, 2),
+    "if self.training": Case(IfTraining, PLAIN, 2),
+    "return_emb": Case(ReturnEmbedding, [(X, EDGES), (X2, EDGES2, True)], 1),
+    "unpacked from data": Case(Unpacked, UNPACKED, 1, example=UNPACKED[0]),
+    "unreadable source": Case(unreadable, WEIGHTED, 1),
+    "any depth": Case(Depth, [(X, EDGES, 2), (X2, EDGES2, 4, True)], 2, example=(X, EDGES, 2)),
+    "by value": Case(ByValue, PLAIN, 2),
+    "in place": Case(InPlace, PLAIN, 4),
+    "one module, many places": Case(SharedModule, BATCHES, 3),
+    "asks for its class": Case(AsksForItsClass, PLAIN, 2),
+    "hidden in a list": Case(HiddenInAList, PLAIN, 2),
+    "catches errors": Case(Catches, [(X, EDGES), (X2, EDGES2, True)], 2),
+    "helper functions": Case(Helpers, [(X, EDGES), (X2, EDGES2, True)], 4),
+    "nested models": Case(Nested, WEIGHTED, 4),
+    "pooling between layers": Case(Pooled, BATCHES, 3),
+    "no MessagePassing": Case(WithoutMessagePassing, ADJACENCIES, 1, example=ADJACENCIES[0]),
+    "examples/gcn.py": Case(CoraGCN, WEIGHTED, 1),
+    "examples/gat.py": Case(
+        CoraGAT, PLAIN, refused="an activation that a GReLU can replace.*which no GReLU starts as"
+    ),
+    "examples/ogbn_train.py": Case(ProductsSAGE, PLAIN, 2),
+    "examples/ogbn_proteins_deepgcn.py": Case(lambda: DeeperGCN("res"), PLAIN, 3),
+    "examples/link_pred.py": Case(
+        LinkPrediction, PLAIN, 1, example=lambda m: m.encode(X, EDGES), method="encode"
+    ),
+    "examples/mutag_gin.py": Case(MutagGIN, BATCHES, 2),
+    "examples/enzymes_topk_pool.py": Case(EnzymesTopK, GRAPHS, 2),
+    "HeteroConv": Case(
+        lambda: HeteroConv({("a", "to", "a"): GCNConv(5, 8)}), PLAIN, refused="one type of nodes"
+    ),
+}

@@ -1,0 +1,129 @@
+"""Models with random branches, written by Hypothesis: never silently different."""
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphrelu import convert
+from tests.convert.models import batch_of_graphs
+from tests.convert.test_table import grelus, outcome
+from tests.helpers import random_graph
+from tests.property import conftest
+
+_HEAD = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GCNConv, GraphConv, global_mean_pool
+
+def helper(x):
+    return F.relu(x)
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.act = GCNConv(6, 6), nn.ReLU()
+    def forward(self, x, edge_index):
+        return self.act(self.conv(x, edge_index)) + F.relu(x)
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.block = GraphConv(5, 6), Block()
+        self.convs = nn.ModuleList([GCNConv(6, 6), GraphConv(6, 6), GCNConv(6, 6)])
+        self.lins = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+        self.act, self.leaky, self.norm = nn.ReLU(), nn.LeakyReLU(0.1), nn.LayerNorm(6)
+    def step(self, x, edge_index):
+        return torch.relu(self.convs[0](x, edge_index))
+    def forward(self, x, edge_index, edge_weight=None, batch=None, flag=False):
+        x = self.first(x, edge_index)
+"""
+STATEMENTS = [
+    "x = self.convs[0](x, edge_index, edge_weight)",
+    "x = self.convs[1](x, edge_index)",
+    "x = self.lins[0](x)",
+    "x = self.norm(self.lins[1](x))",
+    "x = F.relu(x)",
+    "x = torch.relu(x) - 0.1",
+    "x = x.relu() if flag else (-x).relu()",
+    "x = 1 * x; x.relu_()",
+    "x = F.relu(x - 0.2, inplace=True)",
+    "x = F.leaky_relu(x, 0.2)",
+    "x = F.leaky_relu(x, 0.3 if flag else 0.4)",
+    "x = F.elu(x)",
+    "x = self.act(x)",
+    "x = x + self.act(self.act(x) - 0.1)",
+    "x = self.leaky(x)",
+    "x = helper(x) - helper(-x)",
+    "x = self.step(x, edge_index)",
+    "x = self.block(x, edge_index)",
+    "x = F.dropout(x, 0.3, self.training)",
+    "x = x.t().contiguous().t()",
+    "x = torch.cat([F.relu(x[:, :3]), x[:, 3:]], dim=1)",
+    "x = x + F.relu(self.lins[0](x.mean(dim=0, keepdim=True)))",
+    "x = x if batch is None else x + F.relu(global_mean_pool(x, batch))[batch]",
+]
+CONDITIONS = [
+    "edge_weight is None",
+    "batch is not None",
+    "self.training",
+    "flag",
+    "x.size(0) > 15",
+    "float(x.detach().sum()) > 0",
+]
+LOOPS = [
+    "for conv in self.convs[:2 if flag else 3]: x = F.relu(conv(x, edge_index)) + x",
+    "for lin in self.lins: x = self.act(lin(x))",
+    "for _ in range(x.size(0) % 3): x = F.relu(self.convs[2](x, edge_index))",
+]
+
+
+@st.composite
+def bodies(draw: Any, depth: int = 0) -> list[str]:
+    lines: list[str] = []
+    for _ in range(draw(st.integers(1, 4))):
+        kind = draw(st.integers(0, 3 if depth < 2 else 1))
+        if kind == 0:
+            lines.append(draw(st.sampled_from(LOOPS)))
+        elif kind == 1 or depth == 2:
+            lines.append(draw(st.sampled_from(STATEMENTS)))
+        else:
+            lines.append(f"if {draw(st.sampled_from(CONDITIONS))}:")
+            lines += [f"    {line}" for line in draw(bodies(depth + 1))]
+            lines.append("else:")
+            lines += [f"    {line}" for line in draw(bodies(depth + 1))]
+    return lines
+
+
+def inputs(seed: int) -> list[Any]:
+    torch.manual_seed(seed)
+    batched, batch = batch_of_graphs([7, 4, 9])
+    return [
+        (torch.randn(12, 5), random_graph(12, 40)),
+        (torch.randn(17, 5), random_graph(17, 40), torch.rand(40), None, True),
+        (torch.randn(20, 5), batched, None, batch),
+    ]
+
+
+@settings(max_examples=conftest.settings.default.max_examples // 4)  # by its profiles
+@given(bodies(), st.integers(0, 99), st.booleans())
+def test_random_branches(body: list[str], seed: int, from_batch: bool) -> None:
+    source = _HEAD + "\n".join(f"        {line}" for line in [*body, "return F.relu(x) + x"])
+    names: dict[str, Any] = {}
+    exec(source, names)
+    given_inputs = inputs(seed)
+    model = names["Net"]()
+    converted = convert(model, example=given_inputs[2 if from_batch else 0])
+    assert grelus(converted)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The activation at .* was not met")
+        for args in given_inputs:
+            for training in (True, False):
+                one, other = (outcome(m, "forward", args, training) for m in (model, converted))
+                assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True)), source
+        twin = copy.deepcopy(converted)
+        assert torch.equal(twin(*given_inputs[0]), converted(*given_inputs[0]))

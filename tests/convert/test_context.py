@@ -1,0 +1,82 @@
+"""An activation that is called with `x` alone, and arguments that could be taken for others."""
+
+import pytest
+import torch
+from torch_geometric.nn import GCN, DeepGCNLayer, GCNConv
+
+from graphrelu import GReLU, convert, graph_context, replacements
+from graphrelu.context import current_graph
+from tests.convert.models import BATCH, BATCHED, EDGES, WEIGHT, X
+from tests.helpers import opened
+
+
+def test_act_inside_of_a_context() -> None:
+    act = opened(GReLU(8))
+    model = GCN(5, 8, 2, 4, act=act)
+    with graph_context(EDGES, WEIGHT):
+        out = model(X, EDGES, WEIGHT)
+    hidden = act(model.convs[0](X, EDGES, WEIGHT), EDGES, WEIGHT)
+    assert torch.equal(out, model.convs[1](hidden, EDGES, WEIGHT))
+    assert current_graph() is None
+    with graph_context(BATCHED, batch=BATCH, batch_size=3):
+        out = model(X, BATCHED)
+    hidden = act(model.convs[0](X, BATCHED), BATCHED, batch=BATCH)
+    assert torch.equal(out, model.convs[1](hidden, BATCHED))
+
+
+def test_act_in_a_converted_model() -> None:
+    act = opened(GReLU(8))
+    model = GCN(5, 8, 3, 4, act=act)
+    converted = convert(model)
+    with graph_context(EDGES):
+        expected = model(X, EDGES)
+    assert torch.equal(converted(X, EDGES), expected)
+    assert replacements(converted) == []
+    layer = DeepGCNLayer(GCNConv(8, 8), torch.nn.LayerNorm(8), opened(GReLU(8)), "plain")
+    x = torch.randn(30, 8)
+    by_hand = layer.act(layer.norm(layer.conv(x, EDGES)), EDGES)
+    assert torch.equal(convert(layer, example=(x, EDGES))(x, EDGES), by_hand)
+
+
+def test_contexts_nest_and_end_with_an_error() -> None:
+    act, x = opened(GReLU(5)), X
+    with graph_context(EDGES):
+        with graph_context(BATCHED):
+            assert torch.equal(act(x), act(x, BATCHED))
+        assert torch.equal(act(x), act(x, EDGES))
+        with pytest.raises(KeyboardInterrupt), graph_context(BATCHED):
+            raise KeyboardInterrupt
+        assert torch.equal(act(x), act(x, EDGES))
+    assert current_graph() is None
+
+
+def test_without_a_graph() -> None:
+    ways = r"inside of graphrelu.graph_context\(edge_index\) or in a model made by graphrelu.conv"
+    with pytest.raises(TypeError, match=ways):
+        GReLU(5)(X)
+    with pytest.raises(TypeError, match=ways):
+        GCN(5, 8, 2, 4, act=GReLU(8))(X, EDGES)
+    with pytest.raises(TypeError, match="edge_index must be the graph"):
+        graph_context(None)
+    act = GReLU(5, topology=False)
+    assert torch.equal(act(X), X.relu())
+
+
+def test_a_batch_vector_in_the_place_of_weights() -> None:
+    edge_index = EDGES[:, :30]  # as many edges as nodes
+    with pytest.raises(TypeError, match=r"edge_weight must be of a floating.*batch=batch\.$"):
+        GReLU(5)(X, edge_index, BATCH)
+    with pytest.raises(TypeError, match=r"must be of a floating type, got torch\.int64"):
+        GReLU(5).gamma(X, edge_index, BATCH)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_context_and_compiler() -> None:
+    torch.compiler.reset()
+    act = opened(GReLU(8))
+    model = GCN(5, 8, 2, 4, act=act)
+    compiled = torch.compile(model, backend="aot_eager")
+    for edge_index in (EDGES, BATCHED):
+        with graph_context(edge_index):
+            expected = model(X, edge_index)
+            torch.testing.assert_close(compiled(X, edge_index), expected, atol=1e-5, rtol=1e-4)

@@ -1,0 +1,287 @@
+"""Which graph reaches a GReLU of a converted model, and what happens without one."""
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.nn import (
+    GCN,
+    GCNConv,
+    GraphSAGE,
+    GraphUNet,
+    SAGEConv,
+    Sequential,
+    global_mean_pool,
+)
+from torch_geometric.utils import to_torch_csr_tensor
+
+from graphrelu import convert, replacements
+from graphrelu.context import scopes
+from tests.convert.models import (
+    BATCH,
+    BATCHED,
+    EDGES,
+    SIZES,
+    WEIGHT,
+    CoraGCN,
+    IsNone,
+    MutagGIN,
+    Pooled,
+    X,
+    data,
+)
+from tests.convert.test_table import grelus
+from tests.helpers import batch_of_graphs, opened, random_graph
+
+
+def opened_model(model: torch.nn.Module, **options: Any) -> Any:
+    converted = convert(model, **options).eval()
+    for act in grelus(converted):
+        opened(act)
+    return converted
+
+
+def test_the_graph_of_the_layer_before() -> None:
+    model = opened_model(GCN(5, 8, 3, 4), alpha=0.3, K=3)
+    first, second = grelus(model)
+    assert (first.alpha, first.K) == (0.3, 3)
+    x = first(model.convs[0](X, EDGES, WEIGHT), EDGES, WEIGHT)
+    x = second(model.convs[1](x, EDGES, WEIGHT), EDGES, WEIGHT)
+    assert torch.equal(model(X, EDGES, WEIGHT), model.convs[2](x, EDGES, WEIGHT))
+    assert torch.equal(model(X, edge_weight=WEIGHT, edge_index=EDGES), model(X, EDGES, WEIGHT))
+
+
+def test_integer_and_column_weights() -> None:
+    class Weighted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = SAGEConv(5, 8)
+
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+            return self.conv(x, edge_index).relu() * edge_weight.sum()
+
+    model = opened_model(Weighted())
+    (act,) = grelus(model)
+    for weight in (torch.ones(90, dtype=torch.long), torch.ones(90, 1)):
+        expected = act(model.conv(X, EDGES), EDGES) * 90
+        torch.testing.assert_close(model(X, EDGES, weight), expected)
+
+
+def test_trim_to_layer() -> None:
+    # 10 seed nodes, 8 at one hop, 12 at two; edges of the first hop come first.
+    hop1 = torch.stack([torch.randint(10, 18, (20,)), torch.randint(10, (20,))])
+    hop2 = torch.stack([torch.randint(18, 30, (24,)), torch.randint(10, 18, (24,))])
+    edge_index = torch.cat([hop1, hop2], dim=1)
+    model = opened_model(GraphSAGE(5, 8, 3, 4))
+    first, second = grelus(model)
+    out = model(
+        X, edge_index, num_sampled_nodes_per_hop=[10, 8, 12], num_sampled_edges_per_hop=[20, 24]
+    )
+    x = first(model.convs[0](X, edge_index), edge_index)
+    x = second(model.convs[1](x[:18], hop1), hop1)
+    assert torch.equal(out, model.convs[2](x[:10], hop1[:, :0]))
+
+
+def test_batches_are_activated_graph_by_graph() -> None:
+    edge_index, batch = batch_of_graphs(SIZES)
+    model = opened_model(MutagGIN())
+    out = model(X, edge_index, batch)
+    for graph in range(3):
+        nodes = (batch == graph).nonzero().view(-1)
+        inside = edge_index[:, batch[edge_index[0]] == graph] - nodes[0]
+        alone = model(X[nodes], inside, torch.zeros(len(nodes), dtype=torch.long))
+        torch.testing.assert_close(out[graph : graph + 1], alone, atol=1e-5, rtol=1e-4)
+
+
+def test_a_union_without_batch_vector_is_one_graph() -> None:
+    model = opened_model(CoraGCN())
+    (act,) = grelus(model)
+    hidden = act(model.conv1(X, BATCHED), BATCHED)
+    assert torch.equal(model(X, BATCHED), model.conv2(hidden, BATCHED))
+
+
+def test_pooled_graphs() -> None:
+    model = opened_model(Pooled())
+    first, second, third = grelus(model)
+    x = first(model.conv1(X, BATCHED), BATCHED, batch=BATCH)
+    x, edge_index, _, batch, _, _ = model.pool(x, BATCHED, batch=BATCH)
+    x = model.conv2(second(x, edge_index, batch=batch), edge_index)
+    x = third(x, edge_index, batch=batch)
+    expected = model.lin2(global_mean_pool(x, batch)).relu()
+    assert torch.equal(model(X, BATCHED, BATCH), expected)
+    assert [str(r) for r in replacements(model).left] == [
+        "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes"
+    ]
+
+
+def test_unpooled_graphs_find_their_batch_vector_again() -> None:
+    model = opened_model(GraphUNet(5, 8, 4, depth=2))
+    for batch in (None, BATCH):
+        assert model(X, BATCHED, batch).shape == (30, 4)
+    assert not torch.allclose(model(X, BATCHED), model(X, BATCHED, BATCH), atol=1e-4)
+
+
+class BeforeAnyLayer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin, self.act, self.conv = torch.nn.Linear(5, 8), torch.nn.ReLU(), GCNConv(8, 3)
+
+    def forward(self, x: Tensor, edges: Tensor, pairs: Tensor | None = None) -> Tensor:
+        return self.conv(self.act(self.lin(x)), edges)
+
+
+def test_before_the_first_convolution() -> None:
+    model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
+    (act,) = grelus(model)
+    assert torch.equal(model(X, EDGES), model.conv(act(model.lin(X), EDGES), EDGES))
+    with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
+        model(X, EDGES, EDGES)
+    named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
+    assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
+    layers = [(torch.nn.Linear(5, 8), "x -> x"), torch.nn.ReLU()]
+    sequential = opened_model(
+        Sequential("x, edge_index", [*layers, (GCNConv(8, 3), "x, edge_index -> x")])
+    )
+    x = grelus(sequential)[0](sequential[0](X), EDGES)
+    assert torch.equal(sequential(X, EDGES), sequential[2](x, EDGES))
+
+
+def test_a_graph_that_cannot_be_read() -> None:
+    class Points(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1 = GCNConv(5, 8)
+            self.conv2 = _Dynamic()
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.conv2(self.conv1(x, edge_index).relu()).relu()
+
+    (left,) = replacements(convert(Points())).left
+    assert left.reason == "no graph is known before it"
+
+
+class _Dynamic(GCNConv):
+    """A layer that makes its graph by itself."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, random_graph(x.size(0), 20))
+
+
+def test_sparse_adjacency() -> None:
+    model = opened_model(GraphSAGE(5, 8, 2, 4))
+    edge_index = torch.unique(EDGES, dim=1)  # a sparse matrix adds up repeated edges
+    adj_t = to_torch_csr_tensor(edge_index.flip(0), size=(30, 30))
+    torch.testing.assert_close(model(X, adj_t), model(X, edge_index), atol=1e-5, rtol=1e-4)
+
+
+def test_part_of_the_nodes() -> None:
+    model = opened_model(GraphSAGE(5, 8, 2, 4))
+    with pytest.raises(ValueError, match=r"at 'act after convs.0' must have a row .* all nodes at"):
+        model.inference_per_layer(0, X, EDGES, 10)
+
+    class Sampled(torch.nn.Module):
+        """Two node sets, as in older samplers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = SAGEConv(5, 8)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.relu(self.conv((x, x[:10]), edge_index))
+
+    edge_index = torch.stack([EDGES[0], EDGES[1] % 10])
+    with pytest.raises(ValueError, match="stays: the convolution before it tells no number"):
+        convert(Sampled(), example=(X, edge_index))
+
+
+def test_numbers_that_are_not_finite() -> None:
+    model, x = opened_model(CoraGCN()), X.clone()
+    x[0, 0] = float("inf")
+    with pytest.raises(ValueError, match="'forward:2 after conv1' must be finite, got inf or nan"):
+        model(x, EDGES)
+
+
+def test_places_met_later_stay_and_say_so_once() -> None:
+    model = IsNone()
+    converted = convert(model)
+    with pytest.warns(UserWarning, match="not met in the run on the example and stays leaky_relu"):
+        assert torch.equal(converted(X, EDGES, WEIGHT), model(X, EDGES, WEIGHT))
+    converted(X, EDGES, WEIGHT)
+    both = convert(model, example=[(X, EDGES), (X, EDGES, WEIGHT)])
+    assert len(grelus(both)) == 3
+    both(X, EDGES, WEIGHT)
+
+
+def test_threads() -> None:
+    model = opened_model(CoraGCN())
+    inputs = [(torch.randn(n, 5), random_graph(n, 4 * n)) for n in range(20, 24)]
+    expected = [model(*args) for args in inputs]
+    wrong: list[int] = []
+
+    def work(i: int) -> None:
+        for _ in range(20):
+            if not torch.equal(model(*inputs[i]), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_nothing_outlives_a_call() -> None:
+    model = opened_model(CoraGCN())
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    handle = model.conv2.register_forward_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model(X, EDGES)
+    handle.remove()
+    assert not scopes.stack
+    x = model.conv1(X, EDGES)
+    assert torch.equal(F.relu(x), x.clamp(min=0))
+    gcn = opened_model(GCN(5, 8, 2))
+    with pytest.raises(RuntimeError, match="The activation 'act' has no graph: call the converted"):
+        gcn.act(x)
+
+
+def test_a_converted_model_in_another_model() -> None:
+    inner, outer = opened_model(CoraGCN()), BeforeAnyLayer()
+    inner.conv2 = GCNConv(8, 5)
+    expected = outer(inner(X, EDGES), EDGES)
+    assert torch.equal(torch.nn.ModuleList([inner])[0](X, EDGES), inner(X, EDGES))
+
+    class Both(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.outer = inner, outer
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.relu(self.outer(self.inner(x, edge_index), edge_index))
+
+    both = Both()
+    assert torch.equal(both(X, EDGES), expected.relu())
+    assert [r.name for r in replacements(both)] == ["inner.forward:2 after conv1"]
+
+
+def test_graphs_of_data_objects() -> None:
+    class Net(BeforeAnyLayer):
+        def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+            return self.conv(self.act(self.lin(data.x)), data.edge_index)
+
+    graphs, model = data(), opened_model(Net())
+    (act,) = grelus(model)
+    hidden = act(model.lin(graphs.x), graphs.edge_index, batch=graphs.batch)
+    assert torch.equal(model(graphs), model.conv(hidden, graphs.edge_index))
+    with pytest.raises(TypeError, match="must belong to one graph, got one for each type"):
+        convert(GCN(5, 8, 2), example=({"a": X}, {("a", "to", "a"): EDGES}))

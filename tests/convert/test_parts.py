@@ -1,0 +1,280 @@
+"""A converted model is a module like any other: saved, copied, compiled, reset, trained."""
+
+import copy
+import io
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+from torch_geometric.nn import GCN, GIN, GCNConv
+
+from graphrelu import GReLU, convert, replacements
+from graphrelu.lab.data import load
+from graphrelu.lab.data.splits import make_split
+from tests.convert.models import (
+    BATCHES,
+    CASES,
+    EDGES,
+    PLAIN,
+    WEIGHT,
+    Base,
+    Case,
+    CoraGCN,
+    LinkPrediction,
+    SharedModule,
+    X,
+    sequential,
+)
+from tests.convert.test_graphs import opened_model
+from tests.convert.test_table import assert_same, grelus
+from tests.helpers import opened, random_graph
+
+MODELS = ["GCN", "GAT, JumpingKnowledge", "GraphUNet", "one module, many places", "nested models"]
+
+
+@pytest.mark.parametrize("name", [*MODELS, "Sequential", "GPSConv", "examples/ogbn_train.py"])
+def test_copy_pickle_and_state(name: str) -> None:
+    case = CASES[name]
+    torch.manual_seed(0)
+    model = case.build()
+    converted = opened_model(model, example=case.example)
+    args = case.inputs[0]
+    expected = converted(*args)
+    file = io.BytesIO()
+    torch.save(converted, file)
+    file.seek(0)
+    others = [
+        pickle.loads(pickle.dumps(converted)),
+        copy.deepcopy(converted),
+        copy.deepcopy(copy.deepcopy(converted)),
+        torch.load(file, weights_only=False),
+        convert(model, example=case.example).eval(),
+    ]
+    assert not torch.equal(others[-1](*args), expected)
+    others[-1].load_state_dict(converted.state_dict())
+    for other in others:
+        assert torch.equal(other(*args), expected)
+        assert replacements(other) == replacements(converted)
+        with torch.no_grad():
+            grelus(other)[0].channel_mlp.bias.add_(0.1)
+        assert not torch.equal(other(*args), expected)
+    assert torch.equal(converted(*args), expected)
+    assert set(model.state_dict()) < set(converted.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_compile_modules() -> None:
+    torch.compiler.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    converted = opened_model(CASES["asks for its class"].build())
+    compiled = torch.compile(converted, fullgraph=True, backend=counter)
+    for edge_index in (EDGES, random_graph(30, 90)):
+        out = compiled(X, edge_index)
+        torch.testing.assert_close(out, converted(X, edge_index), atol=1e-5, rtol=1e-4)
+    assert counter.frame_count == 1
+    out.pow(2).sum().backward()
+    assert all(bool(p.grad.any()) for act in grelus(converted) for p in act.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_compile_functions() -> None:
+    torch.compiler.reset()
+    converted = opened_model(CASES["edge_weight is None"].build(), example=[PLAIN[0]])
+    compiled = torch.compile(converted, backend="aot_eager")
+    assert torch.equal(compiled(X, EDGES), converted(X, EDGES))
+    with pytest.warns(UserWarning, match="was not met"):
+        assert torch.equal(compiled(X, EDGES, WEIGHT), converted(X, EDGES, WEIGHT))
+
+
+def test_reset_parameters() -> None:
+    for converted, args in (
+        (opened_model(GCN(5, 8, 3, 4, norm="batch_norm")), PLAIN[0]),
+        (opened_model(sequential()), BATCHES[0]),
+    ):
+        before = copy.deepcopy(converted)
+        converted.reset_parameters()
+        for act in grelus(converted):
+            assert not any(bool(p.any()) for p in act.channel_mlp.parameters())
+        assert not torch.equal(converted(*args), before(*args))
+
+
+def test_in_place() -> None:
+    model = GCN(5, 8, 3, 4)
+    expected, parameters = model(X, EDGES), dict(model.named_parameters())
+    assert convert(model, inplace=True) is model
+    assert torch.equal(model(X, EDGES), expected)
+    now = dict(model.named_parameters())
+    assert all(now[name] is parameter for name, parameter in parameters.items())
+    assert len(grelus(model)) == 2
+    assert type(model) is GCN
+
+
+def test_lazy_sizes_need_an_example() -> None:
+    model = GCN(-1, 8, 2, 4)
+    with pytest.raises(ValueError, match=r"example must be given.*has no width yet"):
+        convert(model)
+    converted = convert(model, example=(X, EDGES))
+    converted(X, EDGES)
+    model.load_state_dict(converted.state_dict(), strict=False)
+    assert torch.equal(model(X, EDGES), converted(X, EDGES))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_types(dtype: torch.dtype) -> None:
+    for model in (GCN(5, 8, 2, 4, act="leaky_relu"), CoraGCN()):
+        model.to(dtype)
+        converted = convert(model)
+        case = Case(CoraGCN, [(X.to(dtype), EDGES)])
+        assert_same(model, converted, case)
+        assert all(p.dtype == dtype for p in converted.parameters())
+
+
+def test_autocast() -> None:
+    model = CoraGCN().eval()
+    converted = convert(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(model(X, EDGES), converted(X, EDGES))
+
+
+def test_learned_weights_and_small_graphs() -> None:
+    model = CoraGCN()
+    weight = WEIGHT.clone()
+    weight[:30] = 0
+    nothing = torch.zeros(2, 0, dtype=torch.long)
+    inputs = [(X, EDGES, weight), (X[:1], nothing), (X[:0], nothing), (X, nothing)]
+    assert_same(model, convert(model), Case(CoraGCN, inputs))
+
+
+def test_checkpointing() -> None:
+    class Checkpointed(Base):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            x = checkpoint(self.layer, x, edge_index, use_reentrant=False)
+            return self.conv3(x, edge_index)
+
+        def layer(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.relu(self.conv1(x, edge_index))
+
+    model = Checkpointed()
+    converted = convert(model)
+    assert len(grelus(converted)) == 1
+    assert_same(model, converted, Case(Checkpointed, PLAIN))
+
+
+def test_methods_that_are_not_forward() -> None:
+    model = opened_model(LinkPrediction(), example=lambda m: m.encode(X, EDGES))
+    (act,) = grelus(model)
+    z = model.conv2(act(model.conv1(X, EDGES), EDGES), EDGES)
+    assert torch.equal(model.encode(X, EDGES), z)
+    assert torch.equal(model.decode(z, EDGES), (z[EDGES[0]] * z[EDGES[1]]).sum(dim=-1))
+
+
+def test_shared_modules_have_a_grelu_for_each_place() -> None:
+    model = opened_model(SharedModule())
+    assert [r.name for r in replacements(model).changed] == [
+        "relu after conv1",
+        "relu after lin2",
+        "relu after norm",
+    ]
+    assert len({id(p) for act in grelus(model) for p in act.parameters()}) == 9
+    gin = opened_model(GIN(5, 8, 2, 4))  # which has the same module in its layers' networks
+    assert [r.name for r in replacements(gin)] == ["act after convs.0"]
+
+
+def test_lightning() -> None:
+    pytorch_lightning = pytest.importorskip("pytorch_lightning")
+    from pytorch_lightning.utilities.model_helpers import is_overridden
+
+    from tests.convert.lightning_model import LightningGCN
+
+    converted = opened_model(LightningGCN())
+    (act,) = grelus(converted)
+    hidden = act(converted.conv1(X, EDGES), EDGES)
+    expected = converted.conv2(hidden, EDGES).pow(2).mean()
+    assert torch.equal(converted.training_step((X, EDGES), 0), expected)
+    assert is_overridden("training_step", converted, pytorch_lightning.LightningModule)
+    assert not is_overridden("validation_step", converted, pytorch_lightning.LightningModule)
+    assert isinstance(converted.configure_optimizers(), torch.optim.Adam)
+
+
+def test_distributed(tmp_path: Path) -> None:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    try:
+        for model in (GCN(5, 8, 2, 4), CoraGCN()):
+            converted = opened_model(model)
+            wrapped = DistributedDataParallel(converted)
+            out = wrapped(X, EDGES)
+            assert torch.equal(out, converted(X, EDGES))
+            out.pow(2).sum().backward()
+            assert all(bool(p.grad.any()) for act in grelus(converted) for p in act.parameters())
+            with pytest.raises(ValueError, match="must not be compiled or wrapped yet, got Distr"):
+                convert(wrapped)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+class ByHand(torch.nn.Module):
+    def __init__(self, conv1: GCNConv, conv2: GCNConv, act: GReLU) -> None:
+        super().__init__()
+        self.conv1, self.act, self.conv2 = conv1, act, conv2
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv2(self.act(self.conv1(x, edge_index), edge_index), edge_index)
+
+
+def test_training_equals_that_of_a_model_written_by_hand() -> None:
+    graph = load("digits")
+    split = make_split(graph, 0)
+    torch.manual_seed(0)
+    model = GCN(graph.num_features, 16, 2, graph.num_classes)
+    converted = convert(model)
+    (act,) = grelus(converted)
+    by_hand = ByHand(*copy.deepcopy(list(model.convs)), copy.deepcopy(act))
+    results: list[tuple[float, Any]] = []
+    for net in (converted, by_hand):
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+        for _ in range(50):
+            optimizer.zero_grad()
+            out = net(graph.x, graph.edge_index)
+            F.cross_entropy(out[split.train], graph.y[split.train]).backward()
+            optimizer.step()
+        out = net(graph.x, graph.edge_index)
+        correct = out[split.test].argmax(dim=1) == graph.y[split.test]
+        results.append((100 * float(correct.float().mean()), out))
+    assert bool(act.channel_mlp.weight.any())
+    assert results[0][0] > 80
+    assert abs(results[0][0] - results[1][0]) < 0.5
+    torch.testing.assert_close(results[0][1], results[1][1])
+
+
+def test_the_documentation_shows_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "convert.md").read_text()
+    names: dict[str, Any] = {}
+    printed = ""
+    for kind, block in re.findall(r"```(python)?\n(.*?)```", text, re.DOTALL):
+        if kind:
+            assert not printed
+            exec(block, names)
+            printed = capsys.readouterr().out
+        else:
+            assert block == printed
+            printed = ""
+
+
+def test_opened_models_differ() -> None:
+    """What is tested above must be seen."""
+    model = CoraGCN().eval()
+    converted = convert(model).eval()
+    assert torch.equal(converted(X, EDGES), model(X, EDGES))
+    for act in grelus(converted):
+        opened(act)
+    assert not torch.equal(converted(X, EDGES), model(X, EDGES))

@@ -1,0 +1,128 @@
+"""What is not converted, and the sentence that says so."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.nn import GCN, MLP, GCNConv, HeteroConv, global_mean_pool
+
+from graphrelu import convert, replacements
+from tests.convert.models import EDGES, CoraGAT, LinkPrediction, X
+from tests.convert.test_table import grelus
+
+
+def gcn(**options: Any) -> Any:
+    return GCN(5, 8, 2, **options)
+
+
+class Head(torch.nn.Module):
+    """Its only activation comes after a pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.lin = GCNConv(5, 8), torch.nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.lin(global_mean_pool(self.conv(x, edge_index), batch)).relu()
+
+
+class OtherArguments(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(5, 8)
+
+    def forward(self, x: Tensor, edge_index: Tensor, pos: Tensor) -> Tensor:
+        return self.conv(x, edge_index).relu() * pos
+
+
+class Taken(OtherArguments):
+    def __init__(self) -> None:
+        super().__init__()
+        self.grelus = 3
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "model", "options"),
+    [
+        (TypeError, r"model must be a torch\.nn\.Module, got str", "GCN", {}),
+        (ValueError, r"got MLP: act after norms.*no graph is known", MLP([5, 8, 2]), {}),
+        (ValueError, r"must have an activation .*: it calls none", gcn(act=None), {}),
+        (ValueError, r"act after convs\.0: ELU.* which no GReLU starts as", gcn(act="elu"), {}),
+        (ValueError, r"act after .* stays: its slope is a parameter", gcn(act="prelu"), {}),
+        (ValueError, r"it sees \[3, 8\] where the graph has 13 nodes", Head(), {}),
+        (ValueError, "model must not be converted already", convert(gcn()), {}),
+        (ValueError, "must not be compiled or wrapped yet", torch.compile(gcn()), {}),
+        (ValueError, "one type of nodes", HeteroConv({("a", "to", "a"): GCNConv(5, 8)}), {}),
+        (ValueError, "must not have an attribute grelus", Taken(), {}),
+        (ValueError, r"example must be given.*its argument 'pos' is unkn", OtherArguments(), {}),
+        (ValueError, r"example must be given.*it raises NotImplemented", LinkPrediction(), {}),
+        (TypeError, "example must be a Data object, a tuple", gcn(), {"example": 3}),
+        (ValueError, "K must not be 1, with which a fresh GReLU is no ReLU", gcn(), {"K": 1}),
+        (ValueError, "mode must not be 'paper'", gcn(), {"mode": "paper"}),
+        (ValueError, "alpha must be in", gcn(), {"alpha": 2.0}),
+        (TypeError, "unexpected keyword argument 'beta'", gcn(), {"beta": 2.0}),
+        (TypeError, "negative_slope must not be given", gcn(), {"negative_slope": 0.1}),
+        (
+            ValueError,
+            "activations must be of relu, .*, got 'swish'",
+            gcn(),
+            {"activations": ["swish"]},
+        ),
+        (TypeError, "activations must be a list of names", gcn(), {"activations": "relu"}),
+        (ValueError, "exclude must name modules of .*, got 'b'", gcn(), {"exclude": ["b"]}),
+        (TypeError, "exclude must be a list of names, got 'act'", gcn(), {"exclude": "act"}),
+        (ValueError, r"act .*: ReLU\(\) stays: it is excluded", gcn(), {"exclude": ["act"]}),
+    ],
+)
+def test_what_cannot_be_converted(
+    error: type[Exception], message: str, model: Any, options: dict[str, Any]
+) -> None:
+    before = copy.deepcopy(model)
+    with pytest.raises(error, match=message) as caught:
+        convert(model, inplace=True, **options)
+    assert "\n" not in str(caught.value)
+    assert str(model) == str(before)
+    assert type(model) is type(before)
+
+
+def test_an_error_of_the_model_is_its_own() -> None:
+    model = gcn()
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        convert(model, example=(torch.randn(30, 4), EDGES))
+    assert "forward" not in vars(model)
+
+
+def test_replacements_of_an_unconverted_model() -> None:
+    with pytest.raises(ValueError, match="model must be a converted one"):
+        replacements(gcn())
+
+
+def test_exclusion_of_modules_and_places() -> None:
+    model = GCN(5, 8, 3, act=torch.relu)
+    names = [r.name for r in replacements(convert(model))]
+    converted = convert(model, exclude=names[:1])
+    assert [r.name for r in replacements(converted).changed] == names[1:]
+    assert torch.equal(model(X, EDGES), converted(X, EDGES))
+    outer = torch.nn.ModuleDict({"a": gcn(), "b": gcn()})
+
+    class Both(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = outer
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.parts["a"](x, edge_index) + self.parts["b"](x, edge_index)
+
+    converted = convert(Both(), exclude=["parts.a"])
+    assert [r.name for r in replacements(converted).changed] == [
+        "parts.b.act after parts.b.convs.0"
+    ]
+
+
+def test_smooth_activations_when_asked() -> None:
+    model = CoraGAT().eval()
+    converted = convert(model, activations=["elu"])
+    assert len(grelus(converted)) == 1
+    assert not torch.equal(converted(X, EDGES), model(X, EDGES))
