@@ -5,6 +5,12 @@ from pathlib import Path
 from scripts import house
 
 
+def test_no_import_goes_up_or_in_a_circle() -> None:
+    graph = house.imports(house.modules())
+    assert house.upward(graph) == []
+    assert house.circles(graph) == []
+
+
 def test_it_notices_both(tmp_path: Path) -> None:
     files = {
         "graphrelu/__init__.py": "",
