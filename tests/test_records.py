@@ -1,37 +1,47 @@
-"""The script that makes all records: what it starts, and what it takes out of them."""
+"""The script that makes all records: what it starts, and when it stops."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce.command import parser
+from graphrelu.lab.reproduce import command
+from graphrelu.lab.reproduce.experiment import Experiment, Request
 from scripts import records
-from tests.lab.fake_engine import make_result
-from tests.lab.faults import cell
 
 
 def test_experiments_are_known() -> None:
     for arguments in records.EXPERIMENTS.values():
-        assert parser().parse_args([*arguments, "--seconds", "1"]).seconds == 1
+        assert command.parser().parse_args([*arguments, "--seconds", "1"]).seconds == 1
 
 
-def test_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = Record(tmp_path / "node.jsonl")
-    configs = {name: cell(name) for name in ("relu", "grelu")}
-    assert record.claim(configs["grelu"], [0, 1])
-    record.append([make_result(config, 0, 0.5) for config in configs.values()])
-    arguments = ["--folder", str(tmp_path), "--forget", "grelu,maxout"]
-    monkeypatch.setattr(sys, "argv", ["records.py", *arguments])
-    assert records.main() == 0
-    (left,) = Record(tmp_path / "node.jsonl").read()
-    assert left.config == configs["relu"]
-    assert [path.name for path in tmp_path.glob("*.part")] == []
+def test_a_process_goes_on_until_all_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[Path] = []
+
+    def collect(request: Request) -> str:
+        asked.append(request.out)
+        return (
+            "2 of these 2 runs are there." if len(asked) > 2 else "1; the same command continues."
+        )
+
+    def prepare(name: str, given: dict) -> tuple[Experiment, Request]:
+        request = Request(runs=1, out=given["out"], seconds=given["seconds"])
+        return Experiment(1, 1, collect, lambda record: []), request
+
+    monkeypatch.setattr(command, "prepare", prepare)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    records.work(["tuned", "scale"], tmp_path, 60)
+    assert asked == [tmp_path / "tuned.jsonl"] * 3 + [tmp_path / "scale.jsonl"]
+    records.work(["scale"], tmp_path, 0.5)
+    assert len(asked) == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "scale: no time left"
 
 
 def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(sys, "argv", ["records.py", "--only", "graphs"])
+    monkeypatch.setattr(sys, "argv", ["records.py", "graphs"])
     with pytest.raises(SystemExit, match="2"):
         records.main()
-    assert "--only must be some of graph, tuned" in capsys.readouterr().err
+    assert "names must be some of study, deep, strong" in capsys.readouterr().err

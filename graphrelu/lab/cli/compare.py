@@ -19,8 +19,9 @@ from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, n
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
 
 DATASET = (
-    f"{', '.join(on_disk.NAMES)}; a .npz or .pt file; pyg:CLASS/NAME, a dataset of PyG; or "
-    f"csbm:NAME=VALUE,..., a generated graph."
+    f"{', '.join(on_disk.NAMES)}; a .npz or .pt file; edges.csv beside nodes.csv; "
+    "pyg:CLASS/NAME, a dataset of PyG; ogbn-NAME, one of OGB; graphs:FILE.pt, a list of graphs; "
+    "or csbm:NAME=VALUE,..., a generated graph."
 )
 FILES = (
     Option("json", "Write all numbers to this file.", Path),
