@@ -2,6 +2,7 @@
 
 import copy
 import io
+import multiprocessing
 import pickle
 import re
 from pathlib import Path
@@ -204,22 +205,28 @@ def test_lightning() -> None:
     assert isinstance(converted.configure_optimizers(), torch.optim.Adam)
 
 
+def in_a_group(store: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    for model in (GCN(5, 8, 2, 4), CoraGCN()):
+        converted = opened_model(model)
+        wrapped = DistributedDataParallel(converted)
+        out = wrapped(X, EDGES)
+        assert torch.equal(out, converted(X, EDGES))
+        out.pow(2).sum().backward()
+        assert all(bool(p.grad.any()) for act in grelus(converted) for p in act.parameters())
+        with pytest.raises(ValueError, match="must not be compiled or wrapped yet, got Distr"):
+            convert(wrapped)
+    torch.distributed.destroy_process_group()
+
+
 def test_distributed(tmp_path: Path) -> None:
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
-    )
-    try:
-        for model in (GCN(5, 8, 2, 4), CoraGCN()):
-            converted = opened_model(model)
-            wrapped = DistributedDataParallel(converted)
-            out = wrapped(X, EDGES)
-            assert torch.equal(out, converted(X, EDGES))
-            out.pow(2).sum().backward()
-            assert all(bool(p.grad.any()) for act in grelus(converted) for p in act.parameters())
-            with pytest.raises(ValueError, match="must not be compiled or wrapped yet, got Distr"):
-                convert(wrapped)
-    finally:
-        torch.distributed.destroy_process_group()
+    """In a process of its own: what other tests have started may keep the group waiting."""
+    arguments = (f"file://{tmp_path / 'store'}",)
+    process = multiprocessing.get_context("spawn").Process(target=in_a_group, args=arguments)
+    process.start()
+    process.join(120)
+    process.kill()
+    assert process.exitcode == 0
 
 
 class ByHand(torch.nn.Module):
