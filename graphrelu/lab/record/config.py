@@ -14,7 +14,7 @@ from graphrelu.lab.record import kinds
 Option: TypeAlias = str | int | float | bool | None
 Options: TypeAlias = tuple[tuple[str, Option], ...]
 
-SplitName = Literal["random", "full", "masks", "folds", "gin_folds"]
+SplitName = Literal["random", "full", "masks", "published", "folds", "gin_folds"]
 FOLD_SPLITS = ("folds", "gin_folds")  # those of graph classification
 Metric = Literal["accuracy", "f1", "rocauc"]
 Dtype = Literal["float32", "float64"]

@@ -12,7 +12,14 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphrelu.lab.data.graph import DataError, Graph, from_data
-from graphrelu.lab.data.splits import Split, _split, from_masks, make_split, planetoid_like
+from graphrelu.lab.data.splits import (
+    Split,
+    _split,
+    from_masks,
+    make_split,
+    planetoid_like,
+    published,
+)
 from graphrelu.lab.data.splits import full as full_split
 
 SEEDS = [0, 1, 7, 12_345, 2**40]
@@ -191,7 +198,7 @@ def test_faulty_masks(graph: Graph) -> None:
 def test_make_split(graph: Graph) -> None:
     assert torch.equal(make_split(graph, 1).train, planetoid_like(graph.y, 1).train)
     assert torch.equal(make_split(graph, 1, "full").train, full_split(graph.y, 1).train)
-    with pytest.raises(DataError, match="no split 'public'; known are random, full and masks"):
+    with pytest.raises(DataError, match="no split 'public'; known are random, full, masks and pub"):
         make_split(graph, 0, "public")
 
 
@@ -203,3 +210,12 @@ def test_a_split_checks_itself() -> None:
     for parts in permutations((some, some, other)):
         with pytest.raises(AssertionError, match="not disjoint"):
             _split(*parts, "masks", "")
+
+
+def test_published_split() -> None:
+    y = torch.arange(3).repeat(600)
+    split = published(y)
+    assert split.train.tolist()[:3] == [51, 88, 106]
+    assert (len(split.train), len(split.val), len(split.test)) == (60, 500, 1_000)
+    with pytest.raises(DataError, match="takes 1,500 nodes beside training"):
+        published(y[:1_500])

@@ -86,6 +86,16 @@ def test_page(tmp_path: Path) -> None:
         strong.render(tmp_path / "none.jsonl")
 
 
+def test_held_against_the_published_split() -> None:
+    row = BY_CELL["cora", "gcn", 3]
+    assert (row.normalize_features, BY_CELL["cs", "gat", 1].normalize_features) == (False, True)
+    reached = strong.on_published_split(row)
+    elsewhere = [result(row.config("relu", {}), seed, 0.8, 0.7) for seed in range(3)]
+    made = [*elsewhere, *(result(reached, seed, 0.8, 0.85) for seed in range(3))]
+    assert "in 1 of 1 rows. The published" in strong.check(made)
+    assert "in 0 of 0 rows. The published" in strong.check(elsewhere)
+
+
 def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
     monkeypatch.setitem(strong.QUICK, "epochs", 2)
