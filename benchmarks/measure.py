@@ -27,12 +27,15 @@ def milliseconds(run: Callable[[], Any], device: torch.device) -> float:
 
 
 def milliseconds_in_turn(
-    runs: dict[str, Callable[[], Any]], device: torch.device, budget: dict[str, float] = IN_TURN
+    runs: dict[str, Callable[[], Any]],
+    device: torch.device,
+    budget: dict[str, float] = IN_TURN,
+    calls: int | None = None,
 ) -> dict[str, float]:
     """The medians of rivals that take turns: when a machine slows down, it does so for all."""
     for run in runs.values():
         run()  # first calls prepare, allocate and choose kernels
-    calls = BACK_TO_BACK[device.type]
+    calls = calls or BACK_TO_BACK[device.type]
     times: dict[str, list[float]] = {name: [] for name in runs}
     started, rounds = time.perf_counter(), 0
     while rounds < 3 or time.perf_counter() - started < budget[device.type] * len(runs):

@@ -58,19 +58,13 @@ def activation(record: dict[str, Any]) -> str:
     return f"{title}\n{table(head, lines)}"
 
 
-def step(record: dict[str, Any]) -> str:
-    forms = record["milliseconds"]
-    lines = []
-    for name in forms["edge_index"]:
-        cells = [name]
-        for form in ("edge_index", "csr"):
-            time = forms[form].get(name)
-            ratio = None if time is None else time / forms[form]["ReLU"]
-            cells += [number(time), number(ratio)]
-        lines.append(cells)
-    head = ("", "edge_index", "x ReLU", "CSR", "x ReLU")
-    title = f"## A GCN's training step: {sizes(record['setting'])}\n\n{where(record)}.\n"
-    return f"{title}\n{table(head, lines)}"
+def cases(record: dict[str, Any]) -> str:
+    tables = [f"## A training step, case by case\n\n{where(record)}.\n"]
+    for name, times in record["milliseconds"].items():
+        relu = times["ReLU"]
+        lines = [(rival, number(time), number(time / relu)) for rival, time in times.items()]
+        tables.append(f"### {name[0].upper()}{name[1:]}\n\n{table(('', 'ms', 'x ReLU'), lines)}")
+    return "\n".join(tables)
 
 
 def seeds(record: dict[str, Any]) -> str:
@@ -96,7 +90,7 @@ def diffusion(record: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    kinds = {"activation": activation, "step": step, "seeds": seeds, "diffusion": diffusion}
+    kinds = {"activation": activation, "cases": cases, "seeds": seeds, "diffusion": diffusion}
     parts = [INTRODUCTION]
     for kind, render in kinds.items():
         for path in sorted(RESULTS.glob(f"{kind}*.json")):

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,9 +19,6 @@ from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pa
 from graphrelu.ops import dispatch
 from graphrelu.ops.cpu import CSR, index_dtype, sorted_entries
 from graphrelu.ops.dispatch import can_be_read, is_read_for_free
-
-if TYPE_CHECKING:
-    from graphrelu.ops.triton.diffuse import Sliced
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
@@ -54,14 +51,10 @@ class PreparedGraph(NamedTuple):
     matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
     operator: Tensor | None = None  # dense, for diffusion="exact"
     edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
-    slices: "tuple[Sliced, Sliced] | None" = None  # of large matrices, on a GPU
 
     def diffuse(self, z: Tensor) -> Tensor:
         """Applies S to every column of `z`."""
         alpha, steps, diffusion, _ = self.settings
-        if self.slices is not None and z.size(1) == 1 and can_be_read(z):
-            matrix, transposed = self.slices
-            return matrix.diffuse(z, transposed, alpha, steps, diffusion)
         if self.matrices is not None:
             return dispatch.diffuse(z, *self.matrices, alpha, steps, diffusion)
         if self.operator is not None:
@@ -208,12 +201,10 @@ def prepare(
         return PreparedGraph(settings, mass.view(-1), edges=edges)
 
     matrix, transposed = to_csr(edges), to_csr(edges.transposed())
-    is_large = dispatch.takes_slices(matrix)
-    if (is_large or is_read_for_free(*matrix)) and all(map(torch.equal, matrix, transposed)):
+    if is_read_for_free(*matrix) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix  # an undirected graph is kept once
     mass = dispatch.diffuse(ones, transposed, matrix, alpha, steps, diffusion).view(-1)
-    slices = dispatch.slices(matrix, transposed) if is_large else None
-    return PreparedGraph(settings, mass, matrices=(matrix, transposed), slices=slices)
+    return PreparedGraph(settings, mass, matrices=(matrix, transposed))
 
 
 # Several layers of a model, and the epochs of full-batch training, call with the same graph:

@@ -15,7 +15,7 @@ from graphrelu.functional import Edges, normalized_adjacency
 from graphrelu.lab.models.graph_backbones import GraphGNN
 from graphrelu.ops import cpu
 from graphrelu.ops.cpu import index_dtype, sorted_entries
-from graphrelu.ops.triton import apply, diffuse
+from graphrelu.ops.triton import apply
 from tests.helpers import (
     FULL,
     OTHER,
@@ -209,18 +209,6 @@ def test_gathered_batches_with_64_bit_indices() -> None:
     few, many = (batch.graph.matrix for batch in batches)
     assert (few.col.dtype, many.col.dtype) == (torch.int32, torch.int64)
     assert all(map(torch.equal, (part.long() for part in few[:2]), many[:2]))
-
-
-def test_slices_may_need_more_places_than_entries() -> None:
-    """Their padding counts: the entries alone would fit."""
-    edge_index = torch.stack([torch.arange(10), torch.zeros(10, dtype=torch.long)])
-    matrix = to_csr(Edges(edge_index[0], edge_index[1], torch.ones(10), 10))
-    assert matrix.col.dtype == torch.int32
-    assert diffuse.slice_matrix(matrix, None).slices.dtype == torch.int32
-    with mock.patch.object(cpu, "_MAX_INT32", 40):
-        slices = diffuse.slice_matrix(matrix, None)
-    assert slices.col.numel() > 40
-    assert slices.slices.dtype == torch.int64
 
 
 class Recorder:

@@ -20,7 +20,7 @@ from torch import Tensor
 from graphrelu import GReLU, functional
 from graphrelu.lab.record.machine import commit, device_name, environment, now
 from graphrelu.ops.dispatch import backend
-from graphrelu.ops.triton import apply, diffuse, project
+from graphrelu.ops.triton import apply, project
 from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
 
 # Relative to the largest entry of the exact result, computed in float64.
@@ -59,8 +59,6 @@ WHOLE: list[tuple[dict, bool, bool]] = [
     ({"K": 3, **FULL, "steps": 3}, False, True),
     (FULL, True, False),
 ]
-# With these there is nothing to diffuse, or not a single column.
-NOT_IN_SLICES = {"topology", "node_wise", "channel_wise", "hidden"}
 
 # Features that a kernel could fail on, and the least that an error is relative to: gradients are
 # zero where nodes are alike.
@@ -93,7 +91,7 @@ def error(out: Tensor, exact: Tensor, least: float = 1e-30) -> float:
 
 
 def graph_with_hub(num_nodes: int, weighted: bool, directed: bool) -> tuple[Tensor, Tensor | None]:
-    """Node 0 has so many edges that its row is cut into pieces."""
+    """Node 0 has many more edges than the others."""
     last = max(1, num_nodes - 5)
     hub = torch.stack([torch.zeros(300, dtype=torch.long), torch.randint(last, (300,))])
     edge_index = torch.cat([random_graph(num_nodes, 2 * num_nodes), hub], dim=1)
@@ -104,26 +102,18 @@ def graph_with_hub(num_nodes: int, weighted: bool, directed: bool) -> tuple[Tens
     return edge_index, weight
 
 
-def whole_errors(
-    options: dict, weighted: bool, directed: bool, from_entries: int, device: str
-) -> dict[str, float]:
-    """One GReLU on a graph with a hub, in slices from so many entries on."""
+def whole_errors(options: dict, weighted: bool, directed: bool, device: str) -> dict[str, float]:
+    """One GReLU on a graph with a hub."""
     torch.manual_seed(0)
-    # Of the other product the interpreter takes its time.
-    num_nodes, few = (300, {}) if from_entries == 0 else (30, {"steps": 3})
-    act = opened(GReLU(7, **few | options)).to(device)
-    graph = graph_with_hub(num_nodes, weighted, directed)
-    in_slices = from_entries == 0
-    return errors_of(act, torch.randn(num_nodes, 7), *graph, from_entries, device, in_slices)
+    act = opened(GReLU(7, **{"steps": 3} | options)).to(device)
+    return errors_of(act, torch.randn(30, 7), *graph_with_hub(30, weighted, directed), device)
 
 
-def hard_errors(name: str, from_entries: int, device: str) -> dict[str, float]:
+def hard_errors(name: str, device: str) -> dict[str, float]:
     torch.manual_seed(0)
     x, least = HARD[name]
     act = opened(GReLU(x.size(1), steps=3)).to(device)
-    graph = graph_with_hub(x.size(0), False, True)
-    in_slices = from_entries == 0
-    return errors_of(act, x, *graph, from_entries, device, in_slices, least)
+    return errors_of(act, x, *graph_with_hub(x.size(0), False, True), device, least)
 
 
 def batched_errors(variant: str, device: str) -> dict[str, float]:
@@ -131,7 +121,7 @@ def batched_errors(variant: str, device: str) -> dict[str, float]:
     edge_index, batch = batch_of_graphs([20, 0, 1, 9])
     act = opened(GReLU.variant(variant, 7, steps=3)).to(device)
     sizes = {"batch": batch.to(device), "batch_size": 4}
-    return errors_of(act, torch.randn(30, 7), edge_index, None, 10**9, device, False, **sizes)
+    return errors_of(act, torch.randn(30, 7), edge_index, None, device, **sizes)
 
 
 def errors_of(
@@ -139,9 +129,7 @@ def errors_of(
     x: Tensor,
     edge_index: Tensor,
     weight: Tensor | None,
-    from_entries: int,
     device: str,
-    in_slices: bool,
     least: float = 1e-30,
     **batch: Tensor | int,
 ) -> dict[str, float]:
@@ -150,14 +138,7 @@ def errors_of(
     graph = edge_index.to(device), None if weight is None else weight.to(device)
     x = x.to(device).requires_grad_()
     parameters = dict(act.named_parameters())
-    with (
-        mock.patch.object(diffuse, "FROM_ENTRIES", from_entries),
-        mock.patch.object(
-            diffuse._DiffuseSliced, "apply", wraps=diffuse._DiffuseSliced.apply
-        ) as by_slices,
-    ):
-        out, again = act(x, *graph, **batch), act(x, *graph, **batch)
-    assert by_slices.called == in_slices, "not the diffusion that is to be tested"
+    out, again = act(x, *graph, **batch), act(x, *graph, **batch)
     grad = torch.randn_like(out)
     grads = torch.autograd.grad(out, [x, *parameters.values()], grad)
     repeated = torch.autograd.grad(again, [x, *parameters.values()], grad)
@@ -172,7 +153,7 @@ def errors_of(
     return errors | {name: error(g, e, least) for name, g, e in pairs}
 
 
-def second_errors(options: dict, from_entries: int, device: str) -> dict[str, float]:
+def second_errors(options: dict, device: str) -> dict[str, float]:
     """The gradient of `x`, where it is to be differentiated further, and its own gradients."""
     torch.manual_seed(0)
     act = opened(GReLU(7, steps=3, **options)).to(device)
@@ -181,11 +162,10 @@ def second_errors(options: dict, from_entries: int, device: str) -> dict[str, fl
     found = []
     for module, features in ((act, x), (exact, x.double())):
         features.requires_grad_()
-        with mock.patch.object(diffuse, "FROM_ENTRIES", from_entries):
-            out = act(x, edge_index) if module is act else reference(exact, features, edge_index)[0]
-            (first,) = torch.autograd.grad(out.pow(3).sum(), features, create_graph=True)
-            inputs = [features, *module.parameters()]
-            found.append([first.detach(), *torch.autograd.grad(first.pow(2).sum(), inputs)])
+        out = act(x, edge_index) if module is act else reference(exact, features, edge_index)[0]
+        (first,) = torch.autograd.grad(out.pow(3).sum(), features, create_graph=True)
+        inputs = [features, *module.parameters()]
+        found.append([first.detach(), *torch.autograd.grad(first.pow(2).sum(), inputs)])
     names = ["first", "x", *dict(act.named_parameters())]
     return {name: error(*pair) for name, *pair in zip(names, *found, strict=True)}
 
@@ -324,22 +304,15 @@ def module_errors(device: str) -> dict[str, float]:
 
 def all_cases(device: str) -> Iterator[Case]:
     yield Case("modules under vmap", torch.float32, 1e-4, partial(module_errors, device))
-    for from_entries in (0, 10**9):
-        for options, weighted, directed in WHOLE:
-            if from_entries == 0 and NOT_IN_SLICES & options.keys():
-                continue
-            name = f"whole: {options}, {weighted=}, {directed=}, {from_entries=}"
-            errors = partial(whole_errors, options, weighted, directed, from_entries, device)
-            yield Case(name, torch.float32, TOLERANCE[torch.float32], errors)
-        for hard, (features, _) in HARD.items():
-            if from_entries > 0 and features.numel() > 500:
-                continue  # the interpreter takes its time
-            errors = partial(hard_errors, hard, from_entries, device)
-            yield Case(f"{hard}, {from_entries=}", torch.float32, 1e-5, errors)
-        for options in ({}, OTHER, FULL, {"mode": "paper"}, {"channel_wise": False}):
-            errors = partial(second_errors, options, from_entries, device)
-            name = f"second derivatives: {options}, {from_entries=}"
-            yield Case(name, torch.float32, 1e-4, errors)
+    for options, weighted, directed in WHOLE:
+        errors = partial(whole_errors, options, weighted, directed, device)
+        name = f"whole: {options}, {weighted=}, {directed=}"
+        yield Case(name, torch.float32, TOLERANCE[torch.float32], errors)
+    for hard in HARD:
+        yield Case(hard, torch.float32, 1e-5, partial(hard_errors, hard, device))
+    for options in ({}, OTHER, FULL, {"mode": "paper"}, {"channel_wise": False}):
+        errors = partial(second_errors, options, device)
+        yield Case(f"second derivatives: {options}", torch.float32, 1e-4, errors)
     for variant in "ABCDEFG":
         errors = partial(batched_errors, variant, device)
         yield Case(f"batched: {variant}", torch.float32, TOLERANCE[torch.float32], errors)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphrelu.functional import Step
+from graphrelu.functional import polynomial
 
 # Elements of one block: small enough that the temporaries of a block stay in the cache of a
 # core, large enough that the overhead of a torch call does not show (measured on two cores).
@@ -115,13 +115,21 @@ def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, 
     return torch.cat([starts, end]), (col + num_cols * block).flatten()
 
 
-def diffusion_step(matrix: CSR, x: Tensor) -> Step:
-    """The step of :func:`graphrelu.functional.polynomial`, with the update in the product."""
+def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) -> Tensor:
+    """:func:`graphrelu.functional.polynomial`, with the update in the product."""
     if matrix.value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
-        return lambda current, previous, a, b: b * previous if b else torch.zeros_like(previous)
-    size = (x.size(0), x.size(0))
-    csr = torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
-    return lambda current, previous, a, b: torch.addmm(previous, csr, current, beta=b, alpha=a)
+
+        def step(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
+            return b * previous if b else torch.zeros_like(previous)
+
+    else:
+        size = (x.size(0), x.size(0))
+        csr = torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
+
+        def step(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
+            return torch.addmm(previous, csr, current, beta=b, alpha=a)
+
+    return polynomial(x, step, alpha, steps, diffusion)
 
 
 def _rows(parameter: Tensor, k: int, batch: Tensor | None, block: slice) -> Tensor:

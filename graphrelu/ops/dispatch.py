@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,9 +23,6 @@ from torch import Tensor
 from graphrelu import functional
 from graphrelu.ops import cpu
 from graphrelu.ops.cpu import CSR
-
-if TYPE_CHECKING:
-    from graphrelu.ops.triton.diffuse import Sliced
 
 BACKENDS = ("reference", "torch", "triton")
 
@@ -107,6 +104,18 @@ def _run(op: Any, *args: Any) -> Any:
     dispatcher of custom operators takes longer than the function."""
     is_plain = can_be_read(*(arg for arg in args if isinstance(arg, Tensor)))
     return _COMPUTE[op](*args) if is_plain else op(*args)
+
+
+def _call(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """`function.apply`, or what it comes down to where nothing maps or compiles it: `apply` reads
+    the signature of `forward` anew in every call, which takes longer than a pass on a small graph.
+    """
+    if can_be_read(*(arg for arg in args if isinstance(arg, Tensor))):
+        try:
+            return super(torch.autograd.Function, function).apply(*args)
+        except RuntimeError:
+            pass  # inside of a transform, though of other tensors; or an error that comes again
+    return function.apply(*args)
 
 
 def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
@@ -209,7 +218,7 @@ class _Project(torch.autograd.Function):
 def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`x @ weight.T` `[N, H]`, the sum of `x` over its nodes weighted by `mass` `[1, C]`, and `x`,
     of which this must be the only use but one: :func:`apply`."""
-    out: tuple[Tensor, Tensor, Tensor] = _Project.apply(x, weight, mass)
+    out: tuple[Tensor, Tensor, Tensor] = _call(_Project, x, weight, mass)
     return out
 
 
@@ -221,8 +230,8 @@ def _diffuse_compute(
 ) -> Tensor:
     x = x.contiguous()
     with without_autocast(x):
-        step = _implementation("diffuse", x).diffusion_step(CSR(rowptr, col, value), x)
-        return functional.polynomial(x, step, alpha, steps, diffusion)
+        diffuse = _implementation("diffuse", x).diffuse
+        return diffuse(x, CSR(rowptr, col, value), alpha, steps, diffusion)
 
 
 def _diffuse_shapes(x: Tensor, *rest: Any) -> Tensor:
@@ -278,7 +287,7 @@ class _Diffuse(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
         matrix, transposed = saved[:3], saved[3:]
-        grad = _Diffuse.apply(grad.contiguous(), *transposed, *matrix, *ctx.settings)
+        grad = _call(_Diffuse, grad.contiguous(), *transposed, *matrix, *ctx.settings)
         return grad, *([None] * 9)
 
 
@@ -286,26 +295,8 @@ def diffuse(
     x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
     """The fast twin of :func:`functional.pagerank`, for power iteration and Chebyshev."""
-    out: Tensor = _Diffuse.apply(x, *matrix, *transposed, alpha, steps, diffusion)
+    out: Tensor = _call(_Diffuse, x, *matrix, *transposed, alpha, steps, diffusion)
     return out
-
-
-def takes_slices(matrix: CSR) -> bool:
-    """Whether :func:`slices` pays. To make slices takes a look, which a CUDA graph forbids."""
-    if torch.compiler.is_compiling() or backend(matrix.value) != "triton":
-        return False
-    if matrix.col.is_cuda and torch.cuda.is_current_stream_capturing():
-        return False
-    from graphrelu.ops.triton import diffuse
-
-    return matrix.col.dtype == torch.int32 and matrix.col.numel() >= diffuse.FROM_ENTRIES
-
-
-def slices(matrix: CSR, transposed: CSR) -> "tuple[Sliced, Sliced]":
-    """The layout of a large matrix, and of its transpose, for one column on a GPU."""
-    from graphrelu.ops.triton.diffuse import slice_matrices
-
-    return slice_matrices(matrix, transposed)
 
 
 # Apply: `x [R, N, C]`, `gamma [R, N, 1 or K]`, `slopes` and `intercepts [R, B, K, C]`, `batch [N]`.
@@ -402,7 +393,7 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *factors, batch = ctx.saved_tensors
-        return *_ApplyBackward.apply(grad, *factors, ctx.base, batch), None, None
+        return *_call(_ApplyBackward, grad, *factors, ctx.base, batch), None, None
 
 
 class _ApplyBackward(torch.autograd.Function):
@@ -461,5 +452,5 @@ def apply(
         base: The `K` base slopes.
         batch: `[N]`, the graph of each node; none where `B` is one.
     """
-    out: Tensor = _Apply.apply(x, gamma, slopes, intercepts, base, batch)
+    out: Tensor = _call(_Apply, x, gamma, slopes, intercepts, base, batch)
     return out

@@ -1,0 +1,263 @@
+"""What GReLU costs where people train: one row for each case, rivals taking turns in one process.
+
+    python benchmarks/cases.py --out benchmarks/results/cases_cpu.json
+
+Each figure is the median time of one training step: forward, backward and the optimiser. "No
+kernels" is GReLU as on a CPU.
+"""
+
+import argparse
+import copy
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from activation import random_graph
+from measure import milliseconds_in_turn, save
+from torch import Tensor
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
+
+from graphrelu import GReLU
+from graphrelu.lab.models.activations import GELU, Maxout, PReLU, ReLU
+from graphrelu.lab.record.machine import surroundings
+
+ACTIVATIONS: dict[str, Callable[[int], torch.nn.Module]] = {
+    "ReLU": ReLU,
+    "PReLU": PReLU,
+    "GELU": GELU,
+    "Maxout": Maxout,
+    "GReLU": GReLU,
+}
+Step = Callable[[], None]
+
+
+class Network(torch.nn.Module):
+    """Two convolutions with one activation between them."""
+
+    def __init__(self, conv: Callable[[int, int], Any], act: torch.nn.Module, width: int) -> None:
+        super().__init__()
+        self.first, self.act, self.second = conv(width, width), act, conv(width, width)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        own = {} if batch is None else {"batch": batch, "batch_size": int(batch.max()) + 1}
+        x = self.act(self.first(x, edge_index), edge_index, **own)
+        x = self.second(x, edge_index)
+        return x if batch is None else global_add_pool(x, batch)
+
+
+def convolution(name: str, width: int, out: int) -> torch.nn.Module:
+    if name == "gcn":
+        return GCNConv(width, out, cached=True)
+    if name == "gat":
+        return GATConv(width, out // 8, heads=8)
+    if name == "gin":
+        return GINConv(torch.nn.Linear(width, out))
+    return SAGEConv(width, out)
+
+
+def training_step(model: torch.nn.Module, inputs: Callable[[], tuple], y: Tensor) -> Step:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(*inputs()), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def without_kernels(step: Step) -> None:
+    with mock.patch.dict(os.environ, GRAPHRELU_BACKEND="torch"):
+        step()
+
+
+def steps_of(
+    conv: str,
+    nodes: int,
+    edges: int,
+    device: torch.device,
+    *,
+    width: int = 64,
+    fresh: bool = False,
+    compiled: bool = False,
+    graphs: int = 1,
+) -> dict[str, Step]:
+    """A training step of each rival on one graph, or on a graph that is new in every step."""
+    torch.manual_seed(0)
+    edge_index = random_graph(nodes, edges, 0)
+    batch = None
+    if graphs > 1:
+        edge_index = torch.cat([edge_index + nodes * graph for graph in range(graphs)], dim=1)
+        batch = torch.arange(graphs).repeat_interleave(nodes).to(device)
+    edge_index, nodes = edge_index.to(device), nodes * graphs
+    x = torch.randn(nodes, width, device=device)
+    y = torch.randint(width, (graphs if graphs > 1 else nodes,), device=device)
+
+    def inputs(graph: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        return x, graph.clone() if fresh else graph, batch
+
+    names = dict(ACTIVATIONS)
+    if compiled:
+        names = {"ReLU": ReLU, "GReLU": GReLU}
+    made = {}
+    for name, act in names.items():
+        model = Network(partial(convolution, conv), act(width), width).to(device)
+        if compiled:
+            made[f"{name}, eager"] = training_step(
+                copy.deepcopy(model), lambda: inputs(edge_index), y
+            )
+            model = torch.compile(model)
+        made[name] = training_step(model, lambda: inputs(edge_index), y)
+    if not compiled and device.type == "cuda":
+        model = Network(partial(convolution, conv), GReLU(width), width).to(device)
+        step = training_step(model, partial(inputs, edge_index.clone()), y)
+        made["GReLU, no kernels"] = partial(without_kernels, step)
+    if conv == "gcn" and not fresh and not compiled:
+        model = Network(partial(convolution, "gat"), ReLU(width), width).to(device)
+        made["GAT with ReLU"] = training_step(model, lambda: inputs(edge_index), y)
+    return made
+
+
+def activation_alone(
+    nodes: int, edges: int, width: int, device: torch.device, **options: Any
+) -> dict[str, Step]:
+    """Forward and backward of the activation itself."""
+    torch.manual_seed(0)
+    edge_index = random_graph(nodes, edges, 0).to(device)
+    x = torch.randn(nodes, width, device=device, requires_grad=True)
+    grad = torch.randn_like(x)
+
+    def both(act: torch.nn.Module) -> None:
+        x.grad = None
+        act.zero_grad()
+        act(x, edge_index).backward(grad)
+
+    acts = {name: act(width).to(device) for name, act in ACTIVATIONS.items()}
+    acts["GReLU, Chebyshev"] = GReLU(width, diffusion="chebyshev", steps=5).to(device)
+    return {name: partial(both, act) for name, act in acts.items()}
+
+
+def seeds_at_once(dataset: str, runs: int, device: torch.device) -> dict[str, Step]:
+    """100 epochs of all seeds of the laboratory, on a generated graph."""
+    from graphrelu.lab.data import load
+    from graphrelu.lab.engine import run
+    from graphrelu.lab.record.recipes import recipe
+
+    graph = load(dataset, None)
+
+    def train(activation: str, backbone: str) -> None:
+        config = recipe(graph.name, graph.family, backbone, activation, epochs=100)
+        run([config], range(runs), None, graphs={graph.name: graph}, device=device.type)
+
+    names = {"ReLU": "relu", "PReLU": "prelu", "Maxout": "maxout", "GReLU": "grelu"}
+    steps = {name: partial(train, own, "gcn") for name, own in names.items()}
+    if device.type == "cuda":
+        from graphrelu.lab.models import dropout, propagation
+
+        steps["GAT with ReLU"] = partial(train, "relu", "gat")
+
+        def unlike(module: Any, target: str, backbone: str) -> None:
+            with mock.patch.object(module, target, return_value="torch"):
+                train("relu", backbone)
+
+        steps["ReLU, no dropout kernel"] = partial(unlike, dropout, "backend", "gcn")
+        steps["GAT with ReLU, no attention kernels"] = partial(
+            unlike, propagation.dispatch, "backend", "gat"
+        )
+    return steps
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+@contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Other processes that never rest, as the workers of a data loader."""
+    others = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(processes)]
+    for other in others:
+        other.start()
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+
+
+def cases(device: torch.device) -> dict[str, Callable[[], dict[str, Step]]]:
+    large = device.type == "cuda"
+    made: dict[str, Callable[[], dict[str, Step]]] = {
+        "small graph: GCN, 3,300 nodes, 9,100 edges": partial(
+            steps_of, "gcn", 3_300, 9_100, device
+        ),
+        "fresh graph: SAGE, 2,000 nodes, 20,000 edges": partial(
+            steps_of, "sage", 2_000, 20_000, device, fresh=True
+        ),
+        "fresh graph: SAGE, 100,000 nodes, 1,000,000 edges": partial(
+            steps_of, "sage", 100_000, 1_000_000, device, fresh=True
+        ),
+        "GCN, 100,000 nodes, 1,000,000 edges": partial(steps_of, "gcn", 100_000, 1_000_000, device),
+        "compiled: GCN, 20,000 nodes, 200,000 edges": partial(
+            steps_of, "gcn", 20_000, 200_000, device, compiled=True
+        ),
+        "batch of 128 graphs: GIN, 39 nodes and 146 edges each": partial(
+            steps_of, "gin", 39, 146, device, graphs=128
+        ),
+        "alone: 100,000 nodes, 1,000,000 edges, C = 64": partial(
+            activation_alone, 100_000, 1_000_000, 64, device
+        ),
+    }
+    if large:
+        made |= {
+            "GCN, 1,000,000 nodes, 10,000,000 edges": partial(
+                steps_of, "gcn", 1_000_000, 10_000_000, device
+            ),
+            "alone: 1,000,000 nodes, 10,000,000 edges, C = 64": partial(
+                activation_alone, 1_000_000, 10_000_000, 64, device
+            ),
+            "alone: 200,000 nodes, 4,000,000 edges, C = 256": partial(
+                activation_alone, 200_000, 4_000_000, 256, device
+            ),
+        }
+    else:
+        made["alone, on a busy machine"] = partial(activation_alone, 100_000, 1_000_000, 64, device)
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--seeds", type=int, default=100, help="that are trained at once")
+    parser.add_argument("--out", type=Path, help="where to keep the record (JSON)")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    rows: dict[str, dict[str, float]] = {}
+
+    def show(name: str, times: dict[str, float], unit: str) -> None:
+        rows[name] = times
+        print(f"\n{name}")
+        for rival, time in times.items():
+            print(f"  {rival:38}{time:10.3f} {unit}{time / times['ReLU']:8.2f} x ReLU", flush=True)
+
+    for name, make in cases(device).items():
+        if args.only in name:
+            with busy(2 if "busy" in name else 0):
+                show(name, milliseconds_in_turn(make(), device), "ms")
+    name = f"{args.seeds} seeds at once: GCN, 100 epochs, 3,000 nodes"
+    if args.only in name:
+        made = seeds_at_once("csbm:nodes=3000,degree=3", args.seeds, device)
+        show(name, milliseconds_in_turn(made, device, calls=1), "ms")
+    if args.out is not None:
+        save(args.out, {**surroundings(device), "milliseconds": rows})
+
+
+if __name__ == "__main__":
+    main()
