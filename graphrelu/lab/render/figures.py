@@ -84,19 +84,19 @@ def shared_legend(figure: Figure, axes: Iterable[Axes], **options: Any) -> None:
 
 def write(
     record: Path,
-    page: str,
+    page: Iterable[str],
     rows: Sequence[Any],
     kind: type,
     draw: Callable[[], Figure] | None = None,
 ) -> list[Path]:
     """Write page, table and figure beside a record, under its name; return the paths.
 
-    The page comes first. ``kind`` is the dataclass of the rows.
+    ``page`` are the parts of the page, which comes first. ``kind`` is the dataclass of the rows.
     """
     paths = [record.with_suffix(ending) for ending in (".md", ".csv")]
     if record in paths:
         raise ValueError(f"{record} is the record itself; its name must end in .jsonl.")
-    for path, text in zip(paths, (page, export.to_csv(rows, kind)), strict=True):
+    for path, text in zip(paths, ("\n".join(page), export.to_csv(rows, kind)), strict=True):
         output.write_text(output.check_file(path), text)
     if draw is None:
         return paths

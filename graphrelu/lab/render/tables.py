@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from graphrelu.lab import stats
 from graphrelu.lab.data import FILES, OF_PYG
@@ -36,18 +36,23 @@ CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
 
 
-class Scored(Protocol):
-    """A row of a table with scores in percent."""
+@dataclass(frozen=True)
+class ScoreRow:
+    """What the rows of most tables begin with: an activation in a cell, and its scores in percent.
 
-    @property
-    def mean(self) -> float: ...
-    @property
-    def std(self) -> float: ...
-    @property
-    def n(self) -> int: ...
+    A row may also have leads; its class says which of them Holm's correction takes together.
+    """
+
+    dataset: str
+    backbone: str
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
 
 
-AnyRow = TypeVar("AnyRow", bound=Scored)
+AnyRow = TypeVar("AnyRow", bound=ScoreRow)
 
 
 @dataclass(frozen=True)
@@ -71,19 +76,12 @@ class CompareRow:
 
 
 @dataclass(frozen=True)
-class NodeRow:
+class NodeRow(ScoreRow):
     """One cell of the main table beside the paper's; ``difference`` is ours minus the paper's.
 
     GReLU's rows have its lead over ReLU, with Holm's correction over all of them.
     """
 
-    dataset: str
-    backbone: str
-    activation: str
-    mean: float
-    std: float
-    best: float
-    n: int
     paper_mean: float | None
     paper_std: float | None
     difference: float | None
@@ -146,7 +144,7 @@ def with_best(rows: Iterable[AnyRow], key: Callable[[AnyRow], Any]) -> list[tupl
     return found
 
 
-def accuracy(row: Scored) -> str:
+def accuracy(row: ScoreRow) -> str:
     """Mean, standard deviation and number of runs: ``81.2 ± 1.0 (12)``."""
     return f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,7 +136,7 @@ def record_of(path: Path) -> Entries:
 def collect(request: Request) -> str:
     """Measure the points that the record lacks."""
     request.stays_here()
-    deadline = request.deadline()
+    deadline = request.deadline
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))
     wanted = list(points(SWEEPS["quick" if request.quick else device.type]))
@@ -280,25 +281,20 @@ def render(record: Path) -> list[Path]:
     entries = record_of(record).required()
     sweeps = sweeps_of(entries)
     rows = [row_of(sweep) for sweep in sweeps]
-    page = document(sweeps, entries, record.name)
-    return figures.write(record, page, rows, Row, lambda: draw(sweeps))
-
-
-def document(sweeps: Sequence[list[Entry]], entries: Sequence[Entry], source: str) -> str:
-    """The page."""
-    parts = ["# Complexity\n", origin(entries, source, "timing") + "\n", NOTES]
+    parts = ["# Complexity\n", origin(entries, record.name, "timing") + "\n", NOTES]
     head = (
         *("size", "what", "from", "to", "exponent", "95 % interval"),
         *("smallest, ms", "largest, ms", "ratio", "one more, ms", "preparation, s"),
     )
-    for device, group in groupby(map(row_of, sweeps), key=lambda row: row.device):
-        rows = list(group)
-        how = f"{rows[0].diffusion} diffusion, {rows[0].steps} steps"
-        parts.append(f"## {device}: {how}\n\n{export.table(head, map(_line, rows), numbers=2)}")
+    for (device, diffusion, steps), group in groupby(
+        rows, attrgetter("device", "diffusion", "steps")
+    ):
+        table = export.table(head, map(_line, group), numbers=2)
+        parts.append(f"## {device}: {diffusion} diffusion, {steps} steps\n\n{table}")
     heads = [sweep for sweep in sweeps if sweep[0]["axis"] == "heads"]
     for device, part in groupby(heads, key=lambda sweep: sweep[0]["device"]):
         parts.append(f"## Heads of attention: {device}\n\n{HEADS}\n{_heads(list(part))}")
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, Row, lambda: draw(sweeps))
 
 
 def _line(row: Row) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
@@ -98,7 +97,6 @@ def quick_grid(grid: GraphGrid, request: Request) -> GraphGrid:
 
 def collect_graphs(grid: GraphGrid, request: Request) -> str:
     """Train what the record lacks, and say in a sentence how much is there."""
-    began = time.monotonic()
     if request.quick:
         grid = quick_grid(grid, request)
     cells = grid.cells()
@@ -112,9 +110,7 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
             for config in choice.configs.values()
             if any(_same_cell(config, cell) for cell in wanted)
         ]
-        left = request.seconds and max(1e-9, request.seconds - (time.monotonic() - began))
-        rest = replace(request, seconds=left)
-        finished += len(train_missing(chosen, rest, range(NUM_FOLDS, grid.runs)))
+        finished += len(train_missing(chosen, request, range(NUM_FOLDS, grid.runs)))
     choosing = len(wanted) // (len(grid.hidden) * len(grid.layers))
     total = NUM_FOLDS * (len(wanted) + grid.repeats * choosing)
     return standing(finished, total, request.out)
@@ -144,19 +140,13 @@ def observations(results: Sequence[Result]) -> list[Observation]:
 def render_graphs(record: Path) -> list[Path]:
     """Write ``.md`` and ``.csv`` beside the record, from all runs on record."""
     results = [r for r in Record(record).read() if r.config.split in FOLD_SPLITS]
-    rows = graph_rows(results)
-    if not rows:
+    table_rows, chosen = graph_rows(results), choices(results)
+    if not table_rows:
         raise ValueError(f"{record} has no configuration yet that all activations finished.")
-    return figures.write(record, document(results, record.name), rows, GraphRow)
-
-
-def document(results: Sequence[Result], source: str) -> str:
-    """The page."""
-    chosen = choices(results)
     title = "# The paper's graph classification, run again\n"
-    parts = [title, provenance(results, source) + "\n", COMMON_NOTES]
+    parts = [title, provenance(results, record.name) + "\n", COMMON_NOTES]
     head = ("backbone", "activation", "chosen", "ours", "paper", "difference", "GReLU - ReLU", "p")
-    for protocol, group in groupby(graph_rows(results), key=lambda row: row.protocol):
+    for protocol, group in groupby(table_rows, key=lambda row: row.protocol):
         rows = list(group)
         of_protocol = [choice for cell, choice in chosen.items() if cell[0] == protocol]
         notes = f"{NOTES[protocol]}{grid_sentence(of_protocol)}\n{caution(rows)}"
@@ -164,7 +154,7 @@ def document(results: Sequence[Result], source: str) -> str:
         for dataset, part in groupby(rows, key=lambda row: row.dataset):
             lines = []
             for row, best in with_best(part, lambda row: row.backbone):
-                names, numbers = table_line(row, best)[:2], table_line(row, best)[2:]
-                lines.append((*names, f"{row.hidden} x {row.layers}", *numbers))
+                line = table_line(row, best)
+                lines.append((*line[:2], f"{row.hidden} x {row.layers}", *line[2:]))
             parts.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
-    return "\n".join(parts)
+    return figures.write(record, parts, table_rows, GraphRow)

@@ -62,7 +62,7 @@ def record_of(path: Path) -> Entries:
 def collect(request: Request) -> str:
     """Train a GCN for each seed that the record lacks, and look inside."""
     request.stays_here()
-    deadline = request.deadline()
+    deadline = request.deadline
     record = record_of(output.check_record(request.out))
     (dataset,) = request.datasets("citeseer")
     finished = inspect_trained(
@@ -216,8 +216,8 @@ def rows_of(entry: Entry) -> list[Row]:
     ]
 
 
-def document(entries: Sequence[Entry], source: str) -> str:
-    """The page of models of one configuration."""
+def write(entries: Sequence[Entry], record: Path) -> list[Path]:
+    """The files of models of one configuration; the page comes first."""
     first = entries[0]
     backbone, pairs = label(first["config"]["backbone"]), first["pairs"]
     seeds = [_name(entry) for entry in entries]
@@ -230,18 +230,18 @@ def document(entries: Sequence[Entry], source: str) -> str:
         if word == "mixed":
             for kind in zip(*parts, strict=True):
                 lines.append((kind[0].shape, *(f"{100 * row.share:.1f}" for row in kind)))
-    return "\n".join(
-        [
-            f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
-            origin(entries, source, "model") + "\n",
-            NOTES,
-            f"## Shares of {pairs:,} functions, in percent\n",
-            export.table(("shape", *seeds), lines, numbers=1),
-            "## Gamma over the nodes\n",
-            GAMMA,
-            export.table(GAMMA_HEAD, map(_gamma_line, entries), numbers=1),
-        ]
-    )
+    page = [
+        f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
+        origin(entries, record.name, "model") + "\n",
+        NOTES,
+        f"## Shares of {pairs:,} functions, in percent\n",
+        export.table(("shape", *seeds), lines, numbers=1),
+        "## Gamma over the nodes\n",
+        GAMMA,
+        export.table(GAMMA_HEAD, map(_gamma_line, entries), numbers=1),
+    ]
+    rows = [row for table in tables for row in table]
+    return figures.write(record, page, rows, Row, lambda: draw(first))
 
 
 def _gamma_line(entry: Entry) -> tuple[str, ...]:
@@ -344,13 +344,6 @@ def render(record: Path) -> list[Path]:
     paths = write(newest, record)
     with figures.drawing():
         return [*paths, *figures.save(draw_schematic(), record.with_name("schematic"))]
-
-
-def write(entries: Sequence[Entry], record: Path) -> list[Path]:
-    """The files of models of one configuration; the page comes first."""
-    rows = [row for entry in entries for row in rows_of(entry)]
-    page = document(entries, record.name)
-    return figures.write(record, page, rows, Row, lambda: draw(entries[0]))
 
 
 EXPERIMENT = Experiment(runs=1, quick_runs=1, collect=collect, render=render)

@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import (
     BACKBONES,
     NODE_DATASETS,
@@ -23,7 +22,7 @@ from graphrelu.lab.record.recipes import (
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.reproduce.tuning import QUICK_RUNS, has_choice, render_tuned, tuned_cells
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def main_table(*lists: Sequence[str]) -> Experiment:
     def collect(request: Request) -> str:
         if request.quick:
             raise ValueError("--quick goes with --tuned: the main table has no small version.")
-        return _trained(node_table(*lists), request)
+        return trained(node_table(*lists), request)
 
     return Experiment(RUNS, RUNS, collect, render, has_page=lambda record: bool(_runs(record)))
 
@@ -58,7 +57,7 @@ def tuned_table(*lists: Sequence[str]) -> Experiment:
     """The same table, in which every activation chooses from the same settings."""
 
     def collect(request: Request) -> str:
-        return _trained(tuned_cells(request, *lists), request)
+        return trained(tuned_cells(request, *lists), request)
 
     return Experiment(RUNS, QUICK_RUNS, collect, render_tuned, has_choice)
 
@@ -69,15 +68,9 @@ def render(record: Path) -> list[Path]:
     if not results:
         raise ValueError(f"{record} has no runs of the main table.")
     rows = tables.node_rows(results)
-    return figures.write(record, document(results, record.name), rows, NodeRow)
-
-
-def document(results: Sequence[Result], source: str) -> str:
-    """Everything about a record of the main table on one page."""
-    rows = tables.node_rows(results)
     parts = [
         "# The paper's main table, run again\n",
-        export.provenance(results, source) + "\n",
+        export.provenance(results, record.name) + "\n",
         NOTES + tables.caution(rows) + "\n",
         "## GReLU against each rival\n",
         "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
@@ -90,7 +83,7 @@ def document(results: Sequence[Result], source: str) -> str:
         protocol_to_markdown(tables.protocol_check(results)),
         to_markdown(rows),
     ]
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, NodeRow)
 
 
 def to_markdown(rows: Sequence[NodeRow]) -> str:
@@ -156,11 +149,6 @@ def write_leads(rows: Sequence[NodeRow], prefix: Path) -> list[Path]:
         raise ValueError("rows must have a cell with runs of both GReLU and ReLU.")
     with figures.drawing():
         return figures.save(draw_leads(rows), prefix)
-
-
-def _trained(configs: Sequence[Config], request: Request) -> str:
-    finished = len(train_missing(configs, request))
-    return standing(finished, len(configs) * request.runs, request.out)
 
 
 def _runs(record: Path) -> list[Result]:

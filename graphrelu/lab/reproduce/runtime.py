@@ -64,7 +64,7 @@ def record_of(path: Path) -> Entries:
 def collect(request: Request) -> str:
     """Time what the record lacks; the activations of a backbone take turns."""
     request.stays_here()
-    deadline = request.deadline()
+    deadline = request.deadline
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))
     (dataset,) = request.datasets("citeseer")
@@ -304,13 +304,7 @@ def render(record: Path) -> list[Path]:
     """The page, the table and the figure of all timings on record."""
     entries = record_of(record).required()
     rows = rows_of(entries)
-    page = document(rows, entries, record.name)
-    return figures.write(record, page, rows, Row, lambda: draw(rows))
-
-
-def document(rows: Sequence[Row], entries: Sequence[Entry], source: str) -> str:
-    """The page."""
-    parts = ["# Runtime\n", origin(entries, source, "timing") + "\n", NOTES]
+    parts = ["# Runtime\n", origin(entries, record.name, "timing") + "\n", NOTES]
     head = ("backbone", *map(label, ACTIVATIONS))
     for panel, group in groupby(rows, key=lambda row: row.panel):
         members = list(group)
@@ -320,7 +314,7 @@ def document(rows: Sequence[Row], entries: Sequence[Entry], source: str) -> str:
             lines.append((label(backbone), *(shown.get(name, "") for name in ACTIVATIONS)))
         parts.append(f"## {title(panel)}\n\n{export.table(head, lines, numbers=1)}")
         parts.append(_in_short(_whole(members)))
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, Row, lambda: draw(rows))
 
 
 def _cell(row: Row) -> str:

@@ -15,6 +15,7 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.findings import Finding
 from graphrelu.lab.render.tables import (
+    ScoreRow,
     accuracy,
     amount,
     in_order,
@@ -24,7 +25,7 @@ from graphrelu.lab.render.tables import (
     percent,
     too_few,
 )
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import (
     Comparison,
     Scores,
@@ -48,22 +49,15 @@ Place: TypeAlias = tuple[str, str, str]  # dataset, backbone, activation
 
 
 @dataclass(frozen=True)
-class ScaleRow:
-    """One activation at one scale, in percent, and its loss against its own best scale.
+class ScaleRow(ScoreRow):
+    """One activation at one scale, and its loss against its own best scale.
 
     The best scale has the highest mean validation accuracy; there ``behind_best`` is ``None``. All
     losses are one family for Holm's correction. GReLU's leads over PReLU at the smallest scale are
     another.
     """
 
-    dataset: str
-    backbone: str
-    activation: str
     scale: float
-    mean: float
-    std: float
-    best: float
-    n: int
     behind_best: Comparison | None
     grelu_over_prelu: Comparison | None
 
@@ -106,8 +100,7 @@ def collect(request: Request) -> str:
     datasets = request.datasets(*DATASETS[:1]) if request.quick else DATASETS
     changes = QUICK if request.quick else {}
     configs = [cell for name in datasets for cell in cells(name, **changes)]
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
 def belongs(config: Config) -> bool:
@@ -160,10 +153,11 @@ def scale_rows(results: Sequence[Result]) -> list[ScaleRow]:
     over_prelu = {
         (*cell, "grelu", SMALL): lead for cell, lead in leads_over(small, "grelu", "prelu").items()
     }
-    places = [(*key, scale) for key, by_scale in runs.items() for scale in by_scale]
     return [
-        ScaleRow(*at, *percent(runs[at[:3]][at[3]]), behind.get(at), over_prelu.get(at))
-        for at in places
+        ScaleRow(*(*key, *percent(own)), scale, behind.get(at), over_prelu.get(at))
+        for key, by_scale in runs.items()
+        for scale, own in by_scale.items()
+        for at in [(*key, scale)]
     ]
 
 
@@ -241,7 +235,7 @@ def render(record: Path) -> list[Path]:
     for (dataset, backbone), part in groupby(rows, key=lambda row: (row.dataset, row.backbone)):
         lines = [_line(list(own)) for _, own in groupby(part, key=lambda row: row.activation)]
         page += [f"## {label(dataset)}, {label(backbone)}\n", export.table(head, lines, numbers=1)]
-    return figures.write(record, "\n".join(page), rows, ScaleRow, lambda: draw(rows))
+    return figures.write(record, page, rows, ScaleRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[ScaleRow]) -> Figure:

@@ -14,8 +14,8 @@ from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Finding, Observation
-from graphrelu.lab.render.tables import accuracy, amount, label, p_value, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.render.tables import ScoreRow, accuracy, amount, label, p_value, percent
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, compared, scores_by_cell
 
 if TYPE_CHECKING:
@@ -43,15 +43,10 @@ where a larger difference is significant. Otherwise it is *undecided* at this ma
 
 
 @dataclass(frozen=True)
-class SegmentsRow:
-    """One K on one graph, in percent; ``low`` and ``high`` bound the mean's 95 % interval."""
+class SegmentsRow(ScoreRow):
+    """One K on one graph; ``low`` and ``high`` bound the mean's 95 % interval."""
 
-    dataset: str
     K: int
-    mean: float
-    std: float
-    best: float
-    n: int
     low: float | None
     high: float | None
     over_two: Comparison | None
@@ -70,8 +65,7 @@ def collect(request: Request) -> str:
     """Train what the record lacks."""
     changes = QUICK if request.quick else {}
     configs = [cell for name in request.datasets(*DATASETS) for cell in cells(name, **changes)]
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
 def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
@@ -88,7 +82,8 @@ def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
         mean, std, best, n = percent(own)
         reach = stats.half_width(std, n) if n > 1 else None
         low, high = (None, None) if reach is None else (mean - reach, mean + reach)
-        rows.append(SegmentsRow(*key, mean, std, best, n, low, high, leads.get(key)))
+        scores = (key[0], "gcn", "grelu", mean, std, best, n)
+        rows.append(SegmentsRow(*scores, key[1], low, high, leads.get(key)))
     place = {dataset: i for i, dataset in enumerate(dict.fromkeys(row.dataset for row in rows))}
     return sorted(rows, key=lambda row: (place[row.dataset], row.K))
 
@@ -141,7 +136,7 @@ def render(record: Path) -> list[Path]:
         RULE,
         findings.to_markdown(observations(rows, dict.fromkeys(row.dataset for row in rows))),
     ]
-    return figures.write(record, "\n".join(page), rows, SegmentsRow, lambda: draw(rows))
+    return figures.write(record, page, rows, SegmentsRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[SegmentsRow]) -> Figure:

@@ -14,8 +14,8 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
-from graphrelu.lab.render.tables import label, marked, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, leads_over, scores_by_cell
 
 if TYPE_CHECKING:
@@ -69,21 +69,15 @@ neighbours that are of its class.
 
 
 @dataclass(frozen=True)
-class StructureRow:
-    """One activation on one graph, in percent; ``behind_a`` is GReLU-A's lead over it.
+class StructureRow(ScoreRow):
+    """One activation on one graph; ``behind_a`` is GReLU-A's lead over it.
 
     The leads over one rival are a family for Holm's correction.
     """
 
     kind: str
-    backbone: str
     degree: float
     homophily: float
-    activation: str
-    mean: float
-    std: float
-    best: float
-    n: int
     behind_a: Comparison | None
 
     @property
@@ -135,23 +129,22 @@ NAMES = {
 def collect(request: Request) -> str:
     """Train what the record lacks; no dataset is needed."""
     configs = cells(QUICK_PANELS, QUICK_HOMOPHILY, **QUICK) if request.quick else cells()
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
 def structure_rows(results: Sequence[Result]) -> list[StructureRow]:
     """A row for each backbone, graph and activation, in the order of the panels."""
     found = scores_by_cell(results, lambda c: NAMES[c.activation, c.activation_options])
-    leads: dict[tuple[str, str, str], Comparison] = {}
-    for rival in RIVALS:
-        ahead = leads_over(found, "GReLU-A", rival)
-        leads |= {(*cell, rival): lead for cell, lead in ahead.items()}
-    rows = []
-    for (dataset, backbone), scores in found.items():
-        kind, degree, homophily = PLACES[dataset]
-        for name in [name for name in ACTIVATIONS if name in scores]:
-            values = (name, *percent(scores[name]), leads.get((dataset, backbone, name)))
-            rows.append(StructureRow(kind, backbone, degree, homophily, *values))
+    leads = {rival: leads_over(found, "GReLU-A", rival) for rival in RIVALS}
+    rows = [
+        StructureRow(
+            *(*cell, name, *percent(scores[name]), *PLACES[cell[0]]),
+            behind_a=leads.get(name, {}).get(cell),
+        )
+        for cell, scores in found.items()
+        for name in ACTIVATIONS
+        if name in scores
+    ]
     panels = list(PANELS)
     return sorted(rows, key=lambda row: (panels.index(row.panel), row.degree, row.homophily))
 
@@ -182,7 +175,7 @@ def render(record: Path) -> list[Path]:
         graphs = groupby(part, key=lambda row: (row.degree, row.homophily))
         lines = [_line(place, several) for place, several in graphs]
         page += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
-    return figures.write(record, "\n".join(page), rows, StructureRow, lambda: draw(rows))
+    return figures.write(record, page, rows, StructureRow, lambda: draw(rows))
 
 
 def draw(rows: Sequence[StructureRow]) -> Figure:

@@ -6,10 +6,10 @@ all labels. The record has test scores, but nothing here reads them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.stats.comparison import Comparison, Scores, Test, leads_over
+from graphrelu.lab.stats.comparison import Comparison, Test, leads_over
 
 FEW, FULL = "few labels", "full supervision"
 FEW_DATASETS = ("cora", "citeseer", "flickr")
@@ -113,17 +113,15 @@ def collect(request: Request) -> str:
 
 def _train(places: Mapping[Cell, Collection[Candidate]], request: Request) -> tuple[int, int]:
     """Train candidates in cells; return the number of finished runs, and of all runs."""
-    deadline = request.deadline()
     changes = QUICK if request.quick else {}
     by_runs: dict[int, list[Config]] = {}  # number of seeds -> configurations
     for cell, names in places.items():
         runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
         by_runs.setdefault(runs, []).extend(_configs(cell, sorted(names), **changes))
-    finished = 0
-    for runs, configs in by_runs.items():
-        if request.seconds is not None:  # the seconds that are left
-            request = replace(request, seconds=max(0.01, deadline - time.monotonic()))
-        finished += len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
+    finished = sum(
+        len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
+        for runs, configs in by_runs.items()
+    )
     return finished, sum(runs * len(configs) for runs, configs in by_runs.items())
 
 
@@ -149,19 +147,9 @@ def place_of(config: Config) -> tuple[Cell, Candidate | None] | None:
 Leads: TypeAlias = dict[Candidate, dict[Cell, Comparison]]
 
 
-def validation(results: Iterable[Result]) -> dict[Cell, dict[Candidate | None, Scores]]:
-    """Cell -> candidate (none: ReLU) -> validation scores."""
-    found: dict[Cell, dict[Candidate | None, Scores]] = {}
-    for result in results:
-        if (place := place_of(result.config)) is not None:
-            own = found.setdefault(place[0], {}).setdefault(place[1], {})
-            own[result.seed] = result.val_score
-    return found
-
-
 def leads(results: Iterable[Result], test: Test = "ttest") -> Leads:
     """Each candidate's lead over ReLU in each cell, with Holm's correction over the cells."""
-    found = validation(results)
+    found = deep.gathered(results, place_of, attrgetter("val_score"))
     return {name: leads_over(found, name, None, test) for name in candidates()}
 
 
@@ -260,7 +248,7 @@ def render(record: Path) -> list[Path]:
         for candidate, own in found.items()
         for cell, lead in own.items()
     ]
-    return figures.write(record, "\n".join(page), rows, StudyRow)
+    return figures.write(record, page, rows, StudyRow)
 
 
 def _outcome(ranked: Sequence[Choice]) -> str:
@@ -298,7 +286,7 @@ def _table(found: Leads, regime: str) -> str:
 def _amount(lead: Comparison | None) -> str:
     if lead is None:
         return ""
-    return signed(lead.difference) + ("" if lead.outcome == "undecided" else " *")
+    return signed(lead.difference) + " *" * (lead.outcome != "undecided")
 
 
 EXPERIMENT = Experiment(runs=10, quick_runs=6, collect=collect, render=render)

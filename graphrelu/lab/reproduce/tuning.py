@@ -25,6 +25,7 @@ from graphrelu.lab.record.recipes import (
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import (
+    ScoreRow,
     accuracy,
     grelu_leads,
     in_order,
@@ -175,21 +176,14 @@ UNTUNED_NOTES = "Both with the main table's own setting, on the same seeds:\n"
 
 
 @dataclass(frozen=True)
-class TunedRow:
-    """One activation of one cell: scores in percent with the setting that it chose and with the
-    main table's, and GReLU's lead over it.
+class TunedRow(ScoreRow):
+    """One activation with the setting that it chose and with the main table's, and GReLU's lead
+    over it.
 
     ``tried`` is the number of settings to choose from. The leads over one rival are a family for
     Holm's correction.
     """
 
-    dataset: str
-    backbone: str
-    activation: str
-    mean: float
-    std: float
-    best: float
-    n: int
     lr: float
     weight_decay: float
     dropout: float
@@ -233,11 +227,6 @@ def render_tuned(record: Path) -> list[Path]:
     rows = tuned_rows(results)
     if not rows:
         raise ValueError(f"{record} has no setting yet that all activations of a cell finished.")
-    return figures.write(record, document(results, rows, record.name), rows, TunedRow)
-
-
-def document(results: Sequence[Result], rows: Sequence[TunedRow], source: str) -> str:
-    """The page."""
     of_grid = [result for result in results if place_in_grid(result.config) is not None]
     own = {cell: _scores(choice.own) for cell, choice in choices(of_grid).items()}
     untuned = {rival: leads.values() for rival, leads in grelu_leads(own).items()}
@@ -249,7 +238,7 @@ def document(results: Sequence[Result], rows: Sequence[TunedRow], source: str) -
     caution = cautions[0] if cautions and all(cautions) else ""
     parts = [
         "# The main table, tuned\n",
-        export.provenance(of_grid, source, chain(*map(grid, node_table()))) + "\n",
+        export.provenance(of_grid, record.name, chain(*map(grid, node_table()))) + "\n",
         NOTES,
         f"{_tried(rows)} {caution}".rstrip() + "\n",
         "## GReLU against each rival\n",
@@ -263,7 +252,7 @@ def document(results: Sequence[Result], rows: Sequence[TunedRow], source: str) -
         lines = [_line(row, best) for row, best in with_best(part, lambda row: row.dataset)]
         table = export.table((*head, "GReLU - it", "p"), lines, numbers=3)
         parts += [f"## {label(backbone)}\n", table]
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, TunedRow)
 
 
 def _tried(rows: Sequence[TunedRow]) -> str:

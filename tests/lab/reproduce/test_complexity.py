@@ -130,21 +130,26 @@ def entry(axis: str, value: int, seconds: float, what: str = "grelu") -> dict[st
         "value": value,
         "what": what,
         "device": "no device",
+        **dict.fromkeys(complexity.SIZES, 1),
         "seconds": seconds,
+        "repeats": [seconds],
         "preparation": None if what == "gat" else 0.5,
         "diffusion": "power",
         "steps": 10,
         "versions": {"torch": "0"},
+        "commit": None,
+        "date": "2026-11-01",
     }
 
 
-def test_the_page() -> None:
+def test_the_page(tmp_path: Path) -> None:
     entries = [entry("edges", 10**n, 10.0**n / 1e6) for n in (6, 4, 5)]
     entries += [entry("heads", m, m / 1e3, "gat") for m in (1, 2)]
     entries += [entry("heads", 1, 2e-3), entry("nodes", 7, 1.0)]  # one point is no sweep
     sweeps = complexity.sweeps_of(entries)
     assert [[e["value"] for e in sweep] for sweep in sweeps] == [[10**4, 10**5, 10**6], [1, 2]]
-    page = complexity.document(sweeps, entries, "x.jsonl")
+    complexity.record_of(tmp_path / "x.jsonl").append(entries)
+    page = complexity.render(tmp_path / "x.jsonl")[0].read_text()
     assert "Made from `x.jsonl`: 7 timings (no device; torch 0)." in page
     assert (
         r"| directed edges \|E\| | GReLU | 10,000 | 1,000,000 | 1.00 | [1.00, 1.00] | 10 | 1e+03 |"

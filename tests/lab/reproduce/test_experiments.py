@@ -82,7 +82,7 @@ def test_full_run_has_every_cell(
     name: str, cells: list[Config], runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Config] = []
-    train = f"graphrelu.lab.reproduce.{name}.train_missing"
+    train = "graphrelu.lab.reproduce.experiment.train_missing"
     monkeypatch.setattr(train, lambda configs, _: asked.extend(configs) or [])
     chosen = experiment(name)
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))

@@ -111,11 +111,14 @@ def entry(activation: str, seconds: float, **changes: Any) -> dict[str, Any]:
         "seconds": seconds,
         "repeats": [seconds, 2 * seconds],
         "epochs_timed": 200,
+        "epochs": 200,
         "versions": {"torch": "0"},
+        "commit": None,
+        "date": "2026-11-01",
     } | changes
 
 
-def test_the_page() -> None:
+def test_the_page(tmp_path: Path) -> None:
     entries = [entry("grelu", 3.0), entry("maxout", 5.0), entry("relu", 2.0)]
     entries += [entry("relu", 8.0, backbone="cheb"), entry("grelu", 1.0, device="other")]
     rows = runtime.rows_of(entries)
@@ -126,7 +129,8 @@ def test_the_page() -> None:
         ("gcn", "grelu", 1.5),
         ("gcn", "grelu", None),
     ]
-    page = runtime.document(rows, entries, "x.jsonl")
+    runtime.record_of(tmp_path / "x.jsonl").append(entries)
+    page = runtime.render(tmp_path / "x.jsonl")[0].read_text()
     assert "## CiteSeer, no device, one at a time" in page
     assert "| GCN | 2 (1.00) |  |  |  | 5 (2.50) | 3 (1.50) |" in page
     assert "GReLU takes 1.50 times as long as ReLU in the median" in page

@@ -158,7 +158,7 @@ def test_deep_table(tmp_path: Path) -> None:
         }
         assert len(settings) == 1
         for name, own in deep.ACTIVATIONS.items():
-            assert deep.name_of(cell.config(*own)) == name
+            assert deep.place_of(cell.config(*own)) == (cell, name)
     chosen, other = deep.Cell("squirrel", "gcn", 4), deep.Cell("actor", "gat", 4)
     points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
     made = [
