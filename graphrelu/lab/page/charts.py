@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.complexity import AXES, WHAT, sweeps_of
 from graphrelu.lab.reproduce.complexity import record_of as complexity_record
+from graphrelu.lab.reproduce.runtime import by_panel, rows_of
 from graphrelu.lab.reproduce.runtime import record_of as runtime_record
-from graphrelu.lab.reproduce.runtime import rows_of, title
 from graphrelu.lab.reproduce.segments import belongs, segments_rows
 
 TIME = "forward_backward_ms"
@@ -89,17 +88,19 @@ def _kind(line: bytes) -> str:
 
 
 def _bars(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    panels = []
-    for panel, part in groupby(rows_of(entries), key=lambda row: row.panel):
-        numbers = ("seconds", "fastest", "slowest", "relative")
-        bars = [
-            {name: getattr(row, name) for name in numbers}
-            | {"backbone": label(row.backbone), "activation": label(row.activation)}
-            | {"family": row.activation}
-            for row in part
-        ]
-        panels.append({"name": title(panel), "bars": bars})
-    return panels
+    numbers = ("seconds", "fastest", "slowest", "relative")
+    return [
+        {
+            "name": title,
+            "bars": [
+                {name: row[name] for name in numbers}
+                | {name: label(row[name]) for name in ("backbone", "activation")}
+                | {"family": row["activation"]}
+                for row in part
+            ],
+        }
+        for title, part in by_panel(rows_of(entries)).items()
+    ]
 
 
 def _lines(entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -12,6 +12,8 @@ from graphrelu.lab.render.tables import measured, signed
 from graphrelu.lab.stats.comparison import Comparison
 
 Finding = Literal["holds", "does not hold", "undecided", "not measured yet"]
+# The finding of a claim about several things is the first of these that one of them has.
+WORST_FIRST: tuple[Finding, ...] = ("does not hold", "undecided", "holds", "not measured yet")
 
 RULE = """\
 A claim *holds* where its difference is significant in the paper's direction (paired by seed,

@@ -6,10 +6,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,9 +30,6 @@ from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.render import export, figures, pieces
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAIRS = 1_000
 QUICK_EPOCHS = 60
@@ -182,17 +178,7 @@ correlation over all nodes.
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """The functions of one model that have one shape."""
-
-    dataset: str
-    backbone: str
-    seed: int
-    shape: str
-    paper_word: str
-    functions: int
-    share: float
+COLUMNS = ("dataset", "backbone", "seed", "shape", "paper_word", "functions", "share")
 
 
 def functions(entry: Entry) -> tuple[pieces.Array, ...]:
@@ -206,14 +192,15 @@ def functions(entry: Entry) -> tuple[pieces.Array, ...]:
     return slopes, intercepts, low, high
 
 
-def rows_of(entry: Entry) -> list[Row]:
-    """A row for each shape, whether or not there is such a function."""
+def rows_of(entry: Entry) -> list[Entry]:
+    """The functions of a model by shape, whether or not there is such a function."""
     counts = Counter(pieces.shapes(*functions(entry)))
     cell = entry["dataset"], entry["config"]["backbone"], entry["seed"]
-    return [
-        Row(*cell, shape, pieces.coarse(shape), counts[shape], counts[shape] / entry["pairs"])
+    rows = [
+        (*cell, shape, pieces.coarse(shape), counts[shape], counts[shape] / entry["pairs"])
         for shape in pieces.NAMES
     ]
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
 def write(entries: Sequence[Entry], record: Path) -> list[Path]:
@@ -224,12 +211,12 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
     tables = [rows_of(entry) for entry in entries]
     lines: list[tuple[str, ...]] = []
     for word in pieces.CLASSES:
-        parts = [[row for row in table if row.paper_word == word] for table in tables]
-        shares = (f"{100 * sum(row.share for row in part):.1f}" for part in parts)
+        parts = [[row for row in table if row["paper_word"] == word] for table in tables]
+        shares = (f"{100 * sum(row['share'] for row in part):.1f}" for part in parts)
         lines.append((f"**{word}**", *shares))
         if word == "mixed":
             for kind in zip(*parts, strict=True):
-                lines.append((kind[0].shape, *(f"{100 * row.share:.1f}" for row in kind)))
+                lines.append((kind[0]["shape"], *(f"{100 * row['share']:.1f}" for row in kind)))
     page = [
         f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
         origin(entries, record.name, "model") + "\n",
@@ -241,7 +228,7 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
         export.table(GAMMA_HEAD, map(_gamma_line, entries), numbers=1),
     ]
     rows = [row for table in tables for row in table]
-    return figures.write(record, page, rows, Row, lambda: draw(first))
+    return figures.write(record, page, rows, COLUMNS, lambda: draw(first))
 
 
 def _gamma_line(entry: Entry) -> tuple[str, ...]:
@@ -258,15 +245,14 @@ def _name(entry: Entry) -> str:
     return f"seed {entry['seed']}" + ("" if entry["model"] is None else f", file {entry['model']}")
 
 
-def draw(entry: Entry) -> Figure:
+def draw(entry: Entry) -> figures.Figure:
     """The functions by class, their shares, and gamma: its distribution, degree, PageRank."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 4, figsize=(12, 6))
+    figure, axes = figures.panels(2, 4, figsize=(12, 6))
     _draw_functions(axes[0], entry)
     rows = rows_of(entry)
     shares, histogram, by_degree, by_pagerank = axes[1]
-    shares.barh([row.shape for row in rows], [100 * row.share for row in rows], color="#555555")
+    counted = [100 * row["share"] for row in rows]
+    shares.barh([row["shape"] for row in rows], counted, color="#555555")
     shares.invert_yaxis()
     shares.set(xlabel="share of functions, %", title="shapes")
     histogram.hist(entry["gamma"], bins=40, color="#999999", edgecolor="black", linewidth=0.4)
@@ -310,16 +296,14 @@ def _with_margin(numbers: pieces.Array) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def draw_schematic() -> Figure:
+def draw_schematic() -> figures.Figure:
     """Section 4.3: ranges that are scaled differently, and GAT's weighting, which has none."""
-    import matplotlib.pyplot as plt
-
     panels = {
         "GReLU, K = 2": ([0.3, 1.0], [0.0, -0.3]),
         "GReLU, K = 3": ([-0.4, 0.2, 1.2], [-0.5, 0.0, -0.8]),
         "GAT: a weighting, any range": ([0.6], [0.0]),
     }
-    figure, axes = plt.subplots(1, len(panels), figsize=(9, 2.8), sharey=True)
+    figure, (axes,) = figures.panels(1, len(panels), figsize=(9, 2.8), sharey=True)
     for axis, (title, lines) in zip(axes, panels.items(), strict=True):
         slopes, intercepts = map(np.array, lines)
         # The slopes grow, so that each line meets the next one in a bend of their maximum.

@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphrelu.lab.record.recipes import (
     BACKBONES,
@@ -24,9 +23,6 @@ from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.reproduce.tuning import QUICK_RUNS, has_choice, render_tuned, tuned_cells
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RUNS = 10
 NOTES = """\
@@ -106,14 +102,12 @@ def protocol_to_markdown(check: ProtocolCheck) -> str:
     return f"{check.sentence} The others:\n\n{export.table(head, lines, numbers=3)}"
 
 
-def draw_leads(rows: Sequence[NodeRow]) -> Figure:
+def draw_leads(rows: Sequence[NodeRow]) -> figures.Figure:
     """One panel for each graph, one line for each backbone: the lead and its 95 % interval."""
-    import matplotlib.pyplot as plt
-
     leads = [row for row in rows if row.over_relu is not None]
     datasets = [name for name in NODE_DATASETS if any(row.dataset == name for row in leads)]
-    figure, axes = plt.subplots(
-        1, len(datasets), figsize=(2 * len(datasets), 2.3), sharex=True, sharey=True, squeeze=False
+    figure, axes = figures.panels(
+        1, len(datasets), figsize=(2 * len(datasets), 2.3), sharex=True, sharey=True
     )
     for axis, dataset in zip(axes[0], datasets, strict=True):
         for row in leads:

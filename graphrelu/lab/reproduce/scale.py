@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, family_of, recipe
@@ -34,9 +34,6 @@ from graphrelu.lab.stats.comparison import (
     mean_validation,
     scores_by_cell,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DATASETS = ("cora", "citeseer", "pubmed")
 BACKBONES = ("gcn", "sage")
@@ -238,16 +235,12 @@ def render(record: Path) -> list[Path]:
     return figures.write(record, page, rows, ScaleRow, lambda: draw(rows))
 
 
-def draw(rows: Sequence[ScaleRow]) -> Figure:
+def draw(rows: Sequence[ScaleRow]) -> figures.Figure:
     """A panel for each cell, a line for each activation."""
-    import matplotlib.pyplot as plt
-
     datasets = list(dict.fromkeys(row.dataset for row in rows))
     backbones = list(dict.fromkeys(row.backbone for row in rows))
     size = (2.5 * len(datasets), 2.2 * len(backbones) + 0.6)
-    figure, axes = plt.subplots(
-        len(backbones), len(datasets), figsize=size, sharex=True, squeeze=False
-    )
+    figure, axes = figures.panels(len(backbones), len(datasets), figsize=size, sharex=True)
     styles = dict(zip(ACTIVATIONS, figures.line_styles(), strict=False))
     for row_of_axes, backbone in zip(axes, backbones, strict=True):
         for axis, dataset in zip(row_of_axes, datasets, strict=True):

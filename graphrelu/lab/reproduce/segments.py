@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphrelu.lab import stats
 from graphrelu.lab.record.config import Config
@@ -17,9 +17,6 @@ from graphrelu.lab.render.findings import Finding, Observation
 from graphrelu.lab.render.tables import ScoreRow, accuracy, amount, label, p_value, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, compared, scores_by_cell
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DATASETS = ("cora", "pubmed", "citeseer")
 SEGMENTS = (2, 3, 4, 5, 6, 7)
@@ -139,11 +136,9 @@ def render(record: Path) -> list[Path]:
     return figures.write(record, page, rows, SegmentsRow, lambda: draw(rows))
 
 
-def draw(rows: Sequence[SegmentsRow]) -> Figure:
+def draw(rows: Sequence[SegmentsRow]) -> figures.Figure:
     """Means with their intervals, as in the paper's figure; and the paired differences."""
-    import matplotlib.pyplot as plt
-
-    figure, (means, differences) = plt.subplots(1, 2, figsize=(7.5, 3.2))
+    figure, ((means, differences),) = figures.panels(1, 2, figsize=(7.5, 3.2))
     for place, ((dataset, part), style) in enumerate(
         zip(groupby(rows, key=lambda row: row.dataset), figures.line_styles(), strict=False)
     ):

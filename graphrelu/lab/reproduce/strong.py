@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from graphrelu.lab import data
 from graphrelu.lab.models.deep_backbones import DeepGNN
@@ -23,9 +23,6 @@ from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PATIENCE = 200  # epochs without a better validation score
 RUNS = 10
@@ -272,10 +269,8 @@ def _table(made: Sequence[StrongRow]) -> str:
     return export.table(head, lines, numbers=1)
 
 
-def _figure(made: Sequence[StrongRow]) -> Figure:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(DEPTH_GRAPHS), figsize=(7.5, 3.2))
+def _figure(made: Sequence[StrongRow]) -> figures.Figure:
+    figure, (axes,) = figures.panels(1, len(DEPTH_GRAPHS), figsize=(7.5, 3.2))
     for ax, dataset in zip(axes, DEPTH_GRAPHS, strict=True):
         several = [row for row in made if (row.dataset, row.backbone) == (dataset, "gcn")]
         names = dict.fromkeys(row.activation for row in several if row.over_relu is not None)
@@ -284,7 +279,7 @@ def _figure(made: Sequence[StrongRow]) -> Figure:
             figures.draw_leads(ax, [(n, row.over_relu) for n, row in own], style | {"label": name})
         ax.axhline(0, color="black", linewidth=0.8)
         ax.set(title=label(dataset), xlabel="layers", ylabel="lead over ReLU (points)")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6)
+    figures.shared_legend(figure, axes[:1], loc="outside upper center", ncols=6)
     return figure
 
 

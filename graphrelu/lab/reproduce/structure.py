@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.data.generated import BlockModel
@@ -17,9 +17,6 @@ from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, leads_over, scores_by_cell
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HOMOPHILY = (0.0, 0.25, 0.5, 0.75, 1.0)
 # How odd regions differ from even ones. Without mirroring, a strong signal would leave nothing to
@@ -178,14 +175,12 @@ def render(record: Path) -> list[Path]:
     return figures.write(record, page, rows, StructureRow, lambda: draw(rows))
 
 
-def draw(rows: Sequence[StructureRow]) -> Figure:
+def draw(rows: Sequence[StructureRow]) -> figures.Figure:
     """The lead of A over B against homophily: a panel for each of the tables."""
-    import matplotlib.pyplot as plt
-
     panels = list(dict.fromkeys(row.panel for row in rows))
     styles = dict(zip(sorted({row.degree for row in rows}), figures.line_styles(), strict=False))
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(9, 3.3), sharey=True, squeeze=False, layout="constrained"
+    figure, axes = figures.panels(
+        1, len(panels), figsize=(9, 3.3), sharey=True, layout="constrained"
     )
     for panel, axis in zip(panels, axes[0], strict=True):
         behind = [row for row in rows if row.panel == panel and row.activation == "GReLU-B"]

@@ -191,7 +191,7 @@ def test_the_page(folder: Path) -> None:
     assert "| **mixed** | 20.0 | 0.0 |" in page
     assert "| flat, then increasing | 20.0 | 0.0 |" in page
     assert "| seed 0 | 0.100 | 0.115 | 0.250 | 0.385 | 0.400 | -1.00 | constant |" in page
-    shares = [row.share for row in inspection.rows_of(entry())]
+    shares = [row["share"] for row in inspection.rows_of(entry())]
     assert shares == [0.5, 0.2, 0.1, 0.2, 0.0, 0.0]
 
 

@@ -122,7 +122,7 @@ def test_the_page(tmp_path: Path) -> None:
     entries = [entry("grelu", 3.0), entry("maxout", 5.0), entry("relu", 2.0)]
     entries += [entry("relu", 8.0, backbone="cheb"), entry("grelu", 1.0, device="other")]
     rows = runtime.rows_of(entries)
-    assert [(row.backbone, row.activation, row.relative) for row in rows] == [
+    assert [(row["backbone"], row["activation"], row["relative"]) for row in rows] == [
         ("cheb", "relu", 1.0),
         ("gcn", "relu", 1.0),
         ("gcn", "maxout", 2.5),
