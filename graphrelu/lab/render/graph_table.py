@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import TypeAlias
 
@@ -22,7 +23,7 @@ from graphrelu.lab.render.tables import NodeRow, beside_paper, in_order
 from graphrelu.lab.stats.comparison import (
     Comparison,
     Scores,
-    compared,
+    leads_over,
     mean_validation,
     shared_settings,
 )
@@ -112,25 +113,24 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
         scores.setdefault(result.config, {})[result.seed] = result.score
     leads: dict[Cell, Comparison] = {}
     for protocol in FOLD_SPLITS:
-        pairs = {
-            cell: (scores[choice.configs["grelu"]], scores[choice.configs["relu"]])
-            for cell, choice in chosen.items()
-            if cell[0] == protocol and {"grelu", "relu"} <= choice.configs.keys()
+        own = {cell: choice.configs for cell, choice in chosen.items() if cell[0] == protocol}
+        by_name = {
+            cell: {name: scores[config] for name, config in configs.items()}
+            for cell, configs in own.items()
         }
-        leads |= compared(pairs)
-    rows = []
-    for cell, choice in chosen.items():
-        for name, config in choice.configs.items():
-            hidden, layers = point(config)
-            row = GraphRow(
-                **beside_paper("graph_classification", *cell[1:], name, scores[config]),
-                over_relu=leads.get(cell) if name == "grelu" else None,
-                protocol=cell[0],
-                hidden=hidden,
-                layers=layers,
-                tried=len(choice.points),
-            )
-            rows.append(row)
+        leads |= leads_over(by_name, "grelu", "relu")
+    rows = [
+        GraphRow(
+            **beside_paper("graph_classification", *cell[1:], name, scores[config]),
+            over_relu=leads.get(cell) if name == "grelu" else None,
+            protocol=cell[0],
+            hidden=point(config)[0],
+            layers=point(config)[1],
+            tried=len(choice.points),
+        )
+        for cell, choice in chosen.items()
+        for name, config in choice.configs.items()
+    ]
     position = in_order(*FOLD_SPLITS, *GRAPH_DATASETS, *GRAPH_BACKBONES, *ACTIVATIONS)
     return sorted(
         rows, key=lambda row: position((row.protocol, row.dataset, row.backbone, row.activation))
@@ -140,11 +140,8 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
 def grid_sentence(chosen: Iterable[Choice]) -> str:
     """Which points of the grid were tried, and whether that is all of it."""
     tried = {choice.points for choice in chosen}
-    full = {(hidden, layers) for hidden in GRAPH_HIDDEN for layers in GRAPH_LAYERS}
-    whole = (
-        f"hidden {_listed(GRAPH_HIDDEN)} x layers {_listed(GRAPH_LAYERS)}, {len(full)} "
-        f"configurations"
-    )
+    full = set(product(GRAPH_HIDDEN, GRAPH_LAYERS))
+    whole = f"{_rectangle(full)}, {len(full)} configurations"
     if all(set(points) == full for points in tried):
         return f"Chosen from the full grid: {whole}, the same for every activation."
     if len(tried) > 1:
@@ -155,16 +152,17 @@ def grid_sentence(chosen: Iterable[Choice]) -> str:
             "cell was given the same."
         )
     (points,) = tried
-    hidden, layers = (sorted({p[axis] for p in points}) for axis in (0, 1))
-    if len(points) == len(hidden) * len(layers):
-        what = f"hidden {_listed(hidden)} x layers {_listed(layers)}"
-    else:
-        what = ", ".join(f"{h} x {n}" for h, n in points)
+    what = _rectangle(points) or ", ".join(f"{hidden} x {layers}" for hidden, layers in points)
     return (
         f"Chosen from a subset of the grid: {what}, {len(points)} of the {len(full)} "
         f"configurations, the same for every activation."
     )
 
 
-def _listed(numbers: Iterable[int]) -> str:
-    return "{" + ", ".join(map(str, numbers)) + "}"
+def _rectangle(points: Collection[Point]) -> str:
+    """The axes of points that are all of their combinations; else empty."""
+    hidden, layers = (sorted(set(axis)) for axis in zip(*points, strict=True))
+    if len(points) < len(hidden) * len(layers):
+        return ""
+    listed = ["{" + ", ".join(map(str, axis)) + "}" for axis in (hidden, layers)]
+    return f"hidden {listed[0]} x layers {listed[1]}"

@@ -230,12 +230,11 @@ def beside_paper(
     table: str, dataset: str, backbone: str, activation: str, scores: Scores
 ) -> dict[str, Any]:
     """What a row of the paper's tables begins with: its names, our numbers, and the paper's."""
-    mean, std, best, n = percent(scores)
+    row = vars(ScoreRow(*(dataset, backbone, activation, *percent(scores))))
     paper = published(table, dataset, backbone, activation)
-    row: dict[str, Any] = {"dataset": dataset, "backbone": backbone, "activation": activation}
-    row |= {"mean": mean, "std": std, "best": best, "n": n}
-    row |= {"paper_mean": paper.mean if paper else None, "paper_std": paper.std if paper else None}
-    return row | {"difference": mean - paper.mean if paper else None}
+    mean, std = (paper.mean, paper.std) if paper else (None, None)
+    difference = None if mean is None else row["mean"] - mean
+    return row | {"paper_mean": mean, "paper_std": std, "difference": difference}
 
 
 def caution(rows: Iterable[NodeRow]) -> str:
@@ -286,15 +285,15 @@ def against_best(results: Iterable[Result]) -> str:
     )
 
 
-def tallies_of(leads_by_rival: Mapping[str, Any]) -> list[Tally]:
-    """GReLU against each rival, from its leads: a list, or a dictionary by cell."""
+def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Comparison]]) -> list[Tally]:
+    """GReLU against each rival, from its leads by cell."""
     counts = []
-    for rival, found in leads_by_rival.items():
-        leads = list(found.values() if isinstance(found, Mapping) else found)
-        outcomes = [lead.outcome for lead in leads]
+    for rival, leads in leads_by_rival.items():
+        outcomes: list[str] = [lead.outcome for lead in leads.values()]
         if leads:
             won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
-            counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
+            higher = sum(lead.difference > 0 for lead in leads.values())
+            counts.append(Tally(rival, won, tied, lost, higher))
     return counts
 
 
