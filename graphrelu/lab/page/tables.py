@@ -14,12 +14,7 @@ from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.origin import command, origin_of
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
-from graphrelu.lab.record.recipes import (
-    GRAPH_BACKBONES,
-    GRAPH_DATASETS,
-    NODE_DATASETS,
-    TABLE,
-)
+from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.graph_table import choices
 from graphrelu.lab.render.tables import in_order, label, percent

@@ -52,10 +52,7 @@ def grid(cell: Config) -> list[Config]:
 
 
 def tuned_cells(
-    request: Request,
-    datasets: Sequence[str],
-    backbones: Sequence[str],
-    activations: Sequence[str],
+    request: Request, datasets: Sequence[str], backbones: Sequence[str], activations: Sequence[str]
 ) -> list[Config]:
     """The runs; a quick run has one graph with GCN.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell, node_table
 from graphrelu.lab.record.results import Record, Result
@@ -14,6 +14,7 @@ from graphrelu.lab.render.findings import Observation
 from graphrelu.lab.reproduce import graph, observations, runtime
 from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.fake_engine import invoke, make_result
+from tests.lab.reproduce.test_runtime import entry
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -55,19 +56,9 @@ def test_main_table() -> None:
     assert (gat.outcome, gat.paper) == ("holds", "higher in 21 of 25 comparisons")
 
     elsewhere = observations.of_main_table(node_runs(ahead | {("gat", "elu"): 11.0}))
-    assert [o.outcome for o in elsewhere] == [
-        "does not hold",
-        "does not hold",
-        "holds",
-        "does not hold",
-    ]
+    assert [o.outcome for o in elsewhere] == ["does not hold"] * 2 + ["holds", "does not hold"]
     equal = observations.of_main_table(node_runs({}))
-    assert [o.outcome for o in equal] == [
-        "undecided",
-        "does not hold",
-        "does not hold",
-        "undecided",
-    ]
+    assert [o.outcome for o in equal] == ["undecided", *["does not hold"] * 2, "undecided"]
     assert {o.outcome for o in observations.of_main_table([])} == {"not measured yet"}
 
 
@@ -82,25 +73,14 @@ def test_a_claim_of_a_size() -> None:
     assert observations.reaches(None, 8.1) == "not measured yet"
 
 
-def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -> dict[str, object]:
-    return {
-        "event": "timed",
-        "dataset": "citeseer",
-        "backbone": backbone,
-        "activation": activation,
-        "device": "a machine",
-        "mode": mode,
-        "seconds": sorted(repeats)[len(repeats) // 2],
-        "repeats": list(repeats),
-        **dict.fromkeys(("seeds", "epochs", "epochs_timed"), 1),
-        "versions": {},
-        "commit": None,
-        "date": "2026-11-01",
-    }
+def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -> dict[str, Any]:
+    seconds = sorted(repeats)[len(repeats) // 2]
+    changes = {"backbone": backbone, "repeats": list(repeats), "mode": mode}
+    return entry(activation, seconds, device="a machine", **changes)
 
 
 def test_runtime() -> None:
-    def found(**changes: dict[str, object]) -> list[Observation]:
+    def found(**changes: dict[str, Any]) -> list[Observation]:
         timings = {
             "relu": timing("gcn", "relu", 1.0, 1.1, 1.2),
             "grelu": timing("gcn", "grelu", 1.3, 1.32, 1.4),
@@ -157,8 +137,9 @@ def test_command(tmp_path: Path) -> None:
         "runtime.jsonl, graph.jsonl.\n"
     )
     lines = [timing("gcn", name, 1.0 + i) for i, name in enumerate(("relu", "grelu", "maxout"))]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (tmp_path / "runtime.jsonl").write_text(text + '{"event": "timed", "torn')
+    runtime.record_of(tmp_path / "runtime.jsonl").append(lines)
+    with (tmp_path / "runtime.jsonl").open("a") as file:
+        file.write('{"event": "timed", "torn')
     runs = node_runs({("arma", "grelu"): 9.0})
     Record(tmp_path / "node.jsonl").append(r for r in runs if r.config.backbone == "arma")
     result = invoke("observations", "--results", tmp_path)

@@ -37,10 +37,9 @@ def test_both_command_lines(
     assert capsys.readouterr().out == f"4 of these 4 timings are in {small}.\n"
     entries = [json.loads(line) for line in small.read_text().splitlines()]
     assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
-        ("one", 1, "relu"),
-        ("one", 1, "grelu"),
-        ("batched", 2, "relu"),
-        ("batched", 2, "grelu"),
+        (mode, seeds, name)
+        for mode, seeds in (("one", 1), ("batched", 2))
+        for name in ("relu", "grelu")
     ]
     for entry in entries:
         assert entry["event"] == "timed"
@@ -135,9 +134,3 @@ def test_the_page(tmp_path: Path) -> None:
     assert "| GCN | 2 (1.00) |  |  |  | 5 (2.50) | 3 (1.50) |" in page
     assert "GReLU takes 1.50 times as long as ReLU in the median" in page
     assert "less time than Maxout with 1 of 1 backbones" in page
-
-
-def test_nothing_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "none.jsonl"
-    assert command.main(["runtime", "--render", "--out", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"{path} has nothing to draw yet")

@@ -59,7 +59,6 @@ def lead(difference: float, reach: float, p: float) -> Comparison:
         ([], "not measured yet"),
         ([lead(0.2, 0.5, 0.4), lead(-0.3, 0.5, 0.2)], "holds"),
         ([lead(0.4, 0.3, 0.001)], "holds"),  # significant, and too small to matter
-        ([lead(0.0, 0.0, 1.0)], "holds"),
         ([lead(0.2, 0.5, 0.4), lead(-0.3, 0.8, 0.5)], "undecided"),
         ([lead(0.9, 0.3, 0.001)], "undecided"),  # significant, perhaps large enough to matter
         ([lead(0.1, 0.3, 0.9), lead(-1.5, 0.3, 0.001)], "does not hold"),
@@ -85,8 +84,6 @@ def test_observations() -> None:
 
 def test_files(tmp_path: Path) -> None:
     record = tmp_path / "segments.jsonl"
-    with pytest.raises(ValueError, match=r"segments\.jsonl has no runs of GReLU with GCN\.$"):
-        segments.render(record)
     others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["gcn", "sage"], ["elu"])]
     Record(record).append([*runs(0.1), *others])
     paths = segments.render(record)
@@ -98,5 +95,3 @@ def test_files(tmp_path: Path) -> None:
     with paths[1].open() as file:
         assert [line["K"] for line in csv.DictReader(file)] == list("234567")
     assert "test accuracy (%)" in paths[3].read_text()
-    before = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in segments.render(record)] == before
