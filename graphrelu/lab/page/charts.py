@@ -10,7 +10,7 @@ from graphrelu.lab.page.origin import surroundings_of
 from graphrelu.lab.page.tables import runs_by_cell
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.entries import Entry
-from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.complexity import AXES, WHAT, sweeps_of
@@ -36,9 +36,7 @@ def segments_chart(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def timings(path: Path) -> dict[str, list[Any]]:
     """Charts of a record of timings: bars of ``runtime``, lines of ``complexity``."""
-    kinds = {kind for line in Journal(path).news() if (kind := _kind(line))}
-    runtime = runtime_record(path).read() if "runtime" in kinds else []
-    sizes = complexity_record(path).read() if "complexity" in kinds else []
+    runtime, sizes = runtime_record(path).read(), complexity_record(path).read()
     sources = [
         {"name": path.name, "command": f"graphrelu reproduce {name}", **surroundings_of(entries)}
         for name, entries in (("runtime", runtime), ("complexity", sizes))
@@ -75,16 +73,6 @@ def speeds(path: Path) -> dict[str, list[Any]]:
         return {"speed": [panel], "sources": [source]}
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a record of benchmarks/activation.py.") from error
-
-
-def _kind(line: bytes) -> str:
-    try:
-        entry = parse_line(line)
-    except ValueError:
-        return ""
-    if entry.get("event") != "timed":
-        return ""
-    return "complexity" if "axis" in entry else "runtime"
 
 
 def _bars(entries: Sequence[Entry]) -> list[dict[str, Any]]:

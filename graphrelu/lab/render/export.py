@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from graphrelu.lab.record import divergence
@@ -30,15 +31,16 @@ def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") ->
 
 
 def provenance(
-    results: Sequence[Result], source: str, protocol: Iterable[Config] | None = None
+    results: Sequence[Result], record: Path, protocol: Iterable[Config] | None = None
 ) -> str:
     """Where the numbers of a page come from, and warnings; ``protocol`` has the full settings."""
     devices = ", ".join(sorted({result.device for result in results}))
     versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     hasty = protocol is not None and not {result.config for result in results} <= set(protocol)
-    origin = f"Made from `{source}`: {len(results):,} runs ({devices}; {versions})."
+    origin = f"Made from `{record.name}`: {len(results):,} runs ({devices}; {versions})."
     told = [grelu_form(results), divergence.sentence(results)]
-    return origin + HASTE * hasty + "".join(f"\n\n{sentence}" for sentence in told if sentence)
+    warnings = "".join(f"\n\n{sentence}" for sentence in told if sentence)
+    return f"{origin}{HASTE * hasty}{warnings}\n"
 
 
 def grelu_form(results: Iterable[Result]) -> str:

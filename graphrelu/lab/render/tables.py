@@ -299,15 +299,13 @@ def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Comparison]]) -> list[T
 
 def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     """Which baselines on the citation graphs lie within one published standard deviation."""
-    within: list[NodeRow] = []
-    others: list[NodeRow] = []
+    parts: dict[bool, list[NodeRow]] = {True: [], False: []}
     for row in node_rows(results):
         checked = row.dataset in CHECKED_DATASETS and row.activation in CHECKED_ACTIVATIONS
         if checked and row.difference is not None and row.paper_std is not None:
             # A deviation of exactly one counts, whatever the last bit of a sum.
-            close = abs(row.difference) <= row.paper_std + 1e-9
-            (within if close else others).append(row)
-    return ProtocolCheck(tuple(within), tuple(others))
+            parts[abs(row.difference) <= row.paper_std + 1e-9].append(row)
+    return ProtocolCheck(tuple(parts[True]), tuple(parts[False]))
 
 
 def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:

@@ -150,8 +150,8 @@ def render(record: Path) -> list[Path]:
     """The tables as a page and as CSV."""
     results = Record(record).required(lambda c: _key(c) in NAMES, "of the ablation")
     rows = ablation_rows(results)
-    origin = export.provenance(results, record.name, variants("flickr").values())
-    parts = ["# The ablation, run again\n", origin + "\n", NOTES]
+    origin = export.provenance(results, record, variants("flickr").values())
+    parts = ["# The ablation, run again\n", origin, NOTES]
     for dataset in dict.fromkeys(row.dataset for row in rows):
         by_name = {row.activation: row for row in rows if row.dataset == dataset}
         for title, names in TABLES.items():
@@ -188,17 +188,13 @@ def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
         name = _name(result.config)
         if result.config.dataset == dataset and name in gaps and math.isfinite(gap):
             gaps[name][result.seed] = gap / 100  # a comparison is in percent
-    lead = compared({0: (gaps[UNDECOMPOSED], gaps["GReLU-A"])}).get(0)
+    leads = list(compared({0: (gaps[UNDECOMPOSED], gaps["GReLU-A"])}).values())
     ours = ""
-    if lead is not None:
+    for lead in leads:
         interval = "" if lead.low is None else f" [{lead.low:+.2f}, {lead.high:+.2f}]"
         ours = f"{lead.difference:+.2f}{interval} nats over {lead.n} seeds"
-    return Observation(
-        f"{UNDECOMPOSED} overfits: a larger gap between test and training loss than A's",
-        "no figure",
-        findings.in_all([] if lead is None else [lead]),
-        ours,
-    )
+    claim = f"{UNDECOMPOSED} overfits: a larger gap between test and training loss than A's"
+    return Observation(claim, "no figure", findings.in_all(leads), ours)
 
 
 EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=collect, render=render)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, product
 from operator import itemgetter
 from pathlib import Path
@@ -55,9 +54,8 @@ DIFFUSION: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """One size from ``first`` to ``last`` in ``count`` equal ratios; the other sizes are fixed.
+class Sweep(NamedTuple):
+    """One size at so many points from ``first`` to ``last``, in equal ratios; the others are fixed.
 
     ``edges`` are directed. A sweep over heads has :data:`HEAD_WIDTH` channels for each head.
     """
@@ -65,7 +63,7 @@ class Sweep:
     axis: str
     first: int
     last: int
-    count: int
+    points: int
     nodes: int = 0
     edges: int = 0
     channels: int = 0
@@ -114,8 +112,8 @@ class Point(NamedTuple):
 def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
     """All measurements, from the smallest size of each sweep to the largest."""
     for sweep in sweeps:
-        ratio = (sweep.last / sweep.first) ** (1 / (sweep.count - 1))
-        for i in range(sweep.count):
+        ratio = (sweep.last / sweep.first) ** (1 / (sweep.points - 1))
+        for i in range(sweep.points):
             value = round(sweep.first * ratio**i)
             sizes = {name: getattr(sweep, name) for name in SIZES}
             if sweep.axis == "heads":

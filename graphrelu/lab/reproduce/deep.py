@@ -197,7 +197,7 @@ def render(record: Path) -> list[Path]:
     head = ("cell", *ACTIVATIONS, "GReLU - GReLU-B")
     page = [
         "# Networks as people train them\n",
-        export.provenance(results, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         "## In short\n",
         _in_short(rows),

@@ -144,7 +144,7 @@ def render_graphs(record: Path) -> list[Path]:
     if not table_rows:
         raise ValueError(f"{record} has no configuration yet that all activations finished.")
     title = "# The paper's graph classification, run again\n"
-    parts = [title, provenance(results, record.name) + "\n", COMMON_NOTES]
+    parts = [title, provenance(results, record), COMMON_NOTES]
     head = ("backbone", "activation", "chosen", "ours", "paper", "difference", "GReLU - ReLU", "p")
     for protocol, group in groupby(table_rows, key=lambda row: row.protocol):
         rows = list(group)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from graphrelu.lab import stats
 from graphrelu.lab.compare import prepare
@@ -89,9 +88,9 @@ def inspect_trained(
     """
     where = choose_device(device)
     graph, config = _cell(dataset, backbone, seeds, root, epochs)
-    wanted = [_identity(config, seed, pairs, None) for seed in seeds]
-    found = {record.key(entry): entry for entry in record.read()}
-    missing = [entry["seed"] for entry in wanted if record.key(entry) not in found]
+    wanted = {record.key(_identity(config, seed, pairs)): seed for seed in seeds}
+    known = set(map(record.key, record.read()))
+    missing = [seed for key, seed in wanted.items() if key not in known]
     if missing:
         inputs = prepare_inputs(config, graph, where)
         at_once = fitting_seeds(config, graph, where)
@@ -101,10 +100,9 @@ def inspect_trained(
             batch, _ = train(config, graph, inputs, missing[start : start + at_once], where)
             for seed in batch.seeds:
                 seen = look(trained_model(batch, seed), graph, inputs, seed, pairs)
-                identity = _identity(config, seed, pairs, None)
-                record.append([_entry(identity, seen, config, where)])
-        found = {record.key(entry): entry for entry in record.read()}
-    return [found[record.key(entry)] for entry in wanted if record.key(entry) in found]
+                record.append([_identity(config, seed, pairs) | seen | surroundings(where)])
+    found = {record.key(entry): entry for entry in record.read()}
+    return [found[key] for key in wanted if key in found]
 
 
 def inspect_saved(
@@ -127,7 +125,7 @@ def inspect_saved(
     if key not in map(record.key, record.read()):
         model = saved_model(config, graph, seed, state, path).to(where)
         seen = look(model, graph, prepare_inputs(config, graph, where), seed, pairs)
-        record.append([_entry(identity, seen, config, where)])
+        record.append([identity | seen | surroundings(where)])
     return [entry for entry in record.read() if record.key(entry) == key]
 
 
@@ -146,13 +144,10 @@ def _cell(
     return graph, config
 
 
-def _identity(config: Config, seed: int, pairs: int, file: str | None) -> Entry:
-    names = {"dataset": config.dataset, "key": config.key()}
+def _identity(config: Config, seed: int, pairs: int, file: str | None = None) -> Entry:
+    """What tells a look from others, and its configuration."""
+    names = {"dataset": config.dataset, "key": config.key(), "config": config.to_dict()}
     return names | {"seed": seed, "pairs": pairs, "model": file}
-
-
-def _entry(identity: Entry, seen: Entry, config: Config, device: torch.device) -> Entry:
-    return identity | seen | {"config": config.to_dict()} | surroundings(device)
 
 
 NOTES = f"""\

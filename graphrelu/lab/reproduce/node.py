@@ -66,7 +66,7 @@ def render(record: Path) -> list[Path]:
     rows = tables.node_rows(results)
     parts = [
         "# The paper's main table, run again\n",
-        export.provenance(results, record.name) + "\n",
+        export.provenance(results, record),
         NOTES + tables.caution(rows) + "\n",
         "## GReLU against each rival\n",
         "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "

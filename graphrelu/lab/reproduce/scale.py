@@ -204,7 +204,7 @@ def render(record: Path) -> list[Path]:
     protocol = [cell for name in DATASETS for cell in cells(name)]
     page = [
         "# Features of another scale\n",
-        export.provenance(results, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         f"![Accuracy by the scale of the features]({record.with_suffix('.png').name})\n",
         CAPTION,

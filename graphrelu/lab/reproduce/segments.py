@@ -124,7 +124,7 @@ def render(record: Path) -> list[Path]:
     protocol = [cell for name in DATASETS for cell in cells(name)]
     page = [
         "# The effect of K, run again\n",
-        export.provenance(results, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         f"![Accuracy by K, and differences to K = 2]({record.with_suffix('.png').name})\n",
         CAPTION,

@@ -234,7 +234,7 @@ def render(record: Path) -> list[Path]:
     protocol = [row.config(*own) for row in rows() for own in ACTIVATIONS.values()]
     page = [
         "# Strong networks\n",
-        export.provenance(results, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         "## Are the networks as strong as published?\n",
         check(table) + "\n",

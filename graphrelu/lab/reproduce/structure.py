@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +82,19 @@ class StructureRow(ScoreRow):
         return self.kind, self.backbone
 
 
-# Kind, degree and homophily -> the name of a graph; every graph has noise of its own.
-GRAPHS = {
-    (kind, degree, share): BlockModel(degree=degree, homophily=share, seed=seed, **KINDS[kind]).name
+# The name of a graph -> kind, degree and homophily; every graph has noise of its own.
+PLACES = {
+    BlockModel(degree=degree, homophily=share, seed=seed, **KINDS[kind]).name: (kind, degree, share)
     for seed, (kind, degree, share) in enumerate(
         dict.fromkeys(
             (kind, degree, share)
             for (kind, _), degrees in PANELS.items()
-            for degree in degrees
-            for share in HOMOPHILY
+            for degree, share in product(degrees, HOMOPHILY)
         ),
         FIRST_SEED,
     )
 }
-PLACES = {name: place for place, name in GRAPHS.items()}
+GRAPHS = {place: name for name, place in PLACES.items()}
 
 
 def cells(
@@ -111,8 +110,7 @@ def cells(
             **changes,
         )
         for (kind, backbone), degrees in panels.items()
-        for degree in degrees
-        for homophily in shares
+        for degree, homophily in product(degrees, shares)
         for activation, options in ACTIVATIONS.values()
     ]
 
@@ -159,7 +157,7 @@ def render(record: Path) -> list[Path]:
     rows = structure_rows(results)
     page = [
         "# Where topology matters\n",
-        export.provenance(results, record.name, cells()) + "\n",
+        export.provenance(results, record, cells()),
         NOTES,
         f"![The lead of GReLU-A over GReLU-B]({record.with_suffix('.png').name})\n",
         CAPTION,

@@ -240,8 +240,8 @@ def render(record: Path) -> list[Path]:
     if not ranked:
         raise ValueError(f"{record} has no candidate in both regimes yet.")
     protocol = [config for cell in cells() for config in _configs(cell, candidates())]
-    page = ["# How the default was chosen\n", export.provenance(results, record.name, protocol)]
-    page += ["", RULE, "## The outcome\n", _outcome(ranked)]
+    page = ["# How the default was chosen\n", export.provenance(results, record, protocol)]
+    page += [RULE, "## The outcome\n", _outcome(ranked)]
     page += [f"## {regime.capitalize()}\n\n{_table(found, regime)}" for regime in (FEW, FULL)]
     rows = [
         StudyRow(*cell, *candidate, lead)

@@ -214,7 +214,7 @@ def render_tuned(record: Path) -> list[Path]:
     caution = cautions[0] if cautions and all(cautions) else ""
     parts = [
         "# The main table, tuned\n",
-        export.provenance(of_grid, record.name, chain(*map(grid, node_table()))) + "\n",
+        export.provenance(of_grid, record, chain(*map(grid, node_table()))),
         NOTES,
         f"{_tried(rows)} {caution}".rstrip() + "\n",
         "## GReLU against each rival\n",
