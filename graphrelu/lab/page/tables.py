@@ -16,8 +16,8 @@ from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
-from graphrelu.lab.render.graph_table import choices
 from graphrelu.lab.render.tables import in_order, label, percent
+from graphrelu.lab.reproduce.graph import choices
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
 
 Plain: TypeAlias = dict[str, Any]

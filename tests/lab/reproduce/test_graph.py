@@ -11,12 +11,20 @@ import torch
 
 from graphrelu.lab import engine
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, graph_cell
+from graphrelu.lab.record.recipes import ACTIVATIONS, graph_cell
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render.graph_table import choices, graph_rows, grid_sentence, point
-from graphrelu.lab.reproduce import command, graph
+from graphrelu.lab.reproduce import command
 from graphrelu.lab.reproduce.experiment import Request
-from graphrelu.lab.reproduce.graph import GraphGrid, collect_graphs, quick_grid, render_graphs
+from graphrelu.lab.reproduce.graph import (
+    GraphGrid,
+    choices,
+    collect_graphs,
+    graph_rows,
+    grid_sentence,
+    point,
+    quick_grid,
+    render_graphs,
+)
 from tests.lab import fake_engine
 from tests.lab.graph_sets import rings_and_paths
 
@@ -259,5 +267,3 @@ def test_nothing_to_render(tmp_path: Path) -> None:
     Record(tmp_path / "graph.jsonl").append(runs(cell("relu", 16), 0.7, n=4))
     with pytest.raises(ValueError, match="has no configuration yet that all activations finished"):
         render_graphs(tmp_path / "graph.jsonl")
-    assert graph.PROTOCOLS.keys() == graph.NOTES.keys()
-    assert GRAPH_BACKBONES == ("gcn", "sage", "gin")
