@@ -20,7 +20,7 @@ from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Observation
-from graphrelu.lab.render.tables import NodeRow, beside_paper, label, marked, signed
+from graphrelu.lab.render.tables import NodeRow, beside_paper, label, marked, measured, signed
 from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
 
@@ -142,7 +142,9 @@ def observations(results: Sequence[Result], dataset: str) -> list[Observation]:
         difference = "no figure"
         if papers[0] and papers[1]:
             difference = f"{signed(papers[0].mean - papers[1].mean)} points"
-        found.append(findings.of_lead(" > ".join(pair), difference, leads.get(pair)))
+        own = [leads[pair]] if pair in leads else []
+        ours = "".join(map(measured, own))
+        found.append(Observation(" > ".join(pair), difference, findings.in_all(own), ours))
     return [*found, _overfitting(results, dataset)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import groupby, product
 from operator import itemgetter
 from pathlib import Path
@@ -47,6 +48,7 @@ FIELDS: dict[str, kinds.Kind] = {
     "diffusion": kinds.text,
     **kinds.SURROUNDINGS,
 }
+record_of = partial(Entries, event="timed", identity=IDENTITY, fields=FIELDS)  # of a path
 # The default on a CPU. A GPU has the form with fewer products, of the same worst-case accuracy.
 DIFFUSION: dict[str, dict[str, Any]] = {
     "cpu": {"diffusion": "power", "steps": 10},
@@ -122,10 +124,6 @@ def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
                 sizes["K" if sweep.axis == "segments" else sweep.axis] = value
             for what in WHAT if sweep.axis == "heads" else ("grelu",):
                 yield Point(sweep.axis, value, what, **sizes)
-
-
-def record_of(path: Path) -> Entries:
-    return Entries(path, "timed", IDENTITY, FIELDS)
 
 
 def collect(request: Request) -> str:

@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,12 @@ FIELDS: dict[str, kinds.Kind] = {
     "config": lambda config: isinstance(config, dict) and kinds.text(config.get("backbone")),
     **kinds.SURROUNDINGS,
 }
+record_of = partial(Entries, event="inspected", identity=IDENTITY, fields=FIELDS)  # of a path
 
 
 def default_prefix(dataset: str) -> Path:
     """The prefix of the files of ``graphrelu inspect``, unless the user names another."""
     return Path("results", "quick", f"inspect-{file_name(dataset)}")
-
-
-def record_of(path: Path) -> Entries:
-    return Entries(path, "inspected", IDENTITY, FIELDS)
 
 
 def collect(request: Request) -> str:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import (
     BACKBONES,
     NODE_DATASETS,
@@ -18,7 +20,7 @@ from graphrelu.lab.record.recipes import (
     node_table,
     recipe,
 )
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
@@ -46,7 +48,10 @@ def main_table(*lists: Sequence[str]) -> Experiment:
             raise ValueError("--quick goes with --tuned: the main table has no small version.")
         return trained(node_table(*lists), request)
 
-    return Experiment(RUNS, RUNS, collect, render, has_page=lambda record: bool(_runs(record)))
+    def has_page(record: Path) -> bool:
+        return any(belongs(result.config) for result in Record(record).read())
+
+    return Experiment(RUNS, RUNS, collect, render, has_page)
 
 
 def tuned_table(*lists: Sequence[str]) -> Experiment:
@@ -58,11 +63,18 @@ def tuned_table(*lists: Sequence[str]) -> Experiment:
     return Experiment(RUNS, QUICK_RUNS, collect, render_tuned, has_choice)
 
 
+@cache
+def belongs(config: Config) -> bool:
+    """Whether a run has the table's settings; those with an older default of GReLU do not."""
+    if config.dataset not in NODE_DATASETS or config.backbone not in TABLE:
+        return False
+    names = (config.dataset, family_of(config.dataset), config.backbone, config.activation)
+    return config == recipe(*names)
+
+
 def render(record: Path) -> list[Path]:
     """Writes ``.md`` and ``.csv`` beside the record, from all runs on record."""
-    results = _runs(record)
-    if not results:
-        raise ValueError(f"{record} has no runs of the main table.")
+    results = Record(record).required(belongs, "of the main table")
     rows = tables.node_rows(results)
     parts = [
         "# The paper's main table, run again\n",
@@ -143,14 +155,3 @@ def write_leads(rows: Sequence[NodeRow], prefix: Path) -> list[Path]:
         raise ValueError("rows must have a cell with runs of both GReLU and ReLU.")
     with figures.drawing():
         return figures.save(draw_leads(rows), prefix)
-
-
-def _runs(record: Path) -> list[Result]:
-    """The runs with the table's settings; runs with an older default of GReLU are left out."""
-    results = Record(record).read()
-    known = {
-        c: recipe(c.dataset, family_of(c.dataset), c.backbone, c.activation)
-        for c in {result.config for result in results}
-        if c.dataset in NODE_DATASETS and c.backbone in TABLE
-    }
-    return [result for result in results if known.get(result.config) == result.config]

@@ -43,6 +43,7 @@ FIELDS: dict[str, kinds.Kind] = {
     "repeats": kinds.listed(kinds.positive),
     **kinds.SURROUNDINGS,
 }
+record_of = partial(Entries, event="timed", identity=IDENTITY, fields=FIELDS)  # of a path
 
 # The seconds of a repetition. If all epochs would take longer, fewer epochs are timed and the time
 # is scaled up: each epoch does the same work.
@@ -52,10 +53,6 @@ FEWEST_EPOCHS = 3
 WARM_UP = 2  # epochs
 
 Epochs = Callable[[int], None]  # trains that number of epochs
-
-
-def record_of(path: Path) -> Entries:
-    return Entries(path, "timed", IDENTITY, FIELDS)
 
 
 def collect(request: Request) -> str:

@@ -71,7 +71,7 @@ def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
     pairs = {
         (dataset, int(K)): (own, scores.get("2", {}))
         for (dataset, _), scores in found.items()
-        for K, own in scores.items()
+        for K, own in sorted(scores.items())
     }
     leads = compared({key: pair for key, pair in pairs.items() if key[1] != 2})
     rows = []
@@ -81,8 +81,7 @@ def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
         low, high = (None, None) if reach is None else (mean - reach, mean + reach)
         scores = (key[0], "gcn", "grelu", mean, std, best, n)
         rows.append(SegmentsRow(*scores, key[1], low, high, leads.get(key)))
-    place = {dataset: i for i, dataset in enumerate(dict.fromkeys(row.dataset for row in rows))}
-    return sorted(rows, key=lambda row: (place[row.dataset], row.K))
+    return rows
 
 
 def observations(rows: Sequence[SegmentsRow], datasets: Iterable[str]) -> list[Observation]:
