@@ -16,9 +16,8 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import findings
 from graphrelu.lab.reproduce import ablation, command
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
-from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.engine import test_train
-from tests.lab.fake_engine import invoke, make_result
+from tests.lab.fake_engine import invoke, lead, make_result
 
 # In tenths of a point, on top of what all share.
 LEADS = {"GReLU-A": 20, "GReLU-B": 10, "GReLU-C": 0, "GReLU-D": 5, "GReLU-E": 20, "SGC": -40}
@@ -67,10 +66,8 @@ def test_rows() -> None:
     first, b = rows["GReLU-A"], rows["GReLU-B"]
     assert (first.behind_a, rows["ReLU"].over_relu) == (None, None)
     assert (first.paper_mean, b.paper_mean, rows[UNDECOMPOSED].paper_mean) == (54.4, 53.4, None)
-    assert b.behind_a is not None
     assert b.behind_a.difference == pytest.approx(1.055)
     assert b.behind_a.outcome == "better"
-    assert rows["SGC"].over_relu is not None
     assert rows["SGC"].over_relu.difference == pytest.approx(-4.22)
     assert b.test_loss - b.train_loss == pytest.approx(0.2)
     # Twelve pairs, all on one side; ten differences to A are one family, six of them smaller.
@@ -106,11 +103,6 @@ def test_overfitting_is_read_off_the_losses(tmp_path: Path) -> None:
     Record(tmp_path / "a.jsonl").append(results)
     page = ablation.render(tmp_path / "a.jsonl")[0].read_text()
     assert "| undecomposed | 0.50 | nan | nan |" in page
-
-
-def lead(difference: float, p: float = 0.001, reach: float = 0.5) -> Comparison:
-    low, high = difference - reach, difference + reach
-    return Comparison(difference, low, high, 1.0, p, p, 30)
 
 
 def test_one_cell_refutes_and_all_confirm() -> None:

@@ -91,7 +91,6 @@ def test_rows() -> None:
     assert relu.mean == pytest.approx(86.5)
     assert relu.paper_mean == 89.0
     assert relu.difference == pytest.approx(relu.mean - 89.0)
-    assert grelu.over_relu is not None
     assert grelu.over_relu.difference == pytest.approx(3)
     assert grelu.over_relu.n == 40
     assert grelu.over_relu.outcome == "better"

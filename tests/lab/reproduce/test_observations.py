@@ -12,8 +12,7 @@ from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, graph_
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render.findings import Observation
 from graphrelu.lab.reproduce import graph, observations, runtime
-from graphrelu.lab.stats.comparison import Comparison
-from tests.lab.fake_engine import invoke, make_result
+from tests.lab.fake_engine import invoke, lead, make_result
 from tests.lab.reproduce.test_runtime import entry
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -63,13 +62,10 @@ def test_main_table() -> None:
 
 
 def test_a_claim_of_a_size() -> None:
-    def lead(low: float, high: float, p: float = 0.001) -> Comparison:
-        return Comparison((low + high) / 2, low, high, 1.0, p, p, 30)
-
-    assert observations.reaches(lead(7, 9), 8.1) == "holds"
-    assert observations.reaches(lead(9, 11), 8.1) == "holds"
-    assert observations.reaches(lead(1, 8), 8.1) == "does not hold"
-    assert observations.reaches(lead(-1, 9, p=0.2), 8.1) == "undecided"
+    assert observations.reaches(lead(8, 1), 8.1) == "holds"
+    assert observations.reaches(lead(10, 1), 8.1) == "holds"
+    assert observations.reaches(lead(4.5, 3.5), 8.1) == "does not hold"
+    assert observations.reaches(lead(4, 5, p=0.2), 8.1) == "undecided"
     assert observations.reaches(None, 8.1) == "not measured yet"
 
 
@@ -113,10 +109,10 @@ def test_graph_classification() -> None:
     results = []
     for dataset, backbone in product(GRAPH_DATASETS, GRAPH_BACKBONES):
         for activation, score in (("relu", 0.70), ("grelu", 0.72)):
-            for hidden, val_score, lead in ((16, 0.6, 0.2), (32, 0.7, 0.0)):
+            for hidden, val_score, more in ((16, 0.6, 0.2), (32, 0.7, 0.0)):
                 config = graph_cell(dataset, backbone, activation, hidden, 3)
                 for seed in range(40):
-                    bonus = lead if activation == "relu" else 0.0
+                    bonus = more if activation == "relu" else 0.0
                     result = make_result(config, seed, score * (1 + seed / 1000) + bonus)
                     results.append(replace(result, val_score=val_score))
     (found,) = graph.observations(results)

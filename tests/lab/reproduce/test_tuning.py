@@ -113,7 +113,6 @@ def test_rows() -> None:
     assert relu.untuned_mean == pytest.approx(55.9)
     assert grelu.untuned_mean == grelu.mean == pytest.approx(51.99)
     assert grelu.grelu_over_it is None
-    assert relu.grelu_over_it is not None
     assert relu.grelu_over_it.difference == pytest.approx(1.09)
     assert relu.grelu_over_it.p_holm == pytest.approx(2 / 2**10)
     assert relu.grelu_over_it.outcome == "better"
