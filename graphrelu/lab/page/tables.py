@@ -25,6 +25,7 @@ Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its sett
 Runs: TypeAlias = dict[Cell, dict[str, list[Result]]]  # cell -> variant -> runs
 Leads: TypeAlias = dict[tuple[Cell, str], Comparison]
 
+SCORES = ("mean", "std", "best", "n")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
 PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
@@ -147,16 +148,12 @@ def _table(results: Sequence[Result], name: str) -> Plain:
                 "activation": which,
                 "family": runs[0].config.activation,
                 "metric": runs[0].config.metric,
-                **dict(
-                    zip(("mean", "std", "best", "n"), percent(scores[cell][which]), strict=True)
-                ),
+                **dict(zip(SCORES, percent(scores[cell][which]), strict=True)),
                 "seconds": fmean(run.seconds for run in runs),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
                 "mark": marked.get((cell, which), ""),
-                "seeds": [
-                    [seed, 100 * score] for seed, score in sorted(scores[cell][which].items())
-                ],
+                "seeds": [[seed, 100 * s] for seed, s in sorted(scores[cell][which].items())],
                 "curves": bands(runs),
             }
             rows.append(row)

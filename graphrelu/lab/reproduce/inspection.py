@@ -160,17 +160,12 @@ the channel of this node out; a *decreasing* function flips signs. The paper giv
 function that changes within the range is *mixed*; there are three kinds. ReLU and a fresh GReLU are
 *flat, then increasing*.
 """
-GAMMA_HEAD = [
-    *("model", "lowest", "5 %", "median", "95 %", "highest"),
-    *("rho with degree", "rho with PageRank"),
-]
+QUANTILES = {"lowest": 0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "highest": 1}
 GAMMA = """\
 Gamma says, node by node, how far GReLU's parameters move away from ReLU's. Degree is the weighted
 number of incoming edges. PageRank has the model's own teleport probability. rho is Spearman's rank
 correlation over all nodes.
 """
-
-
 COLUMNS = ("dataset", "backbone", "seed", "shape", "paper_word", "functions", "share")
 
 
@@ -198,6 +193,12 @@ def rows_of(entry: Entry) -> list[Entry]:
 
 def write(entries: Sequence[Entry], record: Path) -> list[Path]:
     """The files of models of one configuration; the page comes first."""
+    rows = [row for entry in entries for row in rows_of(entry)]
+    return figures.write(record, page_of(entries, record), rows, COLUMNS, lambda: draw(entries[0]))
+
+
+def page_of(entries: Sequence[Entry], record: Path) -> list[str]:
+    """The parts of the page."""
     first = entries[0]
     backbone, pairs = label(first["config"]["backbone"]), first["pairs"]
     seeds = [_name(entry) for entry in entries]
@@ -210,7 +211,8 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
         if word == "mixed":
             for kind in zip(*parts, strict=True):
                 lines.append((kind[0]["shape"], *(f"{100 * row['share']:.1f}" for row in kind)))
-    page = [
+    head = ("model", *QUANTILES, "rho with degree", "rho with PageRank")
+    return [
         f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
         origin(entries, record.name, "model") + "\n",
         NOTES,
@@ -218,14 +220,12 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
         export.table(("shape", *seeds), lines, numbers=1),
         "## Gamma over the nodes\n",
         GAMMA,
-        export.table(GAMMA_HEAD, map(_gamma_line, entries), numbers=1),
+        export.table(head, map(_gamma_line, entries), numbers=1),
     ]
-    rows = [row for table in tables for row in table]
-    return figures.write(record, page, rows, COLUMNS, lambda: draw(first))
 
 
 def _gamma_line(entry: Entry) -> tuple[str, ...]:
-    quantiles = np.quantile(entry["gamma"], (0, 0.05, 0.5, 0.95, 1))
+    quantiles = np.quantile(entry["gamma"], list(QUANTILES.values()))
     ranks = [stats.rank_correlation(entry["gamma"], entry[name]) for name in ("degree", "pagerank")]
     return (
         _name(entry),
@@ -250,13 +250,12 @@ def draw(entry: Entry) -> figures.Figure:
     shares.set(xlabel="share of functions, %", title="shapes")
     histogram.hist(entry["gamma"], bins=40, color="#999999", edgecolor="black", linewidth=0.4)
     histogram.set(xlabel="gamma of a node", ylabel="nodes", title="gamma")
-    for axis, name, what in (
-        (by_degree, "degree", "degree (edges)"),
-        (by_pagerank, "pagerank", "PageRank (share of visits)"),
-    ):
+    by_degree.set(xscale="symlog", xlabel="degree (edges)")
+    by_pagerank.set(xscale="log", xlabel="PageRank (share of visits)")
+    for axis, name in ((by_degree, "degree"), (by_pagerank, "pagerank")):
         rank = stats.rank_correlation(entry[name], entry["gamma"])
         axis.scatter(entry[name], entry["gamma"], s=3, c="black", alpha=0.3, rasterized=True)
-        axis.set(xscale="symlog" if name == "degree" else "log", xlabel=what, ylabel="gamma")
+        axis.set_ylabel("gamma")
         axis.set_title("constant" if rank is None else f"rank correlation {rank:+.2f}")
     figure.suptitle(
         f"{label(entry['dataset'])}, {label(entry['config']['backbone'])}, {_name(entry)}: "

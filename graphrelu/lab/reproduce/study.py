@@ -263,8 +263,8 @@ def _outcome(ranked: Sequence[Choice]) -> str:
         )
         for choice in ranked
     ]
-    head = ["form", "dropout, few labels", "dropout, full supervision"]
-    head += ["few labels", "full supervision", "mean", "cells", "cells harmed"]
+    regimes = (FEW, FULL)
+    head = ("form", *(f"dropout, {name}" for name in regimes), *regimes, "mean", "cells")
     named = (
         f"**{best.form}**, dropout {best.few_dropout:g} with few labels and "
         f"{best.full_dropout:g} under full supervision"
@@ -272,7 +272,7 @@ def _outcome(ranked: Sequence[Choice]) -> str:
     sentence = f"The rule chooses {named}."
     if best.harmed:
         sentence = f"No form is harmless in every cell. The rule's mean is highest for {named}."
-    return f"{sentence}\n\n{export.table(head, lines, numbers=1)}"
+    return f"{sentence}\n\n{export.table((*head, 'cells harmed'), lines, numbers=1)}"
 
 
 def _table(found: Leads, regime: str) -> str:

@@ -180,9 +180,9 @@ def entry(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def test_the_page(folder: Path) -> None:
+def test_the_page() -> None:
     entries = [entry(), entry(seed=1, slopes=[[1.0, 1.0]] * 10)]
-    page = inspection.write(entries, folder / "x.jsonl")[0].read_text()
+    page = "\n".join(inspection.page_of(entries, Path("x.jsonl")))
     assert "# Inside GReLU: CiteSeer, GCN" in page
     assert "| shape | seed 0 | seed 1 |" in page
     assert "| **increasing** | 50.0 | 100.0 |" in page
