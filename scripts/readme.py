@@ -166,13 +166,13 @@ def speed() -> str:
 def small_graph() -> str:
     """Whole trainings, one at a time, on each device."""
     entries = runtime.record_of(ROOT / "results" / "runtime.jsonl").read()
-    timed = [row for row in runtime.rows_of(entries) if row.mode == "one"]
-    rows = [row for row in timed if row.activation == "grelu"]
+    timed = [row for row in runtime.rows_of(entries) if row["mode"] == "one"]
+    rows = [row for row in timed if row["activation"] == "grelu"]
     ratios = []
-    for device in sorted({row.device for row in rows}):
-        found = [row.relative for row in rows if row.device == device and row.relative]
+    for device in sorted({row["device"] for row in rows}):
+        found = [row["relative"] for row in rows if row["device"] == device and row["relative"]]
         ratios.append(f"{min(found):.2f} to {max(found):.2f} times ({device})")
-    (dataset,) = {label(row.dataset) for row in rows}
+    (dataset,) = {label(row["dataset"]) for row in rows}
     return (
         f"On a graph as small as {dataset} fixed costs count: {runtime.EPOCHS} epochs with GReLU "
         f"took, in version 0.1.0, {' and '.join(ratios)} as long as with ReLU, by backbone "

@@ -112,7 +112,7 @@ def _call(function: type[torch.autograd.Function], *args: Any) -> Any:
     """
     if can_be_read(*(arg for arg in args if isinstance(arg, Tensor))):
         try:
-            return super(torch.autograd.Function, function).apply(*args)
+            return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
         except RuntimeError:
             pass  # inside of a transform, though of other tensors; or an error that comes again
     return function.apply(*args)

@@ -64,7 +64,7 @@ def record(path: Path) -> None:
     try:
         page.render(page.from_records([path]))
         for look in inspection.record_of(path).read():
-            inspection.document([look], path.name)
+            inspection.page_of([look], path)
     except ValueError as error:
         _one_sentence(error)
 

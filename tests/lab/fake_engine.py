@@ -19,6 +19,7 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.stats.comparison import Comparison
 
 __path__ = [str(Path(graphrelu.lab.__path__[0], "engine"))]  # its submodules are the real ones
 
@@ -65,6 +66,11 @@ def make_result(config: Config, seed: int, value: float, note: str = "at random"
         commit=None,
         note=note,
     )
+
+
+def lead(difference: float, reach: float = 0.5, p: float = 0.001) -> Comparison:
+    """A difference of thirty pairs, with its interval."""
+    return Comparison(difference, difference - reach, difference + reach, 1.0, p, p, 30)
 
 
 def run(

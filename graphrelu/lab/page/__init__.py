@@ -53,9 +53,9 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
 
 def unreadable(path: Path) -> list[int]:
     """The numbers of the lines that are not entries of a record; an error if none is."""
-    lines = dict(enumerate(path.read_bytes().splitlines(), start=1))
-    lines = {number: line for number, line in lines.items() if line.strip()}
-    found = [number for number, line in lines.items() if not _is_entry(line)]
+    every = enumerate(path.read_bytes().splitlines(), start=1)
+    lines = [(number, line) for number, line in every if line.strip()]
+    found = [number for number, line in lines if not _is_entry(line)]
     if lines and len(found) == len(lines):
         raise ValueError(f"{path} is not a record: none of its lines can be read.")
     return found
@@ -75,9 +75,8 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
         numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
         what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
         sentences.append(f"{name}: {what} (number {numbers}).")
-    runs = Counter(result.config for result in results)
     cells: dict[tuple[str, str], set[int]] = {}
-    for config, count in runs.items():
+    for config, count in Counter(result.config for result in results).items():
         cells.setdefault((config.dataset, config.backbone), set()).add(count)
     uneven = sum(len(counts) > 1 for counts in cells.values())
     if uneven:

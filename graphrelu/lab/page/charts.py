@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,13 @@ from graphrelu.lab.page.origin import surroundings_of
 from graphrelu.lab.page.tables import runs_by_cell
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.entries import Entry
-from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.complexity import AXES, WHAT, sweeps_of
 from graphrelu.lab.reproduce.complexity import record_of as complexity_record
+from graphrelu.lab.reproduce.runtime import by_panel, rows_of
 from graphrelu.lab.reproduce.runtime import record_of as runtime_record
-from graphrelu.lab.reproduce.runtime import rows_of, title
 from graphrelu.lab.reproduce.segments import belongs, segments_rows
 
 TIME = "forward_backward_ms"
@@ -37,9 +36,7 @@ def segments_chart(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def timings(path: Path) -> dict[str, list[Any]]:
     """Charts of a record of timings: bars of ``runtime``, lines of ``complexity``."""
-    kinds = {kind for line in Journal(path).news() if (kind := _kind(line))}
-    runtime = runtime_record(path).read() if "runtime" in kinds else []
-    sizes = complexity_record(path).read() if "complexity" in kinds else []
+    runtime, sizes = runtime_record(path).read(), complexity_record(path).read()
     sources = [
         {"name": path.name, "command": f"graphrelu reproduce {name}", **surroundings_of(entries)}
         for name, entries in (("runtime", runtime), ("complexity", sizes))
@@ -78,28 +75,20 @@ def speeds(path: Path) -> dict[str, list[Any]]:
         raise ValueError(f"{path} is not a record of benchmarks/activation.py.") from error
 
 
-def _kind(line: bytes) -> str:
-    try:
-        entry = parse_line(line)
-    except ValueError:
-        return ""
-    if entry.get("event") != "timed":
-        return ""
-    return "complexity" if "axis" in entry else "runtime"
-
-
 def _bars(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    panels = []
-    for panel, part in groupby(rows_of(entries), key=lambda row: row.panel):
-        numbers = ("seconds", "fastest", "slowest", "relative")
-        bars = [
-            {name: getattr(row, name) for name in numbers}
-            | {"backbone": label(row.backbone), "activation": label(row.activation)}
-            | {"family": row.activation}
-            for row in part
-        ]
-        panels.append({"name": title(panel), "bars": bars})
-    return panels
+    numbers = ("seconds", "fastest", "slowest", "relative")
+    return [
+        {
+            "name": title,
+            "bars": [
+                {name: row[name] for name in numbers}
+                | {name: label(row[name]) for name in ("backbone", "activation")}
+                | {"family": row["activation"]}
+                for row in part
+            ],
+        }
+        for title, part in by_panel(rows_of(entries)).items()
+    ]
 
 
 def _lines(entries: Sequence[Entry]) -> list[dict[str, Any]]:

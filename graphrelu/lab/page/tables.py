@@ -14,15 +14,10 @@ from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.origin import command, origin_of
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
-from graphrelu.lab.record.recipes import (
-    GRAPH_BACKBONES,
-    GRAPH_DATASETS,
-    NODE_DATASETS,
-    TABLE,
-)
+from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
-from graphrelu.lab.render.graph_table import choices
 from graphrelu.lab.render.tables import in_order, label, percent
+from graphrelu.lab.reproduce.graph import choices
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
 
 Plain: TypeAlias = dict[str, Any]
@@ -30,6 +25,7 @@ Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its sett
 Runs: TypeAlias = dict[Cell, dict[str, list[Result]]]  # cell -> variant -> runs
 Leads: TypeAlias = dict[tuple[Cell, str], Comparison]
 
+SCORES = ("mean", "std", "best", "n")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
 PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
@@ -152,16 +148,12 @@ def _table(results: Sequence[Result], name: str) -> Plain:
                 "activation": which,
                 "family": runs[0].config.activation,
                 "metric": runs[0].config.metric,
-                **dict(
-                    zip(("mean", "std", "best", "n"), percent(scores[cell][which]), strict=True)
-                ),
+                **dict(zip(SCORES, percent(scores[cell][which]), strict=True)),
                 "seconds": fmean(run.seconds for run in runs),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
                 "mark": marked.get((cell, which), ""),
-                "seeds": [
-                    [seed, 100 * score] for seed, score in sorted(scores[cell][which].items())
-                ],
+                "seeds": [[seed, 100 * s] for seed, s in sorted(scores[cell][which].items())],
                 "curves": bands(runs),
             }
             rows.append(row)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from graphrelu.lab.record import divergence
@@ -14,6 +15,7 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import NodeRow, Tally, accuracy, label, marked, p_value, signed
 from graphrelu.lab.stats.comparison import Comparison
 
+LEAD = (*(field.name for field in fields(Comparison)), "outcome")
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
@@ -29,15 +31,16 @@ def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") ->
 
 
 def provenance(
-    results: Sequence[Result], source: str, protocol: Iterable[Config] | None = None
+    results: Sequence[Result], record: Path, protocol: Iterable[Config] | None = None
 ) -> str:
     """Where the numbers of a page come from, and warnings; ``protocol`` has the full settings."""
     devices = ", ".join(sorted({result.device for result in results}))
     versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     hasty = protocol is not None and not {result.config for result in results} <= set(protocol)
-    origin = f"Made from `{source}`: {len(results):,} runs ({devices}; {versions})."
+    origin = f"Made from `{record.name}`: {len(results):,} runs ({devices}; {versions})."
     told = [grelu_form(results), divergence.sentence(results)]
-    return origin + HASTE * hasty + "".join(f"\n\n{sentence}" for sentence in told if sentence)
+    warnings = "".join(f"\n\n{sentence}" for sentence in told if sentence)
+    return f"{origin}{HASTE * hasty}{warnings}\n"
 
 
 def grelu_form(results: Iterable[Result]) -> str:
@@ -54,26 +57,27 @@ def grelu_form(results: Iterable[Result]) -> str:
     return ""
 
 
-def to_csv(rows: Iterable[Any], kind: type = NodeRow) -> str:
-    """The rows of a table, dataclasses of one kind, with six digits.
+def to_csv(rows: Iterable[Any], kind: type | Sequence[str] = NodeRow) -> str:
+    """The rows of a table, with six digits: dataclasses, or dictionaries with these keys.
 
     A field that holds a :class:`Comparison` becomes as many columns as that has, and its outcome.
     Not by pandas, which writes whole numbers as floats where some are missing.
     """
-    kinds = get_type_hints(kind)
-    lead = [*(field.name for field in fields(Comparison)), "outcome"]
-    columns = [
-        (field.name, part)
-        for field in fields(kind)
-        for part in (lead if Comparison in get_args(kinds[field.name]) else [""])
-    ]
+    if isinstance(kind, type):
+        columns = [
+            (name, part)
+            for name, hint in get_type_hints(kind).items()
+            for part in (LEAD if Comparison in get_args(hint) else ("",))
+        ]
+        head = [f"{name}_{part}" if part else name for name, part in columns]
+        whole = ([(getattr(row, name), part) for name, part in columns] for row in rows)
+        lines = ([getattr(v, part, None) if part else v for v, part in line] for line in whole)
+    else:
+        head, lines = list(kind), ([row[name] for name in kind] for row in rows)
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(f"{name}_{part}" if part else name for name, part in columns)
-    for row in rows:
-        whole = [(getattr(row, name), part) for name, part in columns]
-        cells = [getattr(value, part, None) if part else value for value, part in whole]
-        writer.writerow([f"{n:.6g}" if isinstance(n, float) else n for n in cells])
+    writer.writerow(head)
+    writer.writerows([f"{n:.6g}" if isinstance(n, float) else n for n in line] for line in lines)
     return stream.getvalue()
 
 

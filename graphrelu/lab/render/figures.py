@@ -14,7 +14,7 @@ from graphrelu.lab.render import export
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
     from graphrelu.lab.stats.comparison import Comparison
 
@@ -46,6 +46,13 @@ def drawing() -> Iterator[None]:
     matplotlib.use("agg")
     with matplotlib.rc_context(STYLE):
         yield
+
+
+def panels(rows: int, columns: int, **options: Any) -> tuple[Figure, Any]:
+    """A figure, and its axes as an array of rows and columns."""
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(rows, columns, squeeze=False, **options)
 
 
 def line_styles() -> Iterator[dict[str, Any]]:
@@ -84,19 +91,19 @@ def shared_legend(figure: Figure, axes: Iterable[Axes], **options: Any) -> None:
 
 def write(
     record: Path,
-    page: str,
+    page: Iterable[str],
     rows: Sequence[Any],
-    kind: type,
+    kind: type | Sequence[str],
     draw: Callable[[], Figure] | None = None,
 ) -> list[Path]:
     """Write page, table and figure beside a record, under its name; return the paths.
 
-    The page comes first. ``kind`` is the dataclass of the rows.
+    ``page`` are the parts of the page, which comes first. For ``kind`` see :func:`export.to_csv`.
     """
     paths = [record.with_suffix(ending) for ending in (".md", ".csv")]
     if record in paths:
         raise ValueError(f"{record} is the record itself; its name must end in .jsonl.")
-    for path, text in zip(paths, (page, export.to_csv(rows, kind)), strict=True):
+    for path, text in zip(paths, ("\n".join(page), export.to_csv(rows, kind)), strict=True):
         output.write_text(output.check_file(path), text)
     if draw is None:
         return paths

@@ -8,10 +8,12 @@ from typing import Literal
 
 from graphrelu.lab.record.published import published
 from graphrelu.lab.render.export import table
-from graphrelu.lab.render.tables import measured, signed
+from graphrelu.lab.render.tables import signed
 from graphrelu.lab.stats.comparison import Comparison
 
 Finding = Literal["holds", "does not hold", "undecided", "not measured yet"]
+# The finding of a claim about several things is the first of these that one of them has.
+WORST_FIRST: tuple[Finding, ...] = ("does not hold", "undecided", "holds", "not measured yet")
 
 RULE = """\
 A claim *holds* where its difference is significant in the paper's direction (paired by seed,
@@ -39,12 +41,6 @@ def in_all(leads: Collection[Comparison]) -> Finding:
     if "worse" in outcomes:
         return "does not hold"
     return "undecided" if "undecided" in outcomes else "holds"
-
-
-def of_lead(claim: str, paper: str, lead: Comparison | None) -> Observation:
-    """The observation of a claim about one comparison."""
-    leads = [] if lead is None else [lead]
-    return Observation(claim, paper, in_all(leads), "".join(map(measured, leads)))
 
 
 def several(leads: Collection[Comparison]) -> str:

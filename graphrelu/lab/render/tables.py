@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from graphrelu.lab import stats
 from graphrelu.lab.data import FILES, OF_PYG
@@ -36,18 +36,23 @@ CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
 
 
-class Scored(Protocol):
-    """A row of a table with scores in percent."""
+@dataclass(frozen=True)
+class ScoreRow:
+    """What the rows of most tables begin with: an activation in a cell, and its scores in percent.
 
-    @property
-    def mean(self) -> float: ...
-    @property
-    def std(self) -> float: ...
-    @property
-    def n(self) -> int: ...
+    A row may also have leads; its class says which of them Holm's correction takes together.
+    """
+
+    dataset: str
+    backbone: str
+    activation: str
+    mean: float
+    std: float
+    best: float
+    n: int
 
 
-AnyRow = TypeVar("AnyRow", bound=Scored)
+AnyRow = TypeVar("AnyRow", bound=ScoreRow)
 
 
 @dataclass(frozen=True)
@@ -71,19 +76,12 @@ class CompareRow:
 
 
 @dataclass(frozen=True)
-class NodeRow:
+class NodeRow(ScoreRow):
     """One cell of the main table beside the paper's; ``difference`` is ours minus the paper's.
 
     GReLU's rows have its lead over ReLU, with Holm's correction over all of them.
     """
 
-    dataset: str
-    backbone: str
-    activation: str
-    mean: float
-    std: float
-    best: float
-    n: int
     paper_mean: float | None
     paper_std: float | None
     difference: float | None
@@ -146,7 +144,7 @@ def with_best(rows: Iterable[AnyRow], key: Callable[[AnyRow], Any]) -> list[tupl
     return found
 
 
-def accuracy(row: Scored) -> str:
+def accuracy(row: ScoreRow) -> str:
     """Mean, standard deviation and number of runs: ``81.2 ± 1.0 (12)``."""
     return f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
 
@@ -232,12 +230,11 @@ def beside_paper(
     table: str, dataset: str, backbone: str, activation: str, scores: Scores
 ) -> dict[str, Any]:
     """What a row of the paper's tables begins with: its names, our numbers, and the paper's."""
-    mean, std, best, n = percent(scores)
+    row = vars(ScoreRow(*(dataset, backbone, activation, *percent(scores))))
     paper = published(table, dataset, backbone, activation)
-    row: dict[str, Any] = {"dataset": dataset, "backbone": backbone, "activation": activation}
-    row |= {"mean": mean, "std": std, "best": best, "n": n}
-    row |= {"paper_mean": paper.mean if paper else None, "paper_std": paper.std if paper else None}
-    return row | {"difference": mean - paper.mean if paper else None}
+    mean, std = (paper.mean, paper.std) if paper else (None, None)
+    difference = None if mean is None else row["mean"] - mean
+    return row | {"paper_mean": mean, "paper_std": std, "difference": difference}
 
 
 def caution(rows: Iterable[NodeRow]) -> str:
@@ -288,29 +285,27 @@ def against_best(results: Iterable[Result]) -> str:
     )
 
 
-def tallies_of(leads_by_rival: Mapping[str, Any]) -> list[Tally]:
-    """GReLU against each rival, from its leads: a list, or a dictionary by cell."""
+def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Comparison]]) -> list[Tally]:
+    """GReLU against each rival, from its leads by cell."""
     counts = []
-    for rival, found in leads_by_rival.items():
-        leads = list(found.values() if isinstance(found, Mapping) else found)
-        outcomes = [lead.outcome for lead in leads]
+    for rival, leads in leads_by_rival.items():
+        outcomes: list[str] = [lead.outcome for lead in leads.values()]
         if leads:
             won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
-            counts.append(Tally(rival, won, tied, lost, sum(lead.difference > 0 for lead in leads)))
+            higher = sum(lead.difference > 0 for lead in leads.values())
+            counts.append(Tally(rival, won, tied, lost, higher))
     return counts
 
 
 def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     """Which baselines on the citation graphs lie within one published standard deviation."""
-    within: list[NodeRow] = []
-    others: list[NodeRow] = []
+    parts: dict[bool, list[NodeRow]] = {True: [], False: []}
     for row in node_rows(results):
         checked = row.dataset in CHECKED_DATASETS and row.activation in CHECKED_ACTIVATIONS
         if checked and row.difference is not None and row.paper_std is not None:
             # A deviation of exactly one counts, whatever the last bit of a sum.
-            close = abs(row.difference) <= row.paper_std + 1e-9
-            (within if close else others).append(row)
-    return ProtocolCheck(tuple(within), tuple(others))
+            parts[abs(row.difference) <= row.paper_std + 1e-9].append(row)
+    return ProtocolCheck(tuple(parts[True]), tuple(parts[False]))
 
 
 def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:

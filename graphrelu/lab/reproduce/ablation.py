@@ -20,8 +20,8 @@ from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Observation
-from graphrelu.lab.render.tables import accuracy, label, marked, percent, signed
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.render.tables import NodeRow, beside_paper, label, marked, measured, signed
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
@@ -64,22 +64,13 @@ without dropout. The gap shows overfitting; the training loss alone does not.
 
 
 @dataclass(frozen=True)
-class AblationRow:
-    """One variant: scores in percent, losses in nats, A's lead over the variant, and the lead of
-    the variant over ReLU. Each column of leads is one family for Holm's correction."""
+class AblationRow(NodeRow):
+    """One variant, with its losses in nats and A's lead over the variant. Each column of leads is
+    one family for Holm's correction."""
 
-    dataset: str
-    variant: str
-    mean: float
-    std: float
-    best: float
-    n: int
-    paper_mean: float | None
-    paper_std: float | None
     train_loss: float
     test_loss: float
     behind_a: Comparison | None
-    over_relu: Comparison | None
 
 
 def variants(dataset: str, **changes: Any) -> dict[str, Config]:
@@ -106,8 +97,7 @@ def collect(request: Request) -> str:
     (dataset,) = request.datasets("flickr")
     changes = {"epochs": QUICK_EPOCHS[dataset]} if request.quick else {}
     configs = list(variants(dataset, **changes).values())
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
 def scores_by_variant(results: Sequence[Result]) -> dict[str, dict[str, Scores]]:
@@ -129,13 +119,10 @@ def ablation_rows(results: Sequence[Result]) -> list[AblationRow]:
         behind = compared({n: (first, own) for n, own in scores.items() if n != "GReLU-A"})
         over = compared({n: (own, relu) for n, own in scores.items() if n != "ReLU"})
         for name, own in scores.items():
-            paper = published("ablation", dataset, "gcn", name)
             part = [r for r in results if (r.config.dataset, _name(r.config)) == (dataset, name)]
             rows.append(
                 AblationRow(
-                    *(dataset, name, *percent(own)),
-                    paper_mean=paper.mean if paper else None,
-                    paper_std=paper.std if paper else None,
+                    **beside_paper("ablation", dataset, "gcn", name, own),
                     train_loss=fmean(result.train_loss for result in part),
                     test_loss=fmean(result.test_loss for result in part),
                     behind_a=behind.get(name),
@@ -155,7 +142,9 @@ def observations(results: Sequence[Result], dataset: str) -> list[Observation]:
         difference = "no figure"
         if papers[0] and papers[1]:
             difference = f"{signed(papers[0].mean - papers[1].mean)} points"
-        found.append(findings.of_lead(" > ".join(pair), difference, leads.get(pair)))
+        own = [leads[pair]] if pair in leads else []
+        ours = "".join(map(measured, own))
+        found.append(Observation(" > ".join(pair), difference, findings.in_all(own), ours))
     return [*found, _overfitting(results, dataset)]
 
 
@@ -163,15 +152,10 @@ def render(record: Path) -> list[Path]:
     """The tables as a page and as CSV."""
     results = Record(record).required(lambda c: _key(c) in NAMES, "of the ablation")
     rows = ablation_rows(results)
-    return figures.write(record, document(results, rows, record.name), rows, AblationRow)
-
-
-def document(results: Sequence[Result], rows: Sequence[AblationRow], source: str) -> str:
-    """The page."""
-    origin = export.provenance(results, source, variants("flickr").values())
-    parts = ["# The ablation, run again\n", origin + "\n", NOTES]
+    origin = export.provenance(results, record, variants("flickr").values())
+    parts = ["# The ablation, run again\n", origin, NOTES]
     for dataset in dict.fromkeys(row.dataset for row in rows):
-        by_name = {row.variant: row for row in rows if row.dataset == dataset}
+        by_name = {row.activation: row for row in rows if row.dataset == dataset}
         for title, names in TABLES.items():
             lines = [_line(by_name[name]) for name in names if name in by_name]
             head = ("variant", "ours", "paper", "A - it", "it - ReLU")
@@ -181,7 +165,7 @@ def document(results: Sequence[Result], rows: Sequence[AblationRow], source: str
         found = findings.to_markdown(observations(results, dataset))
         parts += [f"## {label(dataset)}: losses\n", LOSS_NOTES, losses]
         parts += [f"## {label(dataset)}: what the paper observes\n", findings.RULE, found]
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, AblationRow)
 
 
 def _name(config: Config) -> str:
@@ -189,14 +173,13 @@ def _name(config: Config) -> str:
 
 
 def _line(row: AblationRow) -> tuple[str, ...]:
-    paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
-    leads = map(marked, (row.behind_a, row.over_relu))
-    return row.variant, accuracy(row), paper, *leads
+    ours, paper = export.table_line(row)[2:4]
+    return row.activation, ours, paper, marked(row.behind_a), marked(row.over_relu)
 
 
 def _losses(row: AblationRow) -> tuple[str, ...]:
     losses = (row.train_loss, row.test_loss, row.test_loss - row.train_loss)
-    return row.variant, *(f"{loss:.2f}" for loss in losses)
+    return row.activation, *(f"{loss:.2f}" for loss in losses)
 
 
 def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
@@ -207,17 +190,13 @@ def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
         name = _name(result.config)
         if result.config.dataset == dataset and name in gaps and math.isfinite(gap):
             gaps[name][result.seed] = gap / 100  # a comparison is in percent
-    lead = compared({0: (gaps[UNDECOMPOSED], gaps["GReLU-A"])}).get(0)
+    leads = list(compared({0: (gaps[UNDECOMPOSED], gaps["GReLU-A"])}).values())
     ours = ""
-    if lead is not None:
+    for lead in leads:
         interval = "" if lead.low is None else f" [{lead.low:+.2f}, {lead.high:+.2f}]"
         ours = f"{lead.difference:+.2f}{interval} nats over {lead.n} seeds"
-    return Observation(
-        f"{UNDECOMPOSED} overfits: a larger gap between test and training loss than A's",
-        "no figure",
-        findings.in_all([] if lead is None else [lead]),
-        ours,
-    )
+    claim = f"{UNDECOMPOSED} overfits: a larger gap between test and training loss than A's"
+    return Observation(claim, "no figure", findings.in_all(leads), ours)
 
 
 EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=collect, render=render)

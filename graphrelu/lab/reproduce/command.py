@@ -94,10 +94,7 @@ OPTIONS = {
         _names("layers", GRAPH_LAYERS, "Numbers of layers to choose from."),
         _names("protocols", FOLD_SPLITS, "folds (the paper's), gin_folds (the GIN paper's)."),
         Option(
-            "repeats",
-            "How many more fold assignments, once settings are chosen.",
-            int,
-            REPEATS,
+            "repeats", "How many more fold assignments, once settings are chosen.", int, REPEATS
         ),
     ),
 }
@@ -110,23 +107,13 @@ def options_of(name: str) -> list[Option]:
         record += f", with --tuned {default_record('tuned')}"
     return [
         *OPTIONS.get(name, (RUNS,)),
-        Option(
-            "quick",
-            "Run a small version in minutes, to see what comes out.",
-            bool,
-            False,
-        ),
+        Option("quick", "Run a small version in minutes, to see what comes out.", bool, False),
         Option("out", f"Record (.jsonl) to continue or begin; else {record}.", Path),
         Option("render", "Train nothing; write tables and figures from the record.", bool, False),
         DEVICE,
         DATA,
         Option("seconds", "Stop starting new runs after this many seconds.", float),
-        Option(
-            "engine",
-            "local: in this process; ray: on a Ray cluster.",
-            str,
-            "local",
-        ),
+        Option("engine", "local: in this process; ray: on a Ray cluster.", str, "local"),
     ]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
+from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +26,6 @@ from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HEAD_WIDTH = 8
 SIZES = ("nodes", "edges", "channels", "K")
@@ -50,6 +48,7 @@ FIELDS: dict[str, kinds.Kind] = {
     "diffusion": kinds.text,
     **kinds.SURROUNDINGS,
 }
+record_of = partial(Entries, event="timed", identity=IDENTITY, fields=FIELDS)  # of a path
 # The default on a CPU. A GPU has the form with fewer products, of the same worst-case accuracy.
 DIFFUSION: dict[str, dict[str, Any]] = {
     "cpu": {"diffusion": "power", "steps": 10},
@@ -57,9 +56,8 @@ DIFFUSION: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """One size from ``first`` to ``last`` in ``count`` equal ratios; the other sizes are fixed.
+class Sweep(NamedTuple):
+    """One size at so many points from ``first`` to ``last``, in equal ratios; the others are fixed.
 
     ``edges`` are directed. A sweep over heads has :data:`HEAD_WIDTH` channels for each head.
     """
@@ -67,7 +65,7 @@ class Sweep:
     axis: str
     first: int
     last: int
-    count: int
+    points: int
     nodes: int = 0
     edges: int = 0
     channels: int = 0
@@ -116,8 +114,8 @@ class Point(NamedTuple):
 def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
     """All measurements, from the smallest size of each sweep to the largest."""
     for sweep in sweeps:
-        ratio = (sweep.last / sweep.first) ** (1 / (sweep.count - 1))
-        for i in range(sweep.count):
+        ratio = (sweep.last / sweep.first) ** (1 / (sweep.points - 1))
+        for i in range(sweep.points):
             value = round(sweep.first * ratio**i)
             sizes = {name: getattr(sweep, name) for name in SIZES}
             if sweep.axis == "heads":
@@ -128,14 +126,10 @@ def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
                 yield Point(sweep.axis, value, what, **sizes)
 
 
-def record_of(path: Path) -> Entries:
-    return Entries(path, "timed", IDENTITY, FIELDS)
-
-
 def collect(request: Request) -> str:
     """Measure the points that the record lacks."""
     request.stays_here()
-    deadline = request.deadline()
+    deadline = request.deadline
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))
     wanted = list(points(SWEEPS["quick" if request.quick else device.type]))
@@ -149,19 +143,6 @@ def collect(request: Request) -> str:
             record.append([entry | measure(point, request.runs, device) | surroundings(device)])
         finished += 1
     return standing(finished, len(wanted), request.out, "timings")
-
-
-class GCNLayer(torch.nn.Module):
-    """A convolution with GReLU, to compare with a layer of attention."""
-
-    def __init__(self, channels: int, act: GReLU) -> None:
-        super().__init__()
-        self.conv = GCNConv(channels, channels, cached=True)
-        self.act = act
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.act(self.conv(x, edge_index), edge_index)
-        return out
 
 
 def measure(point: Point, repeats: int, device: torch.device) -> Entry:
@@ -180,16 +161,20 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
         form = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
         prepared(edge_index, None, point.nodes, x.dtype, form, None, False)
 
-    model: torch.nn.Module = act
+    layers: list[torch.nn.Module] = [act]
     if point.what == "gcn+grelu":
-        model = GCNLayer(point.channels, act).to(device)
+        layers = [GCNConv(point.channels, point.channels, cached=True).to(device), act]
     elif point.what == "gat":
-        model = GATConv(point.channels, HEAD_WIDTH, heads=point.channels // HEAD_WIDTH).to(device)
+        heads = point.channels // HEAD_WIDTH
+        layers = [GATConv(point.channels, HEAD_WIDTH, heads=heads).to(device)]
     preparation = None if point.what == "gat" else seconds(prepare, device)
-    leaves = [x, *model.parameters()]
+    leaves = [x, *(parameter for layer in layers for parameter in layer.parameters())]
 
     def step() -> None:
-        torch.autograd.grad(model(x, edge_index), leaves, grad)
+        out = x
+        for layer in layers:
+            out = layer(out, edge_index)
+        torch.autograd.grad(out, leaves, grad)
 
     step()  # first calls allocate and choose kernels
     if device.type == "cuda" and point.what == "grelu":
@@ -222,27 +207,10 @@ layers in a line have the same width.
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """One sweep: its exponent with the 95 % interval, the seconds that one more of the size costs,
-    and the times at both ends."""
-
-    device: str
-    axis: str
-    what: str
-    diffusion: str
-    steps: int
-    first: int
-    last: int
-    points: int
-    exponent: float
-    low: float | None
-    high: float | None
-    one_more: float
-    first_seconds: float
-    last_seconds: float
-    ratio: float
-    preparation: float | None
+COLUMNS = (
+    *("device", "axis", "what", "diffusion", "steps", "first", "last", "points", "exponent"),
+    *("low", "high", "one_more", "first_seconds", "last_seconds", "ratio", "preparation"),
+)
 
 
 def sweeps_of(entries: Sequence[Entry]) -> list[list[Entry]]:
@@ -257,22 +225,15 @@ def sweeps_of(entries: Sequence[Entry]) -> list[list[Entry]]:
     return [group for group in groups if len({entry["value"] for entry in group}) > 1]
 
 
-def row_of(sweep: Sequence[Entry]) -> Row:
-    """The row of a sweep."""
-    last = sweep[-1]
+def row_of(sweep: Sequence[Entry]) -> Entry:
+    """The exponent of a sweep with its 95 % interval, the seconds that one more of the size costs,
+    and the times at both ends."""
     sizes, times = ([entry[name] for entry in sweep] for name in ("value", "seconds"))
     exponent, low, high = stats.power_law(sizes, times)
-    return Row(
-        *(last["device"], last["axis"], last["what"], last["diffusion"], last["steps"]),
-        *(sizes[0], sizes[-1], len(sweep), exponent),
-        low=low,
-        high=high,
-        one_more=float(np.polyfit(sizes, times, 1)[0]),
-        first_seconds=times[0],
-        last_seconds=times[-1],
-        ratio=times[-1] / times[0],
-        preparation=last["preparation"],
-    )
+    row = sweep[-1] | {"first": sizes[0], "last": sizes[-1], "points": len(sweep)}
+    row |= {"exponent": exponent, "low": low, "high": high}
+    row |= {"one_more": float(np.polyfit(sizes, times, 1)[0]), "ratio": times[-1] / times[0]}
+    return row | {"first_seconds": times[0], "last_seconds": times[-1]}
 
 
 def render(record: Path) -> list[Path]:
@@ -280,35 +241,30 @@ def render(record: Path) -> list[Path]:
     entries = record_of(record).required()
     sweeps = sweeps_of(entries)
     rows = [row_of(sweep) for sweep in sweeps]
-    page = document(sweeps, entries, record.name)
-    return figures.write(record, page, rows, Row, lambda: draw(sweeps))
-
-
-def document(sweeps: Sequence[list[Entry]], entries: Sequence[Entry], source: str) -> str:
-    """The page."""
-    parts = ["# Complexity\n", origin(entries, source, "timing") + "\n", NOTES]
+    parts = ["# Complexity\n", origin(entries, record.name, "timing") + "\n", NOTES]
     head = (
         *("size", "what", "from", "to", "exponent", "95 % interval"),
         *("smallest, ms", "largest, ms", "ratio", "one more, ms", "preparation, s"),
     )
-    for device, group in groupby(map(row_of, sweeps), key=lambda row: row.device):
-        rows = list(group)
-        how = f"{rows[0].diffusion} diffusion, {rows[0].steps} steps"
-        parts.append(f"## {device}: {how}\n\n{export.table(head, map(_line, rows), numbers=2)}")
+    for (device, diffusion, steps), group in groupby(
+        rows, itemgetter("device", "diffusion", "steps")
+    ):
+        table = export.table(head, map(_line, group), numbers=2)
+        parts.append(f"## {device}: {diffusion} diffusion, {steps} steps\n\n{table}")
     heads = [sweep for sweep in sweeps if sweep[0]["axis"] == "heads"]
     for device, part in groupby(heads, key=lambda sweep: sweep[0]["device"]):
         parts.append(f"## Heads of attention: {device}\n\n{HEADS}\n{_heads(list(part))}")
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, COLUMNS, lambda: draw(sweeps))
 
 
-def _line(row: Row) -> tuple[str, ...]:
-    interval = "" if row.low is None else f"[{row.low:.2f}, {row.high:.2f}]"
-    preparation = "" if row.preparation is None else f"{row.preparation:.2g}"
+def _line(row: Entry) -> tuple[str, ...]:
+    interval = "" if row["low"] is None else f"[{row['low']:.2f}, {row['high']:.2f}]"
+    preparation = "" if row["preparation"] is None else f"{row['preparation']:.2g}"
     return (
-        *(AXES[row.axis].replace("|", r"\|"), WHAT[row.what], f"{row.first:,}", f"{row.last:,}"),
-        *(f"{row.exponent:.2f}", interval),
-        *(f"{1e3 * row.first_seconds:.3g}", f"{1e3 * row.last_seconds:.3g}"),
-        *(f"{row.ratio:.0f}", f"{1e3 * row.one_more:.2g}", preparation),
+        *(AXES[row["axis"]].replace("|", r"\|"), WHAT[row["what"]]),
+        *(f"{row['first']:,}", f"{row['last']:,}", f"{row['exponent']:.2f}", interval),
+        *(f"{1e3 * row[name]:.3g}" for name in ("first_seconds", "last_seconds")),
+        *(f"{row['ratio']:.0f}", f"{1e3 * row['one_more']:.2g}", preparation),
     )
 
 
@@ -324,32 +280,27 @@ def _heads(sweeps: Sequence[list[Entry]]) -> str:
     return export.table(("heads", *(WHAT[what] for what in whats)), lines, numbers=0)
 
 
-def draw(sweeps: Sequence[list[Entry]]) -> Figure:
+def draw(sweeps: Sequence[list[Entry]]) -> figures.Figure:
     """Time over size, one panel for each kind of size."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 3, figsize=(11, 6.5))
+    figure, axes = figures.panels(2, 3, figsize=(11, 6.5))
     devices = list(dict.fromkeys(sweep[0]["device"] for sweep in sweeps))
-    styles = figures.line_styles()
-    look = {(device, what): next(styles) for device in devices for what in WHAT}
+    look = dict(zip(product(devices, WHAT), figures.line_styles(), strict=False))
     for axis, (name, title) in zip(axes.flat, AXES.items(), strict=False):
-        for sweep in sweeps:
-            device, what = sweep[0]["device"], sweep[0]["what"]
-            if sweep[0]["axis"] == name:
-                axis.plot(
-                    [entry["value"] for entry in sweep],
-                    [1e3 * entry["seconds"] for entry in sweep],
-                    label=f"{WHAT[what]}, {device}: exponent {row_of(sweep).exponent:.2f}",
-                    **look[device, what],
-                )
+        for row, sweep in [(row_of(sweep), sweep) for sweep in sweeps if sweep[0]["axis"] == name]:
+            axis.plot(
+                *zip(*((entry["value"], 1e3 * entry["seconds"]) for entry in sweep), strict=True),
+                label=f"{WHAT[row['what']]}, {row['device']}: exponent {row['exponent']:.2f}",
+                **look[row["device"], row["what"]],
+            )
         axis.set(xscale="log", yscale="log", xlabel=title, ylabel="forward + backward, ms")
         if axis.lines and len(axis.lines) <= len(devices):
             axis.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    aside = axes.flat[-1]
-    aside.set_axis_off()
     # The panel of heads has too many lines for a legend inside it.
-    handles, labels = axes.flat[-2].get_legend_handles_labels()
-    aside.legend(handles, labels, fontsize=7, loc="center left", title=AXES["heads"])
+    heads, aside = axes.flat[-2:]
+    aside.set_axis_off()
+    aside.legend(
+        *heads.get_legend_handles_labels(), fontsize=7, loc="center left", title=AXES["heads"]
+    )
     return figure
 
 

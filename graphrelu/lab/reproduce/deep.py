@@ -6,12 +6,13 @@ others confirm the choice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.models.activations import ACTIVATIONS as MODULES
@@ -19,38 +20,35 @@ from graphrelu.lab.record.config import Config, Metric, SplitName
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.tables import in_order, label, marked, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.render.tables import ScoreRow, in_order, label, marked, percent
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, Scores, leads_over
+
+Place = TypeVar("Place")
+Name = TypeVar("Name")
 
 BACKBONES = ("gcn", "sage", "gat")
 SPLITS = 10
 
 
-class Protocol(NamedTuple):
-    """How a graph is split, and by what it is scored."""
-
-    split: SplitName
-    metric: Metric = "accuracy"
-
-
-# The published splits where there are some, else 60 / 20 / 20 % of every class.
-GRAPHS = {
-    "squirrel": Protocol("masks"),
-    "minesweeper": Protocol("masks", "rocauc"),
-    "photo": Protocol("full"),
-    "chameleon": Protocol("masks"),
-    "tolokers": Protocol("masks", "rocauc"),
-    "actor": Protocol("masks"),
-    "computers": Protocol("full"),
-    "cs": Protocol("full"),
-    "physics": Protocol("full"),
+# How a graph is split, and by what it is scored: the published splits where there are some, else
+# 60 / 20 / 20 % of every class.
+GRAPHS: dict[str, tuple[SplitName, Metric]] = {
+    "squirrel": ("masks", "accuracy"),
+    "minesweeper": ("masks", "rocauc"),
+    "photo": ("full", "accuracy"),
+    "chameleon": ("masks", "accuracy"),
+    "tolokers": ("masks", "rocauc"),
+    "actor": ("masks", "accuracy"),
+    "computers": ("full", "accuracy"),
+    "cs": ("full", "accuracy"),
+    "physics": ("full", "accuracy"),
 }
 CHOOSING = ("squirrel", "minesweeper", "photo")  # the graphs of the study
 DEEPER = [(d, b) for d in ("squirrel", "minesweeper") for b in ("gcn", "sage")]  # ten layers, too
 LAYERS, MORE_LAYERS = 4, 10
 PATIENCE = 100  # epochs without a better validation score
-QUICK = {"epochs": 30}
+QUICK: dict[str, Any] = {"epochs": 30}
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ReLU": ("relu", {}),
@@ -70,7 +68,7 @@ class Cell(NamedTuple):
     layers: int
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
-        split, metric = GRAPHS.get(self.dataset, Protocol("full"))
+        split, metric = GRAPHS.get(self.dataset, ("full", "accuracy"))
         # With LayerNorm, ten layers may not train at all, for some seeds not even with ReLU.
         norm = "batch" if self.layers == MORE_LAYERS else "layer"
         settings = {"split": split, "metric": metric, "patience": PATIENCE} | changes
@@ -103,70 +101,75 @@ def cells(datasets: Sequence[str] = tuple(GRAPHS)) -> list[Cell]:
 
 def collect(request: Request) -> str:
     """Train what the record lacks."""
-    datasets = request.datasets(*GRAPHS)
     changes = QUICK if request.quick else {}
     configs = [
-        cell.config(activation, options, **changes)
-        for cell in cells(datasets)
-        for activation, options in ACTIVATIONS.values()
+        cell.config(*own, **changes)
+        for cell in cells(request.datasets(*GRAPHS))
+        for own in ACTIVATIONS.values()
     ]
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
 @dataclass(frozen=True)
-class DeepRow:
-    """One activation in one cell, in percent. The leads over one rival are a family for Holm's
-    correction of the paired t-test."""
+class DeepRow(ScoreRow):
+    """One activation in one cell. The leads over one rival are a family for Holm's correction of
+    the paired t-test."""
 
-    dataset: str
-    backbone: str
     layers: int
-    activation: str
-    mean: float
-    std: float
-    n: int
     over_relu: Comparison | None
     over_b: Comparison | None
 
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.dataset, self.backbone, self.layers)
+
 
 @cache
-def name_of(config: Config) -> str | None:
-    """The name of a configuration's activation; none for configurations of other experiments."""
+def place_of(config: Config) -> tuple[Cell, str] | None:
+    """Cell and activation of a run; none for runs of other experiments."""
     if config.is_deep:
         cell = cell_of(config)
-        for name, (activation, options) in ACTIVATIONS.items():
-            if config == cell.config(activation, options, epochs=config.epochs):
-                return name
+        for name, own in ACTIVATIONS.items():
+            if config == cell.config(*own, epochs=config.epochs):
+                return cell, name
     return None
 
 
-def scores(results: Iterable[Result]) -> dict[Cell, dict[str, Scores]]:
-    """Cell -> activation -> test scores."""
-    found: dict[Cell, dict[str, Scores]] = {}
+def gathered(
+    results: Iterable[Result],
+    place_of: Callable[[Config], tuple[Place, Name] | None],
+    score_of: Callable[[Result], float] = attrgetter("score"),
+) -> dict[Place, dict[Name, Scores]]:
+    """Cell -> activation -> scores, of the runs that have a place."""
+    found: dict[Place, dict[Name, Scores]] = {}
     for result in results:
-        if name := name_of(result.config):
-            own = found.setdefault(cell_of(result.config), {}).setdefault(name, {})
-            own[result.seed] = result.score
-    position = in_order(*GRAPHS, *BACKBONES)
-    return {cell: found[cell] for cell in sorted(found, key=lambda c: (position(c[:2]), c.layers))}
+        if (place := place_of(result.config)) is not None:
+            own = found.setdefault(place[0], {}).setdefault(place[1], {})
+            own[result.seed] = score_of(result)
+    return found
 
 
-def deep_rows(results: Sequence[Result]) -> list[DeepRow]:
+def deep_rows(results: Iterable[Result]) -> list[DeepRow]:
     """A row for each cell and activation."""
-    found = scores(results)
-    over_relu = {
-        name: leads_over(found, name, "ReLU", "ttest") for name in ACTIVATIONS if name != "ReLU"
-    }
-    over_b = leads_over(found, "GReLU", "GReLU-B", "ttest")
-    rows = []
-    for cell, own in found.items():
-        for name in [name for name in ACTIVATIONS if name in own]:
-            mean, std, _, n = percent(own[name])
-            lead = over_relu.get(name, {}).get(cell)
-            ahead = over_b.get(cell) if name == "GReLU" else None
-            rows.append(DeepRow(*cell, name, mean, std, n, lead, ahead))
-    return rows
+    position = in_order(*GRAPHS, *BACKBONES)
+    found = gathered(results, place_of)
+    order = sorted(found, key=lambda cell: (position(cell[:2]), cell.layers))
+    return rows_of({cell: found[cell] for cell in order}, tuple(ACTIVATIONS))
+
+
+def rows_of(found: Mapping[Cell, Mapping[str, Scores]], names: Sequence[str]) -> list[DeepRow]:
+    """The rows of these cells, their activations in this order."""
+    over_relu = {name: leads_over(found, name, "ReLU", "ttest") for name in names if name != "ReLU"}
+    over_b = {"GReLU": leads_over(found, "GReLU", "GReLU-B", "ttest")}
+    return [
+        DeepRow(
+            *(cell.dataset, cell.backbone, name, *percent(own[name]), cell.layers),
+            *(leads.get(name, {}).get(cell) for leads in (over_relu, over_b)),
+        )
+        for cell, own in found.items()
+        for name in names
+        if name in own
+    ]
 
 
 NOTES = """\
@@ -182,19 +185,20 @@ GReLU without topology.
 
 def render(record: Path) -> list[Path]:
     """A page, and the same as CSV."""
-    results = Record(record).required(lambda c: name_of(c) is not None, "of these networks")
+    results = Record(record).required(lambda c: place_of(c) is not None, "of these networks")
     rows = deep_rows(results)
     protocol = [cell.config(*own) for cell in cells() for own in ACTIVATIONS.values()]
+    head = ("cell", *ACTIVATIONS, "GReLU - GReLU-B")
     page = [
         "# Networks as people train them\n",
-        export.provenance(results, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         "## In short\n",
         _in_short(rows),
         "## Every cell\n",
-        _table(rows),
+        export.table(head, [(c.title, *line) for c, line in lead_lines(rows).items()], numbers=1),
     ]
-    return figures.write(record, "\n".join(page), rows, DeepRow)
+    return figures.write(record, page, rows, DeepRow)
 
 
 def _in_short(rows: Sequence[DeepRow]) -> str:
@@ -206,23 +210,23 @@ def _in_short(rows: Sequence[DeepRow]) -> str:
     for graphs, part in groups.items():
         for name in ACTIVATIONS:
             own = [row.over_relu for row in part if row.activation == name]
-            lines += _tally(graphs, name, str(_parameters(name)), own)
-        lines += _tally(graphs, "GReLU over GReLU-B", "", [row.over_b for row in part])
-    head = ("graphs", "activation", "parameters", "mean lead", "better", "undecided", "worse")
-    return export.table(head, lines, numbers=2)
+            lines += [(graphs, name, str(_parameters(name)), *line) for line in tally(own)]
+        over_b = tally(row.over_b for row in part)
+        lines += [(graphs, "GReLU over GReLU-B", "", *line) for line in over_b]
+    return export.table(("graphs", "activation", "parameters", *TALLY), lines, numbers=2)
 
 
-def _tally(
-    graphs: str, name: str, parameters: str, leads: Iterable[Comparison | None]
-) -> list[tuple[str, ...]]:
-    """The line of one activation; none without leads."""
+TALLY = ("mean lead", "better", "undecided", "worse")
+
+
+def tally(leads: Iterable[Comparison | None]) -> list[tuple[str, ...]]:
+    """The mean lead, and the cells by outcome: one line, or none without leads."""
     found = [lead for lead in leads if lead is not None]
     if not found:
         return []
+    outcomes: list[str] = [lead.outcome for lead in found]
     mean = f"{fmean(lead.difference for lead in found):+.2f}"
-    outcomes = [lead.outcome for lead in found]
-    counts = (str(outcomes.count(outcome)) for outcome in ("better", "undecided", "worse"))
-    return [(graphs, name, parameters, mean, *counts)]
+    return [(mean, *(str(outcomes.count(outcome)) for outcome in TALLY[1:]))]
 
 
 def _parameters(name: str) -> int:
@@ -232,19 +236,18 @@ def _parameters(name: str) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _table(rows: Sequence[DeepRow]) -> str:
-    by_cell: dict[Cell, dict[str, DeepRow]] = {}
-    for row in rows:
-        cell = Cell(row.dataset, row.backbone, row.layers)
-        by_cell.setdefault(cell, {})[row.activation] = row
-    others = [name for name in ACTIVATIONS if name != "ReLU"]
-    lines = []
-    for cell, own in by_cell.items():
+def lead_lines(
+    rows: Sequence[DeepRow], names: Iterable[str] = ACTIVATIONS
+) -> dict[Cell, tuple[str, ...]]:
+    """For each cell ReLU's score, the leads over ReLU, and GReLU's lead over GReLU-B."""
+    lines = {}
+    for cell in dict.fromkeys(row.cell for row in rows):
+        own = {row.activation: row for row in rows if row.cell == cell}
         relu = f"{own['ReLU'].mean:.1f} ± {own['ReLU'].std:.1f}" if "ReLU" in own else ""
-        found = [marked(own[name].over_relu) if name in own else "" for name in others]
-        last = marked(own["GReLU"].over_b) if "GReLU" in own else ""
-        lines.append((cell.title, relu, *found, last))
-    return export.table(("cell", "ReLU", *others, "GReLU - GReLU-B"), lines, numbers=1)
+        leads = [own[name].over_relu if name in own else None for name in names if name != "ReLU"]
+        last = own["GReLU"].over_b if "GReLU" in own else None
+        lines[cell] = (relu, *map(marked, (*leads, last)))
+    return lines
 
 
 EXPERIMENT = Experiment(runs=SPLITS, quick_runs=3, collect=collect, render=render)

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,8 +76,9 @@ class Request:
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
 
+    @cached_property
     def deadline(self) -> float:
-        """The ``time.monotonic()`` after which no run starts, counted from now."""
+        """The ``time.monotonic()`` after which no run starts, counted from the first call."""
         return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
     def stays_here(self) -> None:
@@ -147,7 +149,7 @@ def train_missing(
 
     The seeds are those that the request asks for, unless they are given.
     """
-    deadline = request.deadline()
+    deadline = request.deadline
     run = _engine(request)
     record = Record(output.check_record(request.out), curves=False)
     finished = {(result.config, result.seed) for result in record.read()}
@@ -168,6 +170,12 @@ def train_missing(
         deadline=deadline,
         progress=request.progress,
     )
+
+
+def trained(configs: Sequence[Config], request: Request) -> str:
+    """Train what the record lacks of these cells, and say in a sentence how much is there."""
+    finished = len(train_missing(configs, request))
+    return standing(finished, len(configs) * request.runs, request.out)
 
 
 def _engine(request: Request) -> Callable[..., list[Result]]:

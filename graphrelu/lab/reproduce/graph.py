@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple, TypeAlias
 
 from graphrelu.lab.data.folds import NUM_FOLDS
+from graphrelu.lab.record import recipes
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
-from graphrelu.lab.record.recipes import (
-    ACTIVATIONS,
-    GRAPH_BACKBONES,
-    GRAPH_DATASETS,
-    GRAPH_HIDDEN,
-    GRAPH_LAYERS,
-    check_name,
-    graph_cell,
-)
+from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, GRAPH_HIDDEN, GRAPH_LAYERS
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import figures
+from graphrelu.lab.render import figures, tables
 from graphrelu.lab.render.export import provenance, table, table_line
 from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
-from graphrelu.lab.render.graph_table import GraphRow, choices, graph_rows, grid_sentence
-from graphrelu.lab.render.tables import caution, label, signed, with_best
+from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce.experiment import Request, standing, train_missing
+from graphrelu.lab.stats import comparison
+from graphrelu.lab.stats.comparison import Comparison, Scores
 
 REPEATS = 3
 PROTOCOLS = {
@@ -53,6 +49,81 @@ that the runs are not independent, and the intervals are narrower than they shou
 """
 
 
+Cell: TypeAlias = tuple[str, str, str]  # protocol, dataset, backbone
+Point: TypeAlias = tuple[int, int]  # of the grid: hidden units, layers
+
+
+class Choice(NamedTuple):
+    """The configuration chosen for each activation of a cell, from the same points of the grid."""
+
+    points: tuple[Point, ...]
+    configs: dict[str, Config]
+
+
+@dataclass(frozen=True)
+class GraphRow(tables.NodeRow):
+    """One cell of the table beside the paper's, with the protocol and the chosen configuration.
+
+    ``tried`` counts the points of the grid. GReLU's rows have its lead over ReLU, with Holm's
+    correction over all cells of the protocol.
+    """
+
+    protocol: str
+    hidden: int
+    layers: int
+    tried: int
+
+
+def point(config: Config) -> Point:
+    """A configuration's place in the grid."""
+    return config.hidden, int(dict(config.backbone_options)["layers"] or 0)
+
+
+def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
+    """The configuration with the highest mean validation accuracy on the first ten folds; of
+    equal ones, that with the lowest mean validation loss.
+
+    All activations of a cell choose from the same points: those that each of them has finished.
+    """
+    runs: dict[Cell, dict[str, dict[Config, list[Result]]]] = {}
+    for result in results:
+        config = result.config
+        if config.split in FOLD_SPLITS and result.seed < NUM_FOLDS:
+            cell: Cell = (config.split, config.dataset, config.backbone)
+            of_cell = runs.setdefault(cell, {}).setdefault(config.activation, {})
+            of_cell.setdefault(config, []).append(result)
+    found: dict[Cell, Choice] = {}
+    for cell, by_activation in runs.items():
+        _check_settings(cell, by_activation)
+        finished = {
+            name: {point(config): rs for config, rs in cells.items() if len(rs) == NUM_FOLDS}
+            for name, cells in by_activation.items()
+        }
+        shared = sorted(set.intersection(*(set(points) for points in finished.values())))
+        if shared:
+            configs = {
+                name: min((points[p] for p in shared), key=_rank)[0].config
+                for name, points in finished.items()
+            }
+            found[cell] = Choice(tuple(shared), configs)
+    return found
+
+
+def _rank(runs: list[Result]) -> tuple[float, float]:
+    loss = fmean(run.val_loss for run in runs)
+    return -comparison.mean_validation(runs), loss if math.isfinite(loss) else math.inf
+
+
+def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Result]]]) -> None:
+    settings = [
+        comparison.shared_settings(config) | {"hidden": None, "backbone_options": None}
+        for cells in by_activation.values()
+        for config in cells
+    ]
+    if any(other != settings[0] for other in settings):
+        raise ValueError(f"The runs of {' with '.join(cell[1:])} have different settings.")
+
+
 @dataclass(frozen=True)
 class GraphGrid:
     """The runs: every configuration on the first fold assignment, and the chosen configurations on
@@ -60,7 +131,7 @@ class GraphGrid:
 
     datasets: Sequence[str] = GRAPH_DATASETS
     backbones: Sequence[str] = GRAPH_BACKBONES
-    activations: Sequence[str] = ACTIVATIONS
+    activations: Sequence[str] = recipes.ACTIVATIONS
     hidden: Sequence[int] = GRAPH_HIDDEN
     layers: Sequence[int] = GRAPH_LAYERS
     protocols: Sequence[str] = FOLD_SPLITS
@@ -79,10 +150,10 @@ class GraphGrid:
     def cells(self) -> list[Config]:
         """The first point of the grid for all cells comes first, then the second, and so on:
         wherever training stops, all cells have nearly the same points."""
-        protocols = [check_name("protocol", name, FOLD_SPLITS) for name in self.protocols]
+        protocols = [recipes.check_name("protocol", name, FOLD_SPLITS) for name in self.protocols]
         axes = (self.hidden, self.layers, protocols, self.datasets, self.backbones)
         return [
-            graph_cell(
+            recipes.graph_cell(
                 dataset, backbone, activation, hidden, layers, split=protocol, epochs=self.epochs
             )
             for hidden, layers, protocol, dataset, backbone in product(*axes)
@@ -98,7 +169,6 @@ def quick_grid(grid: GraphGrid, request: Request) -> GraphGrid:
 
 def collect_graphs(grid: GraphGrid, request: Request) -> str:
     """Train what the record lacks, and say in a sentence how much is there."""
-    began = time.monotonic()
     if request.quick:
         grid = quick_grid(grid, request)
     cells = grid.cells()
@@ -112,9 +182,7 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
             for config in choice.configs.values()
             if any(_same_cell(config, cell) for cell in wanted)
         ]
-        left = request.seconds and max(1e-9, request.seconds - (time.monotonic() - began))
-        rest = replace(request, seconds=left)
-        finished += len(train_missing(chosen, rest, range(NUM_FOLDS, grid.runs)))
+        finished += len(train_missing(chosen, request, range(NUM_FOLDS, grid.runs)))
     choosing = len(wanted) // (len(grid.hidden) * len(grid.layers))
     total = NUM_FOLDS * (len(wanted) + grid.repeats * choosing)
     return standing(finished, total, request.out)
@@ -128,6 +196,72 @@ def _same_cell(first: Config, second: Config) -> bool:
 def has_table(record: Path) -> bool:
     """Whether all activations of a cell have finished a point of the grid."""
     return bool(choices(Record(record).read()))
+
+
+def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
+    """The table of both protocols, in the paper's order; the runs of all assignments count."""
+    results = list(results)
+    chosen = choices(results)
+    scores: dict[Config, Scores] = {}
+    for result in results:
+        scores.setdefault(result.config, {})[result.seed] = result.score
+    leads: dict[Cell, Comparison] = {}
+    for protocol in FOLD_SPLITS:
+        own = {cell: choice.configs for cell, choice in chosen.items() if cell[0] == protocol}
+        by_name = {
+            cell: {name: scores[config] for name, config in configs.items()}
+            for cell, configs in own.items()
+        }
+        leads |= comparison.leads_over(by_name, "grelu", "relu")
+    rows = [
+        GraphRow(
+            **tables.beside_paper("graph_classification", *cell[1:], name, scores[config]),
+            over_relu=leads.get(cell) if name == "grelu" else None,
+            protocol=cell[0],
+            hidden=point(config)[0],
+            layers=point(config)[1],
+            tried=len(choice.points),
+        )
+        for cell, choice in chosen.items()
+        for name, config in choice.configs.items()
+    ]
+    position = tables.in_order(
+        *FOLD_SPLITS, *GRAPH_DATASETS, *GRAPH_BACKBONES, *recipes.ACTIVATIONS
+    )
+    return sorted(
+        rows, key=lambda row: position((row.protocol, row.dataset, row.backbone, row.activation))
+    )
+
+
+def grid_sentence(chosen: Iterable[Choice]) -> str:
+    """Which points of the grid were tried, and whether that is all of it."""
+    tried = {choice.points for choice in chosen}
+    full = set(product(GRAPH_HIDDEN, GRAPH_LAYERS))
+    whole = f"{_rectangle(full)}, {len(full)} configurations"
+    if all(set(points) == full for points in tried):
+        return f"Chosen from the full grid: {whole}, the same for every activation."
+    if len(tried) > 1:
+        counts = sorted({len(points) for points in tried})
+        how = f"{counts[0]} to {counts[-1]} points of it" if len(counts) > 1 else "parts of it"
+        return (
+            f"Chosen from a subset of the grid ({whole}): {how}, by cell; each activation of a "
+            "cell was given the same."
+        )
+    (points,) = tried
+    what = _rectangle(points) or ", ".join(f"{hidden} x {layers}" for hidden, layers in points)
+    return (
+        f"Chosen from a subset of the grid: {what}, {len(points)} of the {len(full)} "
+        f"configurations, the same for every activation."
+    )
+
+
+def _rectangle(points: Collection[Point]) -> str:
+    """The axes of points that are all of their combinations; else empty."""
+    hidden, layers = (sorted(set(axis)) for axis in zip(*points, strict=True))
+    if len(points) < len(hidden) * len(layers):
+        return ""
+    listed = ["{" + ", ".join(map(str, axis)) + "}" for axis in (hidden, layers)]
+    return f"hidden {listed[0]} x layers {listed[1]}"
 
 
 def observations(results: Sequence[Result]) -> list[Observation]:
@@ -144,27 +278,21 @@ def observations(results: Sequence[Result]) -> list[Observation]:
 def render_graphs(record: Path) -> list[Path]:
     """Write ``.md`` and ``.csv`` beside the record, from all runs on record."""
     results = [r for r in Record(record).read() if r.config.split in FOLD_SPLITS]
-    rows = graph_rows(results)
-    if not rows:
+    table_rows, chosen = graph_rows(results), choices(results)
+    if not table_rows:
         raise ValueError(f"{record} has no configuration yet that all activations finished.")
-    return figures.write(record, document(results, record.name), rows, GraphRow)
-
-
-def document(results: Sequence[Result], source: str) -> str:
-    """The page."""
-    chosen = choices(results)
     title = "# The paper's graph classification, run again\n"
-    parts = [title, provenance(results, source) + "\n", COMMON_NOTES]
+    parts = [title, provenance(results, record), COMMON_NOTES]
     head = ("backbone", "activation", "chosen", "ours", "paper", "difference", "GReLU - ReLU", "p")
-    for protocol, group in groupby(graph_rows(results), key=lambda row: row.protocol):
+    for protocol, group in groupby(table_rows, key=lambda row: row.protocol):
         rows = list(group)
         of_protocol = [choice for cell, choice in chosen.items() if cell[0] == protocol]
-        notes = f"{NOTES[protocol]}{grid_sentence(of_protocol)}\n{caution(rows)}"
+        notes = f"{NOTES[protocol]}{grid_sentence(of_protocol)}\n{tables.caution(rows)}"
         parts += [f"## {PROTOCOLS[protocol]}\n", notes.rstrip() + "\n"]
         for dataset, part in groupby(rows, key=lambda row: row.dataset):
             lines = []
-            for row, best in with_best(part, lambda row: row.backbone):
-                names, numbers = table_line(row, best)[:2], table_line(row, best)[2:]
-                lines.append((*names, f"{row.hidden} x {row.layers}", *numbers))
+            for row, best in tables.with_best(part, lambda row: row.backbone):
+                line = table_line(row, best)
+                lines.append((*line[:2], f"{row.hidden} x {row.layers}", *line[2:]))
             parts.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
-    return "\n".join(parts)
+    return figures.write(record, parts, table_rows, GraphRow)

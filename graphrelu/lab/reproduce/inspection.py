@@ -6,13 +6,12 @@ import math
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 
 from graphrelu.lab import stats
 from graphrelu.lab.compare import prepare
@@ -32,9 +31,6 @@ from graphrelu.lab.render import export, figures, pieces
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 PAIRS = 1_000
 QUICK_EPOCHS = 60
 IDENTITY = ("dataset", "key", "seed", "pairs", "model")
@@ -48,6 +44,7 @@ FIELDS: dict[str, kinds.Kind] = {
     "config": lambda config: isinstance(config, dict) and kinds.text(config.get("backbone")),
     **kinds.SURROUNDINGS,
 }
+record_of = partial(Entries, event="inspected", identity=IDENTITY, fields=FIELDS)  # of a path
 
 
 def default_prefix(dataset: str) -> Path:
@@ -55,14 +52,10 @@ def default_prefix(dataset: str) -> Path:
     return Path("results", "quick", f"inspect-{file_name(dataset)}")
 
 
-def record_of(path: Path) -> Entries:
-    return Entries(path, "inspected", IDENTITY, FIELDS)
-
-
 def collect(request: Request) -> str:
     """Train a GCN for each seed that the record lacks, and look inside."""
     request.stays_here()
-    deadline = request.deadline()
+    deadline = request.deadline
     record = record_of(output.check_record(request.out))
     (dataset,) = request.datasets("citeseer")
     finished = inspect_trained(
@@ -93,9 +86,9 @@ def inspect_trained(
     """
     where = choose_device(device)
     graph, config = _cell(dataset, backbone, seeds, root, epochs)
-    wanted = [_identity(config, seed, pairs, None) for seed in seeds]
-    found = {record.key(entry): entry for entry in record.read()}
-    missing = [entry["seed"] for entry in wanted if record.key(entry) not in found]
+    wanted = {record.key(_identity(config, seed, pairs)): seed for seed in seeds}
+    known = set(map(record.key, record.read()))
+    missing = [seed for key, seed in wanted.items() if key not in known]
     if missing:
         inputs = prepare_inputs(config, graph, where)
         at_once = fitting_seeds(config, graph, where)
@@ -105,10 +98,9 @@ def inspect_trained(
             batch, _ = train(config, graph, inputs, missing[start : start + at_once], where)
             for seed in batch.seeds:
                 seen = look(trained_model(batch, seed), graph, inputs, seed, pairs)
-                identity = _identity(config, seed, pairs, None)
-                record.append([_entry(identity, seen, config, where)])
-        found = {record.key(entry): entry for entry in record.read()}
-    return [found[record.key(entry)] for entry in wanted if record.key(entry) in found]
+                record.append([_identity(config, seed, pairs) | seen | surroundings(where)])
+    found = {record.key(entry): entry for entry in record.read()}
+    return [found[key] for key in wanted if key in found]
 
 
 def inspect_saved(
@@ -131,7 +123,7 @@ def inspect_saved(
     if key not in map(record.key, record.read()):
         model = saved_model(config, graph, seed, state, path).to(where)
         seen = look(model, graph, prepare_inputs(config, graph, where), seed, pairs)
-        record.append([_entry(identity, seen, config, where)])
+        record.append([identity | seen | surroundings(where)])
     return [entry for entry in record.read() if record.key(entry) == key]
 
 
@@ -150,13 +142,10 @@ def _cell(
     return graph, config
 
 
-def _identity(config: Config, seed: int, pairs: int, file: str | None) -> Entry:
-    names = {"dataset": config.dataset, "key": config.key()}
+def _identity(config: Config, seed: int, pairs: int, file: str | None = None) -> Entry:
+    """What tells a look from others, and its configuration."""
+    names = {"dataset": config.dataset, "key": config.key(), "config": config.to_dict()}
     return names | {"seed": seed, "pairs": pairs, "model": file}
-
-
-def _entry(identity: Entry, seen: Entry, config: Config, device: torch.device) -> Entry:
-    return identity | seen | {"config": config.to_dict()} | surroundings(device)
 
 
 NOTES = f"""\
@@ -171,28 +160,13 @@ the channel of this node out; a *decreasing* function flips signs. The paper giv
 function that changes within the range is *mixed*; there are three kinds. ReLU and a fresh GReLU are
 *flat, then increasing*.
 """
-GAMMA_HEAD = [
-    *("model", "lowest", "5 %", "median", "95 %", "highest"),
-    *("rho with degree", "rho with PageRank"),
-]
+QUANTILES = {"lowest": 0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "highest": 1}
 GAMMA = """\
 Gamma says, node by node, how far GReLU's parameters move away from ReLU's. Degree is the weighted
 number of incoming edges. PageRank has the model's own teleport probability. rho is Spearman's rank
 correlation over all nodes.
 """
-
-
-@dataclass(frozen=True)
-class Row:
-    """The functions of one model that have one shape."""
-
-    dataset: str
-    backbone: str
-    seed: int
-    shape: str
-    paper_word: str
-    functions: int
-    share: float
+COLUMNS = ("dataset", "backbone", "seed", "shape", "paper_word", "functions", "share")
 
 
 def functions(entry: Entry) -> tuple[pieces.Array, ...]:
@@ -206,46 +180,52 @@ def functions(entry: Entry) -> tuple[pieces.Array, ...]:
     return slopes, intercepts, low, high
 
 
-def rows_of(entry: Entry) -> list[Row]:
-    """A row for each shape, whether or not there is such a function."""
+def rows_of(entry: Entry) -> list[Entry]:
+    """The functions of a model by shape, whether or not there is such a function."""
     counts = Counter(pieces.shapes(*functions(entry)))
     cell = entry["dataset"], entry["config"]["backbone"], entry["seed"]
-    return [
-        Row(*cell, shape, pieces.coarse(shape), counts[shape], counts[shape] / entry["pairs"])
+    rows = [
+        (*cell, shape, pieces.coarse(shape), counts[shape], counts[shape] / entry["pairs"])
         for shape in pieces.NAMES
     ]
+    return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
-def document(entries: Sequence[Entry], source: str) -> str:
-    """The page of models of one configuration."""
+def write(entries: Sequence[Entry], record: Path) -> list[Path]:
+    """The files of models of one configuration; the page comes first."""
+    rows = [row for entry in entries for row in rows_of(entry)]
+    return figures.write(record, page_of(entries, record), rows, COLUMNS, lambda: draw(entries[0]))
+
+
+def page_of(entries: Sequence[Entry], record: Path) -> list[str]:
+    """The parts of the page."""
     first = entries[0]
     backbone, pairs = label(first["config"]["backbone"]), first["pairs"]
     seeds = [_name(entry) for entry in entries]
     tables = [rows_of(entry) for entry in entries]
     lines: list[tuple[str, ...]] = []
     for word in pieces.CLASSES:
-        parts = [[row for row in table if row.paper_word == word] for table in tables]
-        shares = (f"{100 * sum(row.share for row in part):.1f}" for part in parts)
+        parts = [[row for row in table if row["paper_word"] == word] for table in tables]
+        shares = (f"{100 * sum(row['share'] for row in part):.1f}" for part in parts)
         lines.append((f"**{word}**", *shares))
         if word == "mixed":
             for kind in zip(*parts, strict=True):
-                lines.append((kind[0].shape, *(f"{100 * row.share:.1f}" for row in kind)))
-    return "\n".join(
-        [
-            f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
-            origin(entries, source, "model") + "\n",
-            NOTES,
-            f"## Shares of {pairs:,} functions, in percent\n",
-            export.table(("shape", *seeds), lines, numbers=1),
-            "## Gamma over the nodes\n",
-            GAMMA,
-            export.table(GAMMA_HEAD, map(_gamma_line, entries), numbers=1),
-        ]
-    )
+                lines.append((kind[0]["shape"], *(f"{100 * row['share']:.1f}" for row in kind)))
+    head = ("model", *QUANTILES, "rho with degree", "rho with PageRank")
+    return [
+        f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
+        origin(entries, record.name, "model") + "\n",
+        NOTES,
+        f"## Shares of {pairs:,} functions, in percent\n",
+        export.table(("shape", *seeds), lines, numbers=1),
+        "## Gamma over the nodes\n",
+        GAMMA,
+        export.table(head, map(_gamma_line, entries), numbers=1),
+    ]
 
 
 def _gamma_line(entry: Entry) -> tuple[str, ...]:
-    quantiles = np.quantile(entry["gamma"], (0, 0.05, 0.5, 0.95, 1))
+    quantiles = np.quantile(entry["gamma"], list(QUANTILES.values()))
     ranks = [stats.rank_correlation(entry["gamma"], entry[name]) for name in ("degree", "pagerank")]
     return (
         _name(entry),
@@ -258,26 +238,24 @@ def _name(entry: Entry) -> str:
     return f"seed {entry['seed']}" + ("" if entry["model"] is None else f", file {entry['model']}")
 
 
-def draw(entry: Entry) -> Figure:
+def draw(entry: Entry) -> figures.Figure:
     """The functions by class, their shares, and gamma: its distribution, degree, PageRank."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 4, figsize=(12, 6))
+    figure, axes = figures.panels(2, 4, figsize=(12, 6))
     _draw_functions(axes[0], entry)
     rows = rows_of(entry)
     shares, histogram, by_degree, by_pagerank = axes[1]
-    shares.barh([row.shape for row in rows], [100 * row.share for row in rows], color="#555555")
+    counted = [100 * row["share"] for row in rows]
+    shares.barh([row["shape"] for row in rows], counted, color="#555555")
     shares.invert_yaxis()
     shares.set(xlabel="share of functions, %", title="shapes")
     histogram.hist(entry["gamma"], bins=40, color="#999999", edgecolor="black", linewidth=0.4)
     histogram.set(xlabel="gamma of a node", ylabel="nodes", title="gamma")
-    for axis, name, what in (
-        (by_degree, "degree", "degree (edges)"),
-        (by_pagerank, "pagerank", "PageRank (share of visits)"),
-    ):
+    by_degree.set(xscale="symlog", xlabel="degree (edges)")
+    by_pagerank.set(xscale="log", xlabel="PageRank (share of visits)")
+    for axis, name in ((by_degree, "degree"), (by_pagerank, "pagerank")):
         rank = stats.rank_correlation(entry[name], entry["gamma"])
         axis.scatter(entry[name], entry["gamma"], s=3, c="black", alpha=0.3, rasterized=True)
-        axis.set(xscale="symlog" if name == "degree" else "log", xlabel=what, ylabel="gamma")
+        axis.set_ylabel("gamma")
         axis.set_title("constant" if rank is None else f"rank correlation {rank:+.2f}")
     figure.suptitle(
         f"{label(entry['dataset'])}, {label(entry['config']['backbone'])}, {_name(entry)}: "
@@ -310,16 +288,14 @@ def _with_margin(numbers: pieces.Array) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def draw_schematic() -> Figure:
+def draw_schematic() -> figures.Figure:
     """Section 4.3: ranges that are scaled differently, and GAT's weighting, which has none."""
-    import matplotlib.pyplot as plt
-
     panels = {
         "GReLU, K = 2": ([0.3, 1.0], [0.0, -0.3]),
         "GReLU, K = 3": ([-0.4, 0.2, 1.2], [-0.5, 0.0, -0.8]),
         "GAT: a weighting, any range": ([0.6], [0.0]),
     }
-    figure, axes = plt.subplots(1, len(panels), figsize=(9, 2.8), sharey=True)
+    figure, (axes,) = figures.panels(1, len(panels), figsize=(9, 2.8), sharey=True)
     for axis, (title, lines) in zip(axes, panels.items(), strict=True):
         slopes, intercepts = map(np.array, lines)
         # The slopes grow, so that each line meets the next one in a bend of their maximum.
@@ -344,13 +320,6 @@ def render(record: Path) -> list[Path]:
     paths = write(newest, record)
     with figures.drawing():
         return [*paths, *figures.save(draw_schematic(), record.with_name("schematic"))]
-
-
-def write(entries: Sequence[Entry], record: Path) -> list[Path]:
-    """The files of models of one configuration; the page comes first."""
-    rows = [row for entry in entries for row in rows_of(entry)]
-    page = document(entries, record.name)
-    return figures.write(record, page, rows, Row, lambda: draw(entries[0]))
 
 
 EXPERIMENT = Experiment(runs=1, quick_runs=1, collect=collect, render=render)

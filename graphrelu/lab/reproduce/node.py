@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import (
@@ -20,14 +20,11 @@ from graphrelu.lab.record.recipes import (
     node_table,
     recipe,
 )
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.reproduce.tuning import QUICK_RUNS, has_choice, render_tuned, tuned_cells
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 RUNS = 10
 NOTES = """\
@@ -49,35 +46,39 @@ def main_table(*lists: Sequence[str]) -> Experiment:
     def collect(request: Request) -> str:
         if request.quick:
             raise ValueError("--quick goes with --tuned: the main table has no small version.")
-        return _trained(node_table(*lists), request)
+        return trained(node_table(*lists), request)
 
-    return Experiment(RUNS, RUNS, collect, render, has_page=lambda record: bool(_runs(record)))
+    def has_page(record: Path) -> bool:
+        return any(belongs(result.config) for result in Record(record).read())
+
+    return Experiment(RUNS, RUNS, collect, render, has_page)
 
 
 def tuned_table(*lists: Sequence[str]) -> Experiment:
     """The same table, in which every activation chooses from the same settings."""
 
     def collect(request: Request) -> str:
-        return _trained(tuned_cells(request, *lists), request)
+        return trained(tuned_cells(request, *lists), request)
 
     return Experiment(RUNS, QUICK_RUNS, collect, render_tuned, has_choice)
 
 
+@cache
+def belongs(config: Config) -> bool:
+    """Whether a run has the table's settings; those with an older default of GReLU do not."""
+    if config.dataset not in NODE_DATASETS or config.backbone not in TABLE:
+        return False
+    names = (config.dataset, family_of(config.dataset), config.backbone, config.activation)
+    return config == recipe(*names)
+
+
 def render(record: Path) -> list[Path]:
     """Writes ``.md`` and ``.csv`` beside the record, from all runs on record."""
-    results = _runs(record)
-    if not results:
-        raise ValueError(f"{record} has no runs of the main table.")
-    rows = tables.node_rows(results)
-    return figures.write(record, document(results, record.name), rows, NodeRow)
-
-
-def document(results: Sequence[Result], source: str) -> str:
-    """Everything about a record of the main table on one page."""
+    results = Record(record).required(belongs, "of the main table")
     rows = tables.node_rows(results)
     parts = [
         "# The paper's main table, run again\n",
-        export.provenance(results, source) + "\n",
+        export.provenance(results, record),
         NOTES + tables.caution(rows) + "\n",
         "## GReLU against each rival\n",
         "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
@@ -90,7 +91,7 @@ def document(results: Sequence[Result], source: str) -> str:
         protocol_to_markdown(tables.protocol_check(results)),
         to_markdown(rows),
     ]
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, NodeRow)
 
 
 def to_markdown(rows: Sequence[NodeRow]) -> str:
@@ -113,14 +114,12 @@ def protocol_to_markdown(check: ProtocolCheck) -> str:
     return f"{check.sentence} The others:\n\n{export.table(head, lines, numbers=3)}"
 
 
-def draw_leads(rows: Sequence[NodeRow]) -> Figure:
+def draw_leads(rows: Sequence[NodeRow]) -> figures.Figure:
     """One panel for each graph, one line for each backbone: the lead and its 95 % interval."""
-    import matplotlib.pyplot as plt
-
     leads = [row for row in rows if row.over_relu is not None]
     datasets = [name for name in NODE_DATASETS if any(row.dataset == name for row in leads)]
-    figure, axes = plt.subplots(
-        1, len(datasets), figsize=(2 * len(datasets), 2.3), sharex=True, sharey=True, squeeze=False
+    figure, axes = figures.panels(
+        1, len(datasets), figsize=(2 * len(datasets), 2.3), sharex=True, sharey=True
     )
     for axis, dataset in zip(axes[0], datasets, strict=True):
         for row in leads:
@@ -156,19 +155,3 @@ def write_leads(rows: Sequence[NodeRow], prefix: Path) -> list[Path]:
         raise ValueError("rows must have a cell with runs of both GReLU and ReLU.")
     with figures.drawing():
         return figures.save(draw_leads(rows), prefix)
-
-
-def _trained(configs: Sequence[Config], request: Request) -> str:
-    finished = len(train_missing(configs, request))
-    return standing(finished, len(configs) * request.runs, request.out)
-
-
-def _runs(record: Path) -> list[Result]:
-    """The runs with the table's settings; runs with an older default of GReLU are left out."""
-    results = Record(record).read()
-    known = {
-        c: recipe(c.dataset, family_of(c.dataset), c.backbone, c.activation)
-        for c in {result.config for result in results}
-        if c.dataset in NODE_DATASETS and c.backbone in TABLE
-    }
-    return [result for result in results if known.get(result.config) == result.config]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, product
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,12 +26,9 @@ from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.findings import Finding, Observation
+from graphrelu.lab.render.findings import WORST_FIRST, Finding, Observation
 from graphrelu.lab.render.tables import in_order, label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 EPOCHS = 200
 MODES = {"one": 1, "batched": 10}  # mode -> seeds
@@ -46,6 +43,7 @@ FIELDS: dict[str, kinds.Kind] = {
     "repeats": kinds.listed(kinds.positive),
     **kinds.SURROUNDINGS,
 }
+record_of = partial(Entries, event="timed", identity=IDENTITY, fields=FIELDS)  # of a path
 
 # The seconds of a repetition. If all epochs would take longer, fewer epochs are timed and the time
 # is scaled up: each epoch does the same work.
@@ -57,33 +55,26 @@ WARM_UP = 2  # epochs
 Epochs = Callable[[int], None]  # trains that number of epochs
 
 
-def record_of(path: Path) -> Entries:
-    return Entries(path, "timed", IDENTITY, FIELDS)
-
-
 def collect(request: Request) -> str:
     """Time what the record lacks; the activations of a backbone take turns."""
     request.stays_here()
-    deadline = request.deadline()
+    deadline = request.deadline
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))
     (dataset,) = request.datasets("citeseer")
     graph = data.load(dataset, request.root)
     budget = QUICK_BUDGET if request.quick else BUDGET[device.type]
-    here = {"dataset": graph.name, "device": device_name(device), "epochs": EPOCHS}
     done = {record.key(entry) for entry in record.read()}
     total, finished = len(MODES) * len(BACKBONES) * len(ACTIVATIONS), 0
     for (mode, seeds), backbone in product(MODES.items(), BACKBONES):
-        cells = {
-            name: here | {"backbone": backbone, "activation": name, "mode": mode, "seeds": seeds}
-            for name in ACTIVATIONS
-        }
+        here = {"dataset": graph.name, "device": device_name(device), "epochs": EPOCHS}
+        here |= {"backbone": backbone, "mode": mode, "seeds": seeds}
         configs = {
             name: recipe(graph.name, graph.family, backbone, name, epochs=EPOCHS, patience=0)
-            for name, entry in cells.items()
-            if record.key(entry) not in done
+            for name in ACTIVATIONS
+            if record.key(here | {"activation": name}) not in done
         }
-        finished += len(cells) - len(configs)
+        finished += len(ACTIVATIONS) - len(configs)
         if not configs or time.monotonic() > deadline:
             continue
         first = next(iter(configs.values()))
@@ -92,15 +83,14 @@ def collect(request: Request) -> str:
         training = (alone if mode == "one" else batched)(first, graph, seeds, device)
         trainings = {name: training(config) for name, config in configs.items()}
         epochs, times = in_turns(trainings, request.runs, budget, device)
-        scale = EPOCHS / epochs / seeds
-        for name in configs:
-            measured = {
-                "seconds": scale * statistics.median(times[name]),
-                "repeats": [scale * value for value in times[name]],
-                "epochs_timed": epochs,
-            }
-            cells[name] |= measured | surroundings(device)
-        record.append(cells[name] for name in configs)
+        here |= {"epochs_timed": epochs} | surroundings(device)
+        repeats = {
+            name: [EPOCHS / epochs / seeds * value for value in own] for name, own in times.items()
+        }
+        record.append(
+            here | {"activation": name, "seconds": statistics.median(own), "repeats": own}
+            for name, own in repeats.items()
+        )
         finished += len(configs)
     return standing(finished, total, request.out, "timings")
 
@@ -186,148 +176,106 @@ others.
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """One timing; ``relative`` is its time divided by that of ReLU."""
-
-    dataset: str
-    device: str
-    mode: str
-    seeds: int
-    backbone: str
-    activation: str
-    seconds: float
-    fastest: float
-    slowest: float
-    repeats: int
-    epochs_timed: int
-    relative: float | None
-
-    @property
-    def panel(self) -> tuple[str, str, str, int]:
-        """Timings that are shown together."""
-        return self.dataset, self.device, self.mode, self.seeds
+# Timings that are shown together, and what the CSV file has of each.
+PANEL = itemgetter("dataset", "device", "mode", "seeds")
+COLUMNS = (
+    *("dataset", "device", "mode", "seeds", "backbone", "activation", "seconds"),
+    *("fastest", "slowest", "repeats", "epochs_timed", "relative"),
+)
 
 
-def rows_of(entries: Sequence[Entry]) -> list[Row]:
-    """The timings, panel by panel, in the order of the paper's tables."""
-    cell = ("dataset", "device", "mode", "seeds", "backbone")
-    relu = {
-        tuple(entry[name] for name in cell): entry["seconds"]
-        for entry in entries
-        if entry["activation"] == "relu"
-    }
+def rows_of(entries: Sequence[Entry]) -> list[Entry]:
+    """The timings, panel by panel, in the order of the paper's tables; ``relative`` is the time
+    divided by that of ReLU."""
+    relu = {(*PANEL(e), e["backbone"]): e["seconds"] for e in entries if e["activation"] == "relu"}
     rows = []
     for entry in entries:
-        base = relu.get(tuple(entry[name] for name in cell))
-        repeats = entry["repeats"]
-        rows.append(
-            Row(
-                **{name: entry[name] for name in (*cell, "activation", "seconds", "epochs_timed")},
-                fastest=min(repeats),
-                slowest=max(repeats),
-                repeats=len(repeats),
-                relative=None if base is None else entry["seconds"] / base,
-            )
-        )
-    position = in_order(*MODES, *BACKBONES, *ACTIVATIONS)
+        repeats, base = entry["repeats"], relu.get((*PANEL(entry), entry["backbone"]))
+        row = entry | {"fastest": min(repeats), "slowest": max(repeats), "repeats": len(repeats)}
+        rows.append(row | {"relative": entry["seconds"] / base if base else None})
+    place = in_order(*MODES, *BACKBONES, *ACTIVATIONS)
+    names = itemgetter("backbone", "activation")
     return sorted(
         rows,
-        key=lambda row: (
-            *(row.dataset, row.device, position([row.mode]), row.seeds),
-            position((row.backbone, row.activation)),
-        ),
+        key=lambda r: (r["dataset"], r["device"], place([r["mode"]]), r["seeds"], place(names(r))),
     )
 
 
-def title(panel: tuple[str, str, str, int]) -> str:
-    """Dataset, device and mode of a panel."""
-    dataset, device, mode, seeds = panel
-    how = "one at a time" if mode == "one" else f"batched, {seeds} seeds"
-    return f"{label(dataset)}, {device}, {how}"
+def by_panel(rows: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """The rows of each dataset, device and mode."""
+    panels = {}
+    for (dataset, device, mode, seeds), part in groupby(rows, PANEL):
+        how = "one at a time" if mode == "one" else f"batched, {seeds} seeds"
+        panels[f"{label(dataset)}, {device}, {how}"] = list(part)
+    return panels
 
 
-def observations(rows: Sequence[Row]) -> list[Observation]:
+def observations(rows: Sequence[Entry]) -> list[Observation]:
     """The paper's claim, held against the timings of each graph, device and mode."""
     claim, paper = "GReLU is slower than ReLU but faster than Maxout", "no numbers"
     modes = {"one": "one run at a time", "batched": "many runs at once"}
     found = []
-    ordered = sorted(rows, key=lambda row: row.panel[:3])
-    for (dataset, device, mode), part in groupby(ordered, key=lambda row: row.panel[:3]):
+    where = itemgetter("dataset", "device", "mode")
+    for (dataset, device, mode), part in groupby(sorted(rows, key=where), where):
         if whole := _whole(part):
             slower = [_faster(own["relu"], own["grelu"]) for own in whole]
             faster = [_faster(own["grelu"], own["maxout"]) for own in whole]
-            both = (*slower, *faster)
-            outcome: Finding = "undecided" if "undecided" in both else "holds"
+            outcome = next(one for one in WORST_FIRST if one in (*slower, *faster))
             ours = (
                 f"{_span(whole, 'relu')} times ReLU's time, slower with {slower.count('holds')} of "
                 f"{len(whole)} backbones; {_span(whole, 'maxout')} times Maxout's, faster with "
                 f"{faster.count('holds')}"
             )
-            found.append(
-                Observation(
-                    f"{claim} ({label(dataset)}, {device}, {modes[mode]})",
-                    paper,
-                    "does not hold" if "does not hold" in both else outcome,
-                    ours,
-                )
-            )
+            of = f"{claim} ({label(dataset)}, {device}, {modes[mode]})"
+            found.append(Observation(of, paper, outcome, ours))
     return found or [Observation(claim, paper, "not measured yet", "")]
 
 
-def _whole(rows: Iterable[Row]) -> list[dict[str, Row]]:
+def _whole(rows: Iterable[Entry]) -> list[dict[str, Entry]]:
     """The timings of each backbone that has all activations of the claim."""
-    backbones: dict[str, dict[str, Row]] = {}
+    backbones: dict[str, dict[str, Entry]] = {}
     for row in rows:
-        backbones.setdefault(row.backbone, {})[row.activation] = row
+        backbones.setdefault(row["backbone"], {})[row["activation"]] = row
     return [own for own in backbones.values() if own.keys() >= {"relu", "grelu", "maxout"}]
 
 
-def _ratios(whole: Sequence[dict[str, Row]], rival: str) -> list[float]:
-    return [own["grelu"].seconds / own[rival].seconds for own in whole]
+def _ratios(whole: Sequence[dict[str, Entry]], rival: str) -> list[float]:
+    return [own["grelu"]["seconds"] / own[rival]["seconds"] for own in whole]
 
 
-def _span(whole: Sequence[dict[str, Row]], rival: str) -> str:
+def _span(whole: Sequence[dict[str, Entry]], rival: str) -> str:
     ratios = _ratios(whole, rival)
-    low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
-    return low if low == high else f"{low} to {high}"
+    return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
 
 
-def _faster(first: Row, second: Row) -> Finding:
+def _faster(first: Entry, second: Entry) -> Finding:
     """One timing is faster than another if its slowest repetition beats the other's fastest."""
-    if first.slowest < second.fastest:
+    if first["slowest"] < second["fastest"]:
         return "holds"
-    return "does not hold" if first.fastest > second.slowest else "undecided"
+    return "does not hold" if first["fastest"] > second["slowest"] else "undecided"
 
 
 def render(record: Path) -> list[Path]:
     """The page, the table and the figure of all timings on record."""
     entries = record_of(record).required()
     rows = rows_of(entries)
-    page = document(rows, entries, record.name)
-    return figures.write(record, page, rows, Row, lambda: draw(rows))
-
-
-def document(rows: Sequence[Row], entries: Sequence[Entry], source: str) -> str:
-    """The page."""
-    parts = ["# Runtime\n", origin(entries, source, "timing") + "\n", NOTES]
+    parts = ["# Runtime\n", origin(entries, record.name, "timing") + "\n", NOTES]
     head = ("backbone", *map(label, ACTIVATIONS))
-    for panel, group in groupby(rows, key=lambda row: row.panel):
-        members = list(group)
+    for title, members in by_panel(rows).items():
         lines = []
-        for backbone, cells in groupby(members, key=lambda row: row.backbone):
-            shown = {row.activation: _cell(row) for row in cells}
+        for backbone, cells in groupby(members, itemgetter("backbone")):
+            shown = {row["activation"]: _cell(row) for row in cells}
             lines.append((label(backbone), *(shown.get(name, "") for name in ACTIVATIONS)))
-        parts.append(f"## {title(panel)}\n\n{export.table(head, lines, numbers=1)}")
+        parts.append(f"## {title}\n\n{export.table(head, lines, numbers=1)}")
         parts.append(_in_short(_whole(members)))
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, COLUMNS, lambda: draw(rows))
 
 
-def _cell(row: Row) -> str:
-    return f"{row.seconds:.3g}" + ("" if row.relative is None else f" ({row.relative:.2f})")
+def _cell(row: Entry) -> str:
+    return f"{row['seconds']:.3g}" + (f" ({row['relative']:.2f})" if row["relative"] else "")
 
 
-def _in_short(whole: Sequence[dict[str, Row]]) -> str:
+def _in_short(whole: Sequence[dict[str, Entry]]) -> str:
     if not whole:
         return ""
     ratios = _ratios(whole, "relu")
@@ -338,38 +286,28 @@ def _in_short(whole: Sequence[dict[str, Row]]) -> str:
     )
 
 
-def draw(rows: Sequence[Row]) -> Figure:
+def draw(rows: Sequence[Entry]) -> figures.Figure:
     """Bars of seconds, and relative to ReLU, one line of panels for each device and mode."""
-    import matplotlib.pyplot as plt
-
-    panels = {key: list(group) for key, group in groupby(rows, key=lambda row: row.panel)}
-    figure, axes = plt.subplots(len(panels), 2, figsize=(11, 2.9 * len(panels)), squeeze=False)
-    for line, (panel, members) in zip(axes, panels.items(), strict=True):
-        _bars(line[0], members, "seconds")
-        _bars(line[1], members, "relative")
-        what = f"seconds for {EPOCHS} epochs of a seed"
-        line[0].set(yscale="log", ylabel=what, title=title(panel))
-        line[1].set(ylabel="time relative to ReLU", title="relative to ReLU")
-        line[1].axhline(1, color="black", linewidth=0.8)
-    figure.legend(
-        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=len(ACTIVATIONS)
-    )
+    panels = by_panel(rows)
+    figure, axes = figures.panels(len(panels), 2, figsize=(11, 2.9 * len(panels)))
+    for (left, right), (title, members) in zip(axes, panels.items(), strict=True):
+        _bars(left, members, "seconds")
+        _bars(right, members, "relative")
+        left.set(yscale="log", ylabel=f"seconds for {EPOCHS} epochs of a seed", title=title)
+        right.set(ylabel="time relative to ReLU", title="relative to ReLU")
+        right.axhline(1, color="black", linewidth=0.8)
+    columns = len(ACTIVATIONS)
+    figures.shared_legend(figure, axes[0][:1], loc="outside lower center", ncols=columns)
     return figure
 
 
-def _bars(axis: Any, rows: Sequence[Row], field: str) -> None:
+def _bars(axis: Any, rows: Sequence[Entry], field: str) -> None:
     width = 0.8 / len(ACTIVATIONS)
-    for place, (name, style) in enumerate(
-        zip(ACTIVATIONS, figures.bar_styles(), strict=False), start=-len(ACTIVATIONS) // 2
-    ):
-        found = [row for row in rows if row.activation == name and getattr(row, field) is not None]
-        axis.bar(
-            [BACKBONES.index(row.backbone) + (place + 0.5) * width for row in found],
-            [getattr(row, field) for row in found],
-            width,
-            label=label(name),
-            **style,
-        )
+    styles = zip(ACTIVATIONS, figures.bar_styles(), strict=False)
+    for place, (name, style) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
+        found = [row for row in rows if row["activation"] == name and row[field] is not None]
+        left = [BACKBONES.index(row["backbone"]) + (place + 0.5) * width for row in found]
+        axis.bar(left, [row[field] for row in found], width, label=label(name), **style)
     axis.set_xticks(range(len(BACKBONES)), [label(name) for name in BACKBONES])
 
 

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import cache
+from itertools import groupby, product
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, family_of, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, figures
+from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.findings import Finding
-from graphrelu.lab.render.tables import (
-    accuracy,
-    amount,
-    in_order,
-    label,
-    marked,
-    p_value,
-    percent,
-    too_few,
-)
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.render.tables import ScoreRow, label
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import (
     Comparison,
     Scores,
@@ -33,9 +25,6 @@ from graphrelu.lab.stats.comparison import (
     mean_validation,
     scores_by_cell,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DATASETS = ("cora", "citeseer", "pubmed")
 BACKBONES = ("gcn", "sage")
@@ -48,22 +37,15 @@ Place: TypeAlias = tuple[str, str, str]  # dataset, backbone, activation
 
 
 @dataclass(frozen=True)
-class ScaleRow:
-    """One activation at one scale, in percent, and its loss against its own best scale.
+class ScaleRow(ScoreRow):
+    """One activation at one scale, and its loss against its own best scale.
 
     The best scale has the highest mean validation accuracy; there ``behind_best`` is ``None``. All
     losses are one family for Holm's correction. GReLU's leads over PReLU at the smallest scale are
     another.
     """
 
-    dataset: str
-    backbone: str
-    activation: str
     scale: float
-    mean: float
-    std: float
-    best: float
-    n: int
     behind_best: Comparison | None
     grelu_over_prelu: Comparison | None
 
@@ -106,18 +88,13 @@ def collect(request: Request) -> str:
     datasets = request.datasets(*DATASETS[:1]) if request.quick else DATASETS
     changes = QUICK if request.quick else {}
     configs = [cell for name in datasets for cell in cells(name, **changes)]
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
+@cache
 def belongs(config: Config) -> bool:
     """Whether a configuration is one of these cells, on any graph and with any epochs."""
-    names = (config.backbone, config.activation)
-    if names[0] not in BACKBONES or names[1] not in ACTIVATIONS:
-        return False
-    settings: dict[str, Any] = {"epochs": config.epochs, "feature_scale": config.feature_scale}
-    same = config == recipe(config.dataset, family_of(config.dataset), *names, **settings)
-    return same and config.feature_scale in SCALES
+    return config in cells(config.dataset, epochs=config.epochs)
 
 
 def scores_by_scale(results: Sequence[Result]) -> dict[Place, dict[float, Scores]]:
@@ -128,7 +105,7 @@ def scores_by_scale(results: Sequence[Result]) -> dict[Place, dict[float, Scores
         for cell, scores in scores_by_cell(part).items():
             for name, own in scores.items():
                 found.setdefault((*cell, name), {})[scale] = own
-    position = in_order(*DATASETS, *BACKBONES, *ACTIVATIONS)
+    position = tables.in_order(*DATASETS, *BACKBONES, *ACTIVATIONS)
     return {place: found[place] for place in sorted(found, key=position)}
 
 
@@ -160,10 +137,11 @@ def scale_rows(results: Sequence[Result]) -> list[ScaleRow]:
     over_prelu = {
         (*cell, "grelu", SMALL): lead for cell, lead in leads_over(small, "grelu", "prelu").items()
     }
-    places = [(*key, scale) for key, by_scale in runs.items() for scale in by_scale]
     return [
-        ScaleRow(*at, *percent(runs[at[:3]][at[3]]), behind.get(at), over_prelu.get(at))
-        for at in places
+        ScaleRow(*(*key, *tables.percent(own)), scale, behind.get(at), over_prelu.get(at))
+        for key, by_scale in runs.items()
+        for scale, own in by_scale.items()
+        for at in [(*key, scale)]
     ]
 
 
@@ -226,7 +204,7 @@ def render(record: Path) -> list[Path]:
     protocol = [cell for name in DATASETS for cell in cells(name)]
     page = [
         "# Features of another scale\n",
-        export.provenance(results, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         f"![Accuracy by the scale of the features]({record.with_suffix('.png').name})\n",
         CAPTION,
@@ -241,30 +219,25 @@ def render(record: Path) -> list[Path]:
     for (dataset, backbone), part in groupby(rows, key=lambda row: (row.dataset, row.backbone)):
         lines = [_line(list(own)) for _, own in groupby(part, key=lambda row: row.activation)]
         page += [f"## {label(dataset)}, {label(backbone)}\n", export.table(head, lines, numbers=1)]
-    return figures.write(record, "\n".join(page), rows, ScaleRow, lambda: draw(rows))
+    return figures.write(record, page, rows, ScaleRow, lambda: draw(rows))
 
 
-def draw(rows: Sequence[ScaleRow]) -> Figure:
+def draw(rows: Sequence[ScaleRow]) -> figures.Figure:
     """A panel for each cell, a line for each activation."""
-    import matplotlib.pyplot as plt
-
     datasets = list(dict.fromkeys(row.dataset for row in rows))
     backbones = list(dict.fromkeys(row.backbone for row in rows))
     size = (2.5 * len(datasets), 2.2 * len(backbones) + 0.6)
-    figure, axes = plt.subplots(
-        len(backbones), len(datasets), figsize=size, sharex=True, squeeze=False
-    )
+    figure, axes = figures.panels(len(backbones), len(datasets), figsize=size, sharex=True)
     styles = dict(zip(ACTIVATIONS, figures.line_styles(), strict=False))
-    for row_of_axes, backbone in zip(axes, backbones, strict=True):
-        for axis, dataset in zip(row_of_axes, datasets, strict=True):
-            part = [row for row in rows if (row.dataset, row.backbone) == (dataset, backbone)]
-            for name, own in groupby(part, key=lambda row: row.activation):
-                points = [(row.scale, row.mean) for row in own]
-                axis.plot(*zip(*points, strict=True), label=label(name), **styles[name])
-            axis.set_xscale("log")
-            axis.set_xticks(SCALES, [f"{scale:g}" for scale in SCALES])
-            axis.minorticks_off()
-            axis.set_title(f"{label(dataset)}, {label(backbone)}")
+    for axis, (backbone, dataset) in zip(axes.flat, product(backbones, datasets), strict=True):
+        part = [row for row in rows if (row.dataset, row.backbone) == (dataset, backbone)]
+        for name, own in groupby(part, key=lambda row: row.activation):
+            points = [(row.scale, row.mean) for row in own]
+            axis.plot(*zip(*points, strict=True), label=label(name), **styles[name])
+        axis.set_xscale("log")
+        axis.set_xticks(SCALES, [f"{scale:g}" for scale in SCALES])
+        axis.minorticks_off()
+        axis.set_title(f"{label(dataset)}, {label(backbone)}")
     columns = 2 * len(datasets)  # as many as fit
     figures.shared_legend(figure, axes.flat, loc="outside upper center", ncols=columns)
     figure.supxlabel("features multiplied by", fontsize=9)
@@ -277,7 +250,11 @@ def _line(rows: Sequence[ScaleRow]) -> list[str]:
     line = [label(rows[0].activation)]
     for scale in SCALES:
         row = by_scale.get(scale)
-        line += ["", ""] if row is None else [accuracy(row), marked(row.behind_best) or "best"]
+        line += (
+            ["", ""]
+            if row is None
+            else [tables.accuracy(row), tables.marked(row.behind_best) or "best"]
+        )
     return line
 
 
@@ -285,9 +262,13 @@ def _robustness_table(found: Sequence[Robustness]) -> str:
     head = ("dataset", "backbone", "GReLU loses", "most robust rival", "it loses", "excess", "p")
     lines = [
         (
-            *(label(one.dataset), label(one.backbone), f"{one.loss:.1f}"),
-            *(label(one.rival), f"{one.rivals_loss:.1f}"),
-            *(amount(one.excess), p_value(one.excess.p_holm), f"**{one.found}**"),
+            *(label(one.dataset), label(one.backbone), f"{one.loss:.1f}", label(one.rival)),
+            *(
+                f"{one.rivals_loss:.1f}",
+                tables.amount(one.excess),
+                tables.p_value(one.excess.p_holm),
+            ),
+            f"**{one.found}**",
         )
         for one in found
     ]
@@ -301,18 +282,17 @@ def _robustness_table(found: Sequence[Robustness]) -> str:
 
 
 def _prelu_table(rows: Sequence[ScaleRow]) -> str:
-    leads = [(row, row.grelu_over_prelu) for row in rows if row.grelu_over_prelu is not None]
+    leads = {row: row.grelu_over_prelu for row in rows if row.grelu_over_prelu is not None}
     lines = [
         (
-            *(label(row.dataset), label(row.backbone), amount(lead)),
-            *(p_value(lead.p), p_value(lead.p_holm), lead.outcome),
+            *(label(row.dataset), label(row.backbone), tables.amount(lead)),
+            *(tables.p_value(lead.p), tables.p_value(lead.p_holm), lead.outcome),
         )
-        for row, lead in leads
+        for row, lead in leads.items()
     ]
     head = ("dataset", "backbone", "GReLU - PReLU", "p", "corrected p", "GReLU is")
-    table = export.table(head, lines, numbers=2)
-    sentence = too_few([lead for _, lead in leads])
-    return f"{table}\n{sentence}\n" if sentence else table
+    sentence = tables.too_few(list(leads.values()))
+    return export.table(head, lines, numbers=2) + (f"\n{sentence}\n" if sentence else "")
 
 
 EXPERIMENT = Experiment(runs=30, quick_runs=3, collect=collect, render=render)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphrelu.lab import stats
 from graphrelu.lab.record.config import Config
@@ -14,12 +14,9 @@ from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Finding, Observation
-from graphrelu.lab.render.tables import accuracy, amount, label, p_value, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.render.tables import ScoreRow, accuracy, amount, label, p_value, percent
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, compared, scores_by_cell
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DATASETS = ("cora", "pubmed", "citeseer")
 SEGMENTS = (2, 3, 4, 5, 6, 7)
@@ -43,15 +40,10 @@ where a larger difference is significant. Otherwise it is *undecided* at this ma
 
 
 @dataclass(frozen=True)
-class SegmentsRow:
-    """One K on one graph, in percent; ``low`` and ``high`` bound the mean's 95 % interval."""
+class SegmentsRow(ScoreRow):
+    """One K on one graph; ``low`` and ``high`` bound the mean's 95 % interval."""
 
-    dataset: str
     K: int
-    mean: float
-    std: float
-    best: float
-    n: int
     low: float | None
     high: float | None
     over_two: Comparison | None
@@ -70,8 +62,7 @@ def collect(request: Request) -> str:
     """Train what the record lacks."""
     changes = QUICK if request.quick else {}
     configs = [cell for name in request.datasets(*DATASETS) for cell in cells(name, **changes)]
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
 def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
@@ -80,7 +71,7 @@ def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
     pairs = {
         (dataset, int(K)): (own, scores.get("2", {}))
         for (dataset, _), scores in found.items()
-        for K, own in scores.items()
+        for K, own in sorted(scores.items())
     }
     leads = compared({key: pair for key, pair in pairs.items() if key[1] != 2})
     rows = []
@@ -88,9 +79,9 @@ def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
         mean, std, best, n = percent(own)
         reach = stats.half_width(std, n) if n > 1 else None
         low, high = (None, None) if reach is None else (mean - reach, mean + reach)
-        rows.append(SegmentsRow(*key, mean, std, best, n, low, high, leads.get(key)))
-    place = {dataset: i for i, dataset in enumerate(dict.fromkeys(row.dataset for row in rows))}
-    return sorted(rows, key=lambda row: (place[row.dataset], row.K))
+        scores = (key[0], "gcn", "grelu", mean, std, best, n)
+        rows.append(SegmentsRow(*scores, key[1], low, high, leads.get(key)))
+    return rows
 
 
 def observations(rows: Sequence[SegmentsRow], datasets: Iterable[str]) -> list[Observation]:
@@ -132,7 +123,7 @@ def render(record: Path) -> list[Path]:
     protocol = [cell for name in DATASETS for cell in cells(name)]
     page = [
         "# The effect of K, run again\n",
-        export.provenance(results, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         f"![Accuracy by K, and differences to K = 2]({record.with_suffix('.png').name})\n",
         CAPTION,
@@ -141,14 +132,12 @@ def render(record: Path) -> list[Path]:
         RULE,
         findings.to_markdown(observations(rows, dict.fromkeys(row.dataset for row in rows))),
     ]
-    return figures.write(record, "\n".join(page), rows, SegmentsRow, lambda: draw(rows))
+    return figures.write(record, page, rows, SegmentsRow, lambda: draw(rows))
 
 
-def draw(rows: Sequence[SegmentsRow]) -> Figure:
+def draw(rows: Sequence[SegmentsRow]) -> figures.Figure:
     """Means with their intervals, as in the paper's figure; and the paired differences."""
-    import matplotlib.pyplot as plt
-
-    figure, (means, differences) = plt.subplots(1, 2, figsize=(7.5, 3.2))
+    figure, ((means, differences),) = figures.panels(1, 2, figsize=(7.5, 3.2))
     for place, ((dataset, part), style) in enumerate(
         zip(groupby(rows, key=lambda row: row.dataset), figures.line_styles(), strict=False)
     ):

@@ -7,29 +7,22 @@ The settings, and the scores to hold ReLU against, are those of `"Classic GNNs a
 from __future__ import annotations
 
 import csv
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from graphrelu.grelu import VARIANTS
-from graphrelu.lab import data, stats
+from graphrelu.lab import data
 from graphrelu.lab.models.deep_backbones import DeepGNN
 from graphrelu.lab.record.config import Config, SplitName
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.tables import label, marked
+from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PATIENCE = 200  # epochs without a better validation score
 RUNS = 10
@@ -39,15 +32,9 @@ DEPTH_GRAPHS = ("squirrel", "minesweeper")
 QUICK: dict[str, Any] = {"epochs": 10, "hidden": 8}
 TOLERANCE = 0.5  # points below the published mean, or one published standard deviation if larger
 
-ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ReLU": ("relu", {}),
-    "PReLU": ("prelu", {}),
-    "GELU": ("gelu", {}),
-    "SiLU": ("silu", {}),
-    "GReLU-B": ("grelu", VARIANTS["B"]),
-    "GReLU": ("grelu", {}),
-}
+ACTIVATIONS = deep.ACTIVATIONS
 WIDER = "ReLU, wider"
+NAMES = (*ACTIVATIONS, WIDER)
 # A graph without published settings takes those of a graph of its kind, and its metric.
 LIKE = {"tolokers": "minesweeper", "actor": "squirrel"}
 
@@ -73,22 +60,9 @@ class Row(NamedTuple):
     std: float | None
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
-        settings: dict[str, Any] = {
-            "hidden": self.hidden,
-            "layers": self.layers,
-            "dropout": self.dropout,
-            "norm": self.norm,
-            "residual": self.residual,
-            "linear_first": self.linear_first,
-            "lr": self.lr,
-            "weight_decay": self.weight_decay,
-            "epochs": self.epochs,
-            "metric": self.metric,
-            "split": self.split,
-            "normalize_features": self.normalize_features,
-            "patience": PATIENCE,
-            "activation_options": options,
-        }
+        names = ("dataset", "backbone", "mean", "std")
+        settings = {key: value for key, value in self._asdict().items() if key not in names}
+        settings |= {"patience": PATIENCE, "activation_options": options}
         if self.backbone == "gat":
             settings["backbone_options"] = {"heads": 1}
         return modern(self.dataset, self.backbone, activation, **(settings | changes))
@@ -151,20 +125,12 @@ def all_rows() -> tuple[Row, ...]:
 
 def wider(row: Row, features: int, classes: int) -> int:
     """The smallest width with which ReLU has as many parameters as GReLU at the row's width."""
-
     options: dict[str, Any] = {"heads": 1} if row.backbone == "gat" else {}
 
     def parameters(activation: str, hidden: int) -> int:
         network = DeepGNN(
-            row.backbone,
-            features,
-            hidden,
-            classes,
-            activation,
-            row.layers,
-            row.norm,
-            row.residual,
-            row.linear_first,
+            *(row.backbone, features, hidden, classes, activation, row.layers),
+            *(row.norm, row.residual, row.linear_first),
             **options,
         )
         return sum(parameter.numel() for parameter in network.parameters())
@@ -183,10 +149,9 @@ def on_published_split(row: Row, **changes: Any) -> Config:
 def collect(request: Request) -> str:
     """Train what the record lacks."""
     datasets = request.datasets(*dict.fromkeys(row.dataset for row in rows()))
-    wanted = [row for row in all_rows() if row.dataset in datasets]
     changes = QUICK if request.quick else {}
     by_runs: dict[int, list[Config]] = {}
-    for row in wanted:
+    for row in [row for row in all_rows() if row.dataset in datasets]:
         runs = min(request.runs, FEWER_RUNS.get(row.dataset, request.runs))
         configs = by_runs.setdefault(runs, [])
         configs += [row.config(*own, **changes) for own in ACTIVATIONS.values()]
@@ -196,34 +161,21 @@ def collect(request: Request) -> str:
             graph = data.load(row.dataset, request.root)
             hidden = wider(row, graph.num_features, graph.num_classes)
             configs.append(row.config("relu", {}, hidden=hidden))
-    finished = 0
-    deadline = request.deadline()
-    for runs, configs in sorted(by_runs.items(), reverse=True):
-        if request.seconds is not None:  # those that are left of the whole
-            request = replace(request, seconds=max(0.01, deadline - time.monotonic()))
-        finished += len(train_missing(configs, request, range(runs)))
-    total = sum(runs * len(configs) for runs, configs in by_runs.items())
-    return standing(finished, total, request.out)
+    groups = sorted(by_runs.items(), reverse=True)
+    finished = sum(len(train_missing(own, request, range(runs))) for runs, own in groups)
+    return standing(finished, sum(runs * len(own) for runs, own in groups), request.out)
 
 
 @dataclass(frozen=True)
-class StrongRow:
-    """One activation in one cell, in percent. The leads over one rival are a family for Holm's
-    correction of the paired t-test."""
+class StrongRow(deep.DeepRow):
+    """The same with the width, and with the published score of ReLU."""
 
-    dataset: str
-    backbone: str
-    layers: int
     hidden: int
-    activation: str
-    mean: float
-    std: float
-    n: int
     published_mean: float | None
     published_std: float | None
-    over_relu: Comparison | None
 
 
+@cache
 def place_of(config: Config) -> tuple[Row, str] | None:
     """Row and activation of a run; none for runs of other experiments."""
     if not config.is_deep:
@@ -237,35 +189,21 @@ def place_of(config: Config) -> tuple[Row, str] | None:
     return None
 
 
-def strong_rows(results: Iterable[Result]) -> list[StrongRow]:
+def strong_rows(results: Sequence[Result]) -> list[StrongRow]:
     """A line for each row of settings and each activation."""
-    found: dict[Row, dict[str, Scores]] = {}
-    widths: dict[tuple[Row, str], int] = {}
-    place = cache(place_of)
-    for result in results:
-        if (where := place(result.config)) is not None:
-            found.setdefault(where[0], {}).setdefault(where[1], {})[result.seed] = result.score
-            widths[where] = result.config.hidden
-    order = [row for row in all_rows() if row in found]
-    names = [*ACTIVATIONS, WIDER]
-    over_relu = {
-        name: compared(
-            {row: (found[row].get(name, {}), found[row].get("ReLU", {})) for row in order},
-            test="ttest",
+    found = deep.gathered(results, place_of)
+    settings = {row.cell: row for row in all_rows() if row in found}
+    widths = {place_of(result.config): result.config.hidden for result in results}
+    return [
+        StrongRow(
+            **vars(row),
+            hidden=widths[own, row.activation],
+            published_mean=own.mean,
+            published_std=own.std,
         )
-        for name in names
-        if name != "ReLU"
-    }
-    made = []
-    for row in order:
-        for name in [name for name in names if name in found[row]]:
-            own = stats.summary([100 * score for score in found[row][name].values()])
-            lead = over_relu.get(name, {}).get(row)
-            width = widths[row, name]
-            made.append(
-                StrongRow(*row.cell, width, name, own.mean, own.std, own.n, row.mean, row.std, lead)
-            )
-    return made
+        for row in deep.rows_of({cell: found[own] for cell, own in settings.items()}, NAMES)
+        for own in [settings[row.cell]]
+    ]
 
 
 def check(results: Sequence[Result]) -> str:
@@ -303,21 +241,20 @@ parameters as GReLU. GReLU-B is GReLU without topology.
 
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure of depths."""
-    results = Record(record).read()
+    results = Record(record).required(
+        lambda c: place_of(c) is not None or c.split == "published", "of these networks"
+    )
     made = strong_rows(results)
-    if not made:
-        raise ValueError(f"{record} has no runs of these networks.")
     others = {row.cell for row in depth_rows()}
-    table = [row for row in made if (row.dataset, row.backbone, row.layers) not in others]
+    table = [row for row in made if row.cell not in others]
     known = (*rows(), *depth_rows())
     protocol = {row.config(*own) for row in known for own in ACTIVATIONS.values()}
     protocol |= {on_published_split(row) for row in known if row.split == "random"}
     places = {result.config: place_of(result.config) for result in results}
     protocol |= {config for config, place in places.items() if place and place[1] == WIDER}
-    used = [r for r in results if places[r.config] or r.config.split == "published"]
     page = [
         "# Strong networks\n",
-        export.provenance(used, record.name, protocol) + "\n",
+        export.provenance(results, record, protocol),
         NOTES,
         "## Are the networks as strong as published?\n",
         check(results) + "\n",
@@ -329,40 +266,31 @@ def render(record: Path) -> list[Path]:
         "GCN with its tuned settings and other numbers of layers.\n",
         f"![Leads over ReLU by number of layers]({record.stem}.png)\n",
     ]
-    return figures.write(record, "\n".join(page), made, StrongRow, lambda: _figure(made))
+    return figures.write(record, page, made, StrongRow, lambda: _figure(made))
 
 
 def _in_short(made: Sequence[StrongRow]) -> str:
-    lines = []
-    for name in [*ACTIVATIONS, WIDER]:
-        leads = [row.over_relu for row in made if row.activation == name and row.over_relu]
-        if leads:
-            outcomes = [lead.outcome for lead in leads]
-            counts = [str(outcomes.count(o)) for o in ("better", "undecided", "worse")]
-            lines.append((name, f"{fmean(lead.difference for lead in leads):+.2f}", *counts))
-    head = ("activation", "mean lead", "better", "undecided", "worse")
-    return export.table(head, lines, numbers=1)
+    leads = {name: [row.over_relu for row in made if row.activation == name] for name in NAMES}
+    lines = [(name, *line) for name, own in leads.items() for line in deep.tally(own)]
+    return export.table(("activation", *deep.TALLY), lines, numbers=1)
 
 
 def _table(made: Sequence[StrongRow]) -> str:
-    others = [name for name in (*ACTIVATIONS, WIDER) if name != "ReLU"]
-    lines = []
-    for cell in dict.fromkeys((row.dataset, row.backbone, row.layers) for row in made):
-        own = {r.activation: r for r in made if (r.dataset, r.backbone, r.layers) == cell}
-        first = next(iter(own.values()))
-        published = ""
-        if first.published_mean is not None:
-            published = f"{first.published_mean:.1f} ± {first.published_std:.1f}"
-        relu = f"{own['ReLU'].mean:.1f} ± {own['ReLU'].std:.1f}" if "ReLU" in own else ""
-        leads = [marked(own[name].over_relu) if name in own else "" for name in others]
-        lines.append((deep.Cell(*cell).title, published, relu, *leads))
-    return export.table(("cell", "published", "ReLU", *others), lines, numbers=1)
+    published = {
+        row.cell: f"{row.published_mean:.1f} ± {row.published_std:.1f}"
+        for row in made
+        if row.published_mean is not None
+    }
+    lines = [
+        (cell.title, published.get(cell, ""), *line)
+        for cell, line in deep.lead_lines(made, NAMES).items()
+    ]
+    head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
+    return export.table(head, lines, numbers=1)
 
 
-def _figure(made: Sequence[StrongRow]) -> Figure:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(DEPTH_GRAPHS), figsize=(7.5, 3.2))
+def _figure(made: Sequence[StrongRow]) -> figures.Figure:
+    figure, (axes,) = figures.panels(1, len(DEPTH_GRAPHS), figsize=(7.5, 3.2))
     for ax, dataset in zip(axes, DEPTH_GRAPHS, strict=True):
         several = [row for row in made if (row.dataset, row.backbone) == (dataset, "gcn")]
         names = dict.fromkeys(row.activation for row in several if row.over_relu is not None)
@@ -371,7 +299,7 @@ def _figure(made: Sequence[StrongRow]) -> Figure:
             figures.draw_leads(ax, [(n, row.over_relu) for n, row in own], style | {"label": name})
         ax.axhline(0, color="black", linewidth=0.8)
         ax.set(title=label(dataset), xlabel="layers", ylabel="lead over ReLU (points)")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=6)
+    figures.shared_legend(figure, axes[:1], loc="outside upper center", ncols=6)
     return figure
 
 

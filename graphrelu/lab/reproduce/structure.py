@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.data.generated import BlockModel
@@ -14,12 +14,9 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
-from graphrelu.lab.render.tables import label, marked, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
+from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, leads_over, scores_by_cell
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HOMOPHILY = (0.0, 0.25, 0.5, 0.75, 1.0)
 # How odd regions differ from even ones. Without mirroring, a strong signal would leave nothing to
@@ -69,21 +66,15 @@ neighbours that are of its class.
 
 
 @dataclass(frozen=True)
-class StructureRow:
-    """One activation on one graph, in percent; ``behind_a`` is GReLU-A's lead over it.
+class StructureRow(ScoreRow):
+    """One activation on one graph; ``behind_a`` is GReLU-A's lead over it.
 
     The leads over one rival are a family for Holm's correction.
     """
 
     kind: str
-    backbone: str
     degree: float
     homophily: float
-    activation: str
-    mean: float
-    std: float
-    best: float
-    n: int
     behind_a: Comparison | None
 
     @property
@@ -91,20 +82,19 @@ class StructureRow:
         return self.kind, self.backbone
 
 
-# Kind, degree and homophily -> the name of a graph; every graph has noise of its own.
-GRAPHS = {
-    (kind, degree, share): BlockModel(degree=degree, homophily=share, seed=seed, **KINDS[kind]).name
+# The name of a graph -> kind, degree and homophily; every graph has noise of its own.
+PLACES = {
+    BlockModel(degree=degree, homophily=share, seed=seed, **KINDS[kind]).name: (kind, degree, share)
     for seed, (kind, degree, share) in enumerate(
         dict.fromkeys(
             (kind, degree, share)
             for (kind, _), degrees in PANELS.items()
-            for degree in degrees
-            for share in HOMOPHILY
+            for degree, share in product(degrees, HOMOPHILY)
         ),
         FIRST_SEED,
     )
 }
-PLACES = {name: place for place, name in GRAPHS.items()}
+GRAPHS = {place: name for name, place in PLACES.items()}
 
 
 def cells(
@@ -120,8 +110,7 @@ def cells(
             **changes,
         )
         for (kind, backbone), degrees in panels.items()
-        for degree in degrees
-        for homophily in shares
+        for degree, homophily in product(degrees, shares)
         for activation, options in ACTIVATIONS.values()
     ]
 
@@ -135,23 +124,22 @@ NAMES = {
 def collect(request: Request) -> str:
     """Train what the record lacks; no dataset is needed."""
     configs = cells(QUICK_PANELS, QUICK_HOMOPHILY, **QUICK) if request.quick else cells()
-    finished = train_missing(configs, request)
-    return standing(len(finished), len(configs) * request.runs, request.out)
+    return trained(configs, request)
 
 
 def structure_rows(results: Sequence[Result]) -> list[StructureRow]:
     """A row for each backbone, graph and activation, in the order of the panels."""
     found = scores_by_cell(results, lambda c: NAMES[c.activation, c.activation_options])
-    leads: dict[tuple[str, str, str], Comparison] = {}
-    for rival in RIVALS:
-        ahead = leads_over(found, "GReLU-A", rival)
-        leads |= {(*cell, rival): lead for cell, lead in ahead.items()}
-    rows = []
-    for (dataset, backbone), scores in found.items():
-        kind, degree, homophily = PLACES[dataset]
-        for name in [name for name in ACTIVATIONS if name in scores]:
-            values = (name, *percent(scores[name]), leads.get((dataset, backbone, name)))
-            rows.append(StructureRow(kind, backbone, degree, homophily, *values))
+    leads = {rival: leads_over(found, "GReLU-A", rival) for rival in RIVALS}
+    rows = [
+        StructureRow(
+            *(*cell, name, *percent(scores[name]), *PLACES[cell[0]]),
+            behind_a=leads.get(name, {}).get(cell),
+        )
+        for cell, scores in found.items()
+        for name in ACTIVATIONS
+        if name in scores
+    ]
     panels = list(PANELS)
     return sorted(rows, key=lambda row: (panels.index(row.panel), row.degree, row.homophily))
 
@@ -169,7 +157,7 @@ def render(record: Path) -> list[Path]:
     rows = structure_rows(results)
     page = [
         "# Where topology matters\n",
-        export.provenance(results, record.name, cells()) + "\n",
+        export.provenance(results, record, cells()),
         NOTES,
         f"![The lead of GReLU-A over GReLU-B]({record.with_suffix('.png').name})\n",
         CAPTION,
@@ -182,17 +170,15 @@ def render(record: Path) -> list[Path]:
         graphs = groupby(part, key=lambda row: (row.degree, row.homophily))
         lines = [_line(place, several) for place, several in graphs]
         page += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
-    return figures.write(record, "\n".join(page), rows, StructureRow, lambda: draw(rows))
+    return figures.write(record, page, rows, StructureRow, lambda: draw(rows))
 
 
-def draw(rows: Sequence[StructureRow]) -> Figure:
+def draw(rows: Sequence[StructureRow]) -> figures.Figure:
     """The lead of A over B against homophily: a panel for each of the tables."""
-    import matplotlib.pyplot as plt
-
     panels = list(dict.fromkeys(row.panel for row in rows))
     styles = dict(zip(sorted({row.degree for row in rows}), figures.line_styles(), strict=False))
-    figure, axes = plt.subplots(
-        1, len(panels), figsize=(9, 3.3), sharey=True, squeeze=False, layout="constrained"
+    figure, axes = figures.panels(
+        1, len(panels), figsize=(9, 3.3), sharey=True, layout="constrained"
     )
     for panel, axis in zip(panels, axes[0], strict=True):
         behind = [row for row in rows if row.panel == panel and row.activation == "GReLU-B"]

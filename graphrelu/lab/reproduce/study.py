@@ -6,10 +6,10 @@ all labels. The record has test scores, but nothing here reads them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import deep
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
-from graphrelu.lab.stats.comparison import Comparison, Scores, Test, leads_over
+from graphrelu.lab.stats.comparison import Comparison, Test, leads_over
 
 FEW, FULL = "few labels", "full supervision"
 FEW_DATASETS = ("cora", "citeseer", "flickr")
@@ -113,17 +113,15 @@ def collect(request: Request) -> str:
 
 def _train(places: Mapping[Cell, Collection[Candidate]], request: Request) -> tuple[int, int]:
     """Train candidates in cells; return the number of finished runs, and of all runs."""
-    deadline = request.deadline()
     changes = QUICK if request.quick else {}
     by_runs: dict[int, list[Config]] = {}  # number of seeds -> configurations
     for cell, names in places.items():
         runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
         by_runs.setdefault(runs, []).extend(_configs(cell, sorted(names), **changes))
-    finished = 0
-    for runs, configs in by_runs.items():
-        if request.seconds is not None:  # the seconds that are left
-            request = replace(request, seconds=max(0.01, deadline - time.monotonic()))
-        finished += len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
+    finished = sum(
+        len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
+        for runs, configs in by_runs.items()
+    )
     return finished, sum(runs * len(configs) for runs, configs in by_runs.items())
 
 
@@ -149,19 +147,9 @@ def place_of(config: Config) -> tuple[Cell, Candidate | None] | None:
 Leads: TypeAlias = dict[Candidate, dict[Cell, Comparison]]
 
 
-def validation(results: Iterable[Result]) -> dict[Cell, dict[Candidate | None, Scores]]:
-    """Cell -> candidate (none: ReLU) -> validation scores."""
-    found: dict[Cell, dict[Candidate | None, Scores]] = {}
-    for result in results:
-        if (place := place_of(result.config)) is not None:
-            own = found.setdefault(place[0], {}).setdefault(place[1], {})
-            own[result.seed] = result.val_score
-    return found
-
-
 def leads(results: Iterable[Result], test: Test = "ttest") -> Leads:
     """Each candidate's lead over ReLU in each cell, with Holm's correction over the cells."""
-    found = validation(results)
+    found = deep.gathered(results, place_of, attrgetter("val_score"))
     return {name: leads_over(found, name, None, test) for name in candidates()}
 
 
@@ -252,15 +240,15 @@ def render(record: Path) -> list[Path]:
     if not ranked:
         raise ValueError(f"{record} has no candidate in both regimes yet.")
     protocol = [config for cell in cells() for config in _configs(cell, candidates())]
-    page = ["# How the default was chosen\n", export.provenance(results, record.name, protocol)]
-    page += ["", RULE, "## The outcome\n", _outcome(ranked)]
+    page = ["# How the default was chosen\n", export.provenance(results, record, protocol)]
+    page += [RULE, "## The outcome\n", _outcome(ranked)]
     page += [f"## {regime.capitalize()}\n\n{_table(found, regime)}" for regime in (FEW, FULL)]
     rows = [
         StudyRow(*cell, *candidate, lead)
         for candidate, own in found.items()
         for cell, lead in own.items()
     ]
-    return figures.write(record, "\n".join(page), rows, StudyRow)
+    return figures.write(record, page, rows, StudyRow)
 
 
 def _outcome(ranked: Sequence[Choice]) -> str:
@@ -275,8 +263,8 @@ def _outcome(ranked: Sequence[Choice]) -> str:
         )
         for choice in ranked
     ]
-    head = ["form", "dropout, few labels", "dropout, full supervision"]
-    head += ["few labels", "full supervision", "mean", "cells", "cells harmed"]
+    regimes = (FEW, FULL)
+    head = ("form", *(f"dropout, {name}" for name in regimes), *regimes, "mean", "cells")
     named = (
         f"**{best.form}**, dropout {best.few_dropout:g} with few labels and "
         f"{best.full_dropout:g} under full supervision"
@@ -284,7 +272,7 @@ def _outcome(ranked: Sequence[Choice]) -> str:
     sentence = f"The rule chooses {named}."
     if best.harmed:
         sentence = f"No form is harmless in every cell. The rule's mean is highest for {named}."
-    return f"{sentence}\n\n{export.table(head, lines, numbers=1)}"
+    return f"{sentence}\n\n{export.table((*head, 'cells harmed'), lines, numbers=1)}"
 
 
 def _table(found: Leads, regime: str) -> str:
@@ -298,7 +286,7 @@ def _table(found: Leads, regime: str) -> str:
 def _amount(lead: Comparison | None) -> str:
     if lead is None:
         return ""
-    return signed(lead.difference) + ("" if lead.outcome == "undecided" else " *")
+    return signed(lead.difference) + " *" * (lead.outcome != "undecided")
 
 
 EXPERIMENT = Experiment(runs=10, quick_runs=6, collect=collect, render=render)

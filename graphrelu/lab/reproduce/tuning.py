@@ -23,19 +23,8 @@ from graphrelu.lab.record.recipes import (
     recipe,
 )
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.tables import (
-    accuracy,
-    grelu_leads,
-    in_order,
-    label,
-    marked,
-    p_value,
-    percent,
-    tallies_of,
-    too_few,
-    with_best,
-)
+from graphrelu.lab.render import export, figures, tables
+from graphrelu.lab.render.tables import ScoreRow, label
 from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.stats.comparison import Comparison, Scores, mean_validation
 
@@ -63,10 +52,7 @@ def grid(cell: Config) -> list[Config]:
 
 
 def tuned_cells(
-    request: Request,
-    datasets: Sequence[str],
-    backbones: Sequence[str],
-    activations: Sequence[str],
+    request: Request, datasets: Sequence[str], backbones: Sequence[str], activations: Sequence[str]
 ) -> list[Config]:
     """The runs; a quick run has one graph with GCN.
 
@@ -114,18 +100,17 @@ def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
     tie. The settings are those that all activations of the cell have begun. The seeds are those
     that all these settings share.
     """
-    by_config: dict[Config, BySeed] = {}
-    for result in results:
-        by_config.setdefault(result.config, {})[result.seed] = result
     runs: dict[Cell, dict[str, dict[int, BySeed]]] = {}
     epochs: dict[Cell, int] = {}
-    for config, by_seed in by_config.items():
+    for result in results:
+        config = result.config
         place = place_in_grid(config)
         if place is not None:
             cell = (config.dataset, config.backbone)
             if epochs.setdefault(cell, config.epochs) != config.epochs:
                 raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
-            runs.setdefault(cell, {}).setdefault(config.activation, {})[place] = by_seed
+            own = runs.setdefault(cell, {}).setdefault(config.activation, {})
+            own.setdefault(place, {})[result.seed] = result
     found = {cell: _choice(of_cell) for cell, of_cell in runs.items()}
     return {cell: choice for cell, choice in found.items() if choice is not None}
 
@@ -137,16 +122,13 @@ def _choice(runs: dict[str, dict[int, BySeed]]) -> Choice | None:
     seeds = sorted(set.intersection(*shared)) if shared else []
     if not seeds:
         return None
-    kept = {
-        name: {place: {seed: own[place][seed] for seed in seeds} for place in tried}
-        for name, own in runs.items()
-    }
-    chosen = {
-        name: max(own.values(), key=lambda by_seed: mean_validation(by_seed.values()))
-        for name, own in kept.items()
-    }
-    own_setting = {name: own[0] for name, own in kept.items() if 0 in own}
-    return Choice(tuple(tried), chosen, own_setting)
+    chosen, untuned = {}, {}
+    for name, own in runs.items():
+        kept = {place: {seed: own[place][seed] for seed in seeds} for place in tried}
+        chosen[name] = max(kept.values(), key=lambda by_seed: mean_validation(by_seed.values()))
+        if 0 in kept:
+            untuned[name] = kept[0]
+    return Choice(tuple(tried), chosen, untuned)
 
 
 def has_choice(record: Path) -> bool:
@@ -175,21 +157,14 @@ UNTUNED_NOTES = "Both with the main table's own setting, on the same seeds:\n"
 
 
 @dataclass(frozen=True)
-class TunedRow:
-    """One activation of one cell: scores in percent with the setting that it chose and with the
-    main table's, and GReLU's lead over it.
+class TunedRow(ScoreRow):
+    """One activation with the setting that it chose and with the main table's, and GReLU's lead
+    over it.
 
     ``tried`` is the number of settings to choose from. The leads over one rival are a family for
     Holm's correction.
     """
 
-    dataset: str
-    backbone: str
-    activation: str
-    mean: float
-    std: float
-    best: float
-    n: int
     lr: float
     weight_decay: float
     dropout: float
@@ -202,18 +177,18 @@ class TunedRow:
 def tuned_rows(results: Sequence[Result]) -> list[TunedRow]:
     """A row for each activation, backbone by backbone."""
     found = choices(results)
-    leads = grelu_leads({cell: _scores(choice.chosen) for cell, choice in found.items()})
-    position = in_order(*BACKBONES, *NODE_DATASETS)
+    leads = tables.grelu_leads({cell: _scores(choice.chosen) for cell, choice in found.items()})
+    position = tables.in_order(*BACKBONES, *NODE_DATASETS)
     rows = []
     for cell in sorted(found, key=lambda cell: position(cell[::-1])):
         choice = found[cell]
         scores, own = _scores(choice.chosen), _scores(choice.own)
         for name in [name for name in ACTIVATIONS if name in scores]:
             config = next(iter(choice.chosen[name].values())).config
-            untuned = percent(own[name])[:2] if name in own else (None, None)
+            untuned = tables.percent(own[name])[:2] if name in own else (None, None)
             rows.append(
                 TunedRow(
-                    *(*cell, name, *percent(scores[name])),
+                    *(*cell, name, *tables.percent(scores[name])),
                     *(config.lr, config.weight_decay, config.dropout, len(choice.tried)),
                     *(*untuned, leads.get(name, {}).get(cell)),
                 )
@@ -229,41 +204,31 @@ def _scores(runs: Mapping[str, BySeed]) -> dict[str, Scores]:
 
 def render_tuned(record: Path) -> list[Path]:
     """Write ``.md`` and ``.csv`` beside the record, from all runs on record."""
-    results = Record(record).read()
-    rows = tuned_rows(results)
+    of_grid = [r for r in Record(record).read() if place_in_grid(r.config) is not None]
+    rows, found = tuned_rows(of_grid), choices(of_grid)
     if not rows:
         raise ValueError(f"{record} has no setting yet that all activations of a cell finished.")
-    return figures.write(record, document(results, rows, record.name), rows, TunedRow)
-
-
-def document(results: Sequence[Result], rows: Sequence[TunedRow], source: str) -> str:
-    """The page."""
-    of_grid = [result for result in results if place_in_grid(result.config) is not None]
-    own = {cell: _scores(choice.own) for cell, choice in choices(of_grid).items()}
-    untuned = {rival: leads.values() for rival, leads in grelu_leads(own).items()}
-    tuned: dict[str, list[Comparison]] = {}
-    for row in rows:
-        if row.grelu_over_it is not None:
-            tuned.setdefault(row.activation, []).append(row.grelu_over_it)
-    cautions = [too_few(leads) for leads in tuned.values()]
+    tuned = tables.grelu_leads({cell: _scores(choice.chosen) for cell, choice in found.items()})
+    untuned = tables.grelu_leads({cell: _scores(choice.own) for cell, choice in found.items()})
+    cautions = [tables.too_few(list(leads.values())) for leads in tuned.values() if leads]
     caution = cautions[0] if cautions and all(cautions) else ""
     parts = [
         "# The main table, tuned\n",
-        export.provenance(of_grid, source, chain(*map(grid, node_table()))) + "\n",
+        export.provenance(of_grid, record, chain(*map(grid, node_table()))),
         NOTES,
         f"{_tried(rows)} {caution}".rstrip() + "\n",
         "## GReLU against each rival\n",
         TALLY_NOTES,
-        export.tallies_to_markdown(tallies_of(tuned)),
+        export.tallies_to_markdown(tables.tallies_of(tuned)),
         UNTUNED_NOTES,
-        export.tallies_to_markdown(tallies_of(untuned)),
+        export.tallies_to_markdown(tables.tallies_of(untuned)),
     ]
     head = ("dataset", "activation", "tuned", "lr", "weight decay", "dropout", "untuned")
     for backbone, part in groupby(rows, key=lambda row: row.backbone):
-        lines = [_line(row, best) for row, best in with_best(part, lambda row: row.dataset)]
+        lines = [_line(row, best) for row, best in tables.with_best(part, lambda row: row.dataset)]
         table = export.table((*head, "GReLU - it", "p"), lines, numbers=3)
         parts += [f"## {label(backbone)}\n", table]
-    return "\n".join(parts)
+    return figures.write(record, parts, rows, TunedRow)
 
 
 def _tried(rows: Sequence[TunedRow]) -> str:
@@ -274,9 +239,9 @@ def _tried(rows: Sequence[TunedRow]) -> str:
 
 
 def _line(row: TunedRow, bold: bool) -> tuple[str, ...]:
-    tuned = f"**{accuracy(row)}**" if bold else accuracy(row)
+    tuned = f"**{tables.accuracy(row)}**" if bold else tables.accuracy(row)
     setting = (f"{value:g}" for value in (row.lr, row.weight_decay, row.dropout))
     untuned = "" if row.untuned_mean is None else f"{row.untuned_mean:.1f} ± {row.untuned_std:.1f}"
-    p = "" if row.grelu_over_it is None else p_value(row.grelu_over_it.p_holm)
+    p = "" if row.grelu_over_it is None else tables.p_value(row.grelu_over_it.p_holm)
     names = (label(row.dataset), label(row.activation))
-    return *names, tuned, *setting, untuned, marked(row.grelu_over_it), p
+    return *names, tuned, *setting, untuned, tables.marked(row.grelu_over_it), p

@@ -120,7 +120,7 @@ class Jumping(datetime):
 def test_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "datetime", Jumping)
     monkeypatch.setattr(time, "time", lambda: Jumping.now().timestamp())
-    assert Request(1, Path("runs.jsonl"), seconds=100).deadline() == pytest.approx(
+    assert Request(1, Path("runs.jsonl"), seconds=100).deadline == pytest.approx(
         time.monotonic() + 100, abs=5
     )
     continues()

@@ -50,7 +50,7 @@ def test_ties_are_what_is_not_significantly_behind() -> None:
             "close": {seed: 0.7 + 0.01 * (-1) ** seed for seed in range(10)},
             "ahead": {seed: 0.701 + 0.001 * seed for seed in range(10)},
             "far": {seed: 0.5 + 0.001 * seed**2 for seed in range(10)},
-        },
+        }
     }
     ((place, scores),) = cells.items()
     marks = page_tables.marks(cells)

@@ -114,10 +114,10 @@ def test_the_sentence_is_on_every_page() -> None:
     config = recipe("cora", "citation", "gcn", "relu")
     sound = [make_result(config, seed, 0.5) for seed in range(8)]
     assert sentence(sound) == origin_of(sound)["diverged"] == ""
-    assert "diverged" not in export.provenance(sound, "node.jsonl")
+    assert "diverged" not in export.provenance(sound, Path("node.jsonl"))
     lost = [replace(result, curves={"train_loss": [1.0, math.inf]}) for result in sound]
     said = sentence(lost)
     assert said.startswith("† 8 of 8 runs diverged, ")
     assert "seed 4 of cora gcn relu and 3 more);" in said
     assert origin_of(lost)["diverged"] == said
-    assert export.provenance(lost, "node.jsonl").endswith(f"\n\n{said}")
+    assert export.provenance(lost, Path("node.jsonl")).endswith(f"\n\n{said}\n")

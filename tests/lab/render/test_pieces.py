@@ -60,10 +60,3 @@ def test_functions_are_straight_between_knots() -> None:
     y = pieces.values(slopes, intercepts, x)
     straight = (y[:, 1:] + y[:, :-1]) / 2
     np.testing.assert_allclose(pieces.values(slopes, intercepts, middle), straight, atol=1e-12)
-
-
-def test_knots_of_an_absolute_value() -> None:
-    lines = np.array([[1.0, -1.0]]), np.array([[0.0, 1.0]])
-    x = pieces.knots(*lines, np.array([-1.0]), np.array([2.0]))
-    assert x.tolist() == [[-1.0, 0.5, 2.0]]
-    assert pieces.values(*lines, x).tolist() == [[2.0, 0.5, 2.0]]

@@ -38,18 +38,15 @@ def test_compare_rows_by_hand() -> None:
     assert relu_row.over_relu is None
 
     found = grelu_row.over_relu
-    assert found is not None
     assert found.difference == pytest.approx(1.25)
     assert found.std == pytest.approx(0.187083, abs=1e-6)
     assert found.low == pytest.approx(1.25 - 0.196331, abs=1e-6)
     assert found.high == pytest.approx(1.25 + 0.196331, abs=1e-6)
     assert (found.p, found.p_holm) == (0.03125, 0.0625)
     assert (found.n, found.outcome) == (6, "undecided")
-    assert elu_row.over_relu is not None
     assert elu_row.over_relu.difference == pytest.approx(-0.05)
     assert (elu_row.over_relu.p, elu_row.over_relu.p_holm) == (0.84375, 0.84375)
     # GReLU against ELU is a family of one.
-    assert elu_row.grelu_over_it is not None
     assert elu_row.grelu_over_it.difference == pytest.approx(1.30)
     assert (elu_row.grelu_over_it.p, elu_row.grelu_over_it.p_holm) == (0.03125, 0.03125)
     assert elu_row.grelu_over_it.outcome == "better"
@@ -59,7 +56,6 @@ def test_compare_rows_by_hand() -> None:
 def test_pairs_are_of_the_same_seed() -> None:
     relu, grelu = cell("relu", RELU), cell("grelu", [0.9] * 6)
     _, found = tables.compare_rows(relu + grelu[::-1][:2])
-    assert found.over_relu is not None
     assert found.over_relu.n == 2
     assert found.over_relu.difference == pytest.approx(5.5)
     _, apart = tables.compare_rows(relu[:3] + grelu[3:])
@@ -106,7 +102,6 @@ def test_node_rows_beside_the_paper() -> None:
     absent = by_name["flickr", "cheb", "relu"]
     assert (absent.paper_mean, absent.paper_std, absent.difference) == (None, None, None)
     grelu = by_name["cora", "gcn", "grelu"].over_relu
-    assert grelu is not None
     assert grelu.difference == pytest.approx(1.055)
     # 2 / 2^12 for every cell, thirty cells
     assert (grelu.p, grelu.p_holm) == (pytest.approx(2 / 2**12), pytest.approx(60 / 2**12))

@@ -16,9 +16,8 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import findings
 from graphrelu.lab.reproduce import ablation, command
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
-from graphrelu.lab.stats.comparison import Comparison
 from tests.lab.engine import test_train
-from tests.lab.fake_engine import invoke, make_result
+from tests.lab.fake_engine import invoke, lead, make_result
 
 # In tenths of a point, on top of what all share.
 LEADS = {"GReLU-A": 20, "GReLU-B": 10, "GReLU-C": 0, "GReLU-D": 5, "GReLU-E": 20, "SGC": -40}
@@ -62,15 +61,13 @@ def test_the_rows_are_the_papers() -> None:
 
 
 def test_rows() -> None:
-    rows = {row.variant: row for row in ablation.ablation_rows(runs())}
+    rows = {row.activation: row for row in ablation.ablation_rows(runs())}
     assert list(rows) == list(ablation.variants("flickr"))
     first, b = rows["GReLU-A"], rows["GReLU-B"]
     assert (first.behind_a, rows["ReLU"].over_relu) == (None, None)
     assert (first.paper_mean, b.paper_mean, rows[UNDECOMPOSED].paper_mean) == (54.4, 53.4, None)
-    assert b.behind_a is not None
     assert b.behind_a.difference == pytest.approx(1.055)
     assert b.behind_a.outcome == "better"
-    assert rows["SGC"].over_relu is not None
     assert rows["SGC"].over_relu.difference == pytest.approx(-4.22)
     assert b.test_loss - b.train_loss == pytest.approx(0.2)
     # Twelve pairs, all on one side; ten differences to A are one family, six of them smaller.
@@ -93,7 +90,7 @@ def test_claims_follow_the_runs() -> None:
     assert {o.outcome for o in few} == {"undecided"}
 
 
-def test_overfitting_is_read_off_the_losses() -> None:
+def test_overfitting_is_read_off_the_losses(tmp_path: Path) -> None:
     results = []
     for result in runs():
         if result.config.activation == "undecomposed":
@@ -103,13 +100,9 @@ def test_overfitting_is_read_off_the_losses() -> None:
     found = ablation.observations(results, "flickr")[-1]
     assert found.outcome == "holds"
     assert found.ours == "+0.31 [+0.30, +0.31] nats over 11 seeds"
-    rows = ablation.ablation_rows(results)
-    assert "| undecomposed | 0.50 | nan | nan |" in ablation.document(results, rows, "a.jsonl")
-
-
-def lead(difference: float, p: float = 0.001, reach: float = 0.5) -> Comparison:
-    low, high = difference - reach, difference + reach
-    return Comparison(difference, low, high, 1.0, p, p, 30)
+    Record(tmp_path / "a.jsonl").append(results)
+    page = ablation.render(tmp_path / "a.jsonl")[0].read_text()
+    assert "| undecomposed | 0.50 | nan | nan |" in page
 
 
 def test_one_cell_refutes_and_all_confirm() -> None:
@@ -121,8 +114,6 @@ def test_one_cell_refutes_and_all_confirm() -> None:
 
 def test_files(tmp_path: Path) -> None:
     record = tmp_path / "ablation.jsonl"
-    with pytest.raises(ValueError, match=r"ablation\.jsonl has no runs of the ablation\.$"):
-        ablation.render(record)
     Record(record).append(runs())
     assert "In haste" not in ablation.render(record)[0].read_text()
     Record(record).append(runs("digits", epochs=5))
@@ -145,16 +136,13 @@ def test_files(tmp_path: Path) -> None:
         ablation.ablation_rows([*runs(), *runs(epochs=5)])
 
 
-@pytest.fixture
-def in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_in_haste(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the embedded graph, from training to the page; a second time nothing is trained."""
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ablation, "QUICK_EPOCHS", {"digits": 3})
-    return tmp_path
-
-
-def test_in_haste(in_haste: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the embedded graph, from training to the page; a second time nothing is trained."""
     assert command.main(["ablation", "--quick", "--runs", "2", "--device", "cpu"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(lines) == 11

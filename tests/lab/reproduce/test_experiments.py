@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import node_table
+from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce import ablation, scale, segments, structure
 from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment
 from graphrelu.lab.reproduce.graph import render_graphs
 from graphrelu.lab.reproduce.tuning import render_tuned
-from tests.lab.fake_engine import invoke
+from tests.lab.fake_engine import invoke, make_result
 
 RESULTS = Path(__file__).parents[3] / "results"
 OTHERS = {"graph": render_graphs, "tuned": render_tuned}
@@ -38,6 +42,33 @@ def test_page_is_that_of_the_record(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("ablation", "has no runs of the ablation."),
+        ("segments", "has no runs of GReLU with GCN."),
+        ("scale", "has no runs on features of these scales."),
+        ("structure", "has no runs on the generated graphs."),
+        ("inspect", "has nothing to draw yet: no line is 'inspected'."),
+        ("runtime", "has nothing to draw yet: no line is 'timed'."),
+        ("complexity", "has nothing to draw yet: no line is 'timed'."),
+        ("study", "has no runs of the study."),
+        ("deep", "has no runs of these networks."),
+        ("strong", "has no runs of these networks."),
+        ("graph", "has no configuration yet that all activations finished."),
+        ("tuned", "has no setting yet that all activations of a cell finished."),
+    ],
+)
+def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
+    """A run of another experiment is none of this one."""
+    record = tmp_path / "x.jsonl"
+    (config,) = node_table(["cora"], ["cheb"], ["elu"])
+    Record(record).append([make_result(replace(config, lr=0.5), 0, 0.5)])
+    render = OTHERS[name] if name in OTHERS else experiment(name).render
+    with pytest.raises(ValueError, match=rf"x\.jsonl {re.escape(sentence)}$"):
+        render(record)
+
+
+@pytest.mark.parametrize(
     ("name", "patches", "runs"),
     [
         ("segments", EPOCHS, 6),
@@ -47,11 +78,7 @@ def test_page_is_that_of_the_record(name: str, tmp_path: Path) -> None:
     ids=["segments", "scale", "structure"],
 )
 def test_quick_run(
-    name: str,
-    patches: dict[str, Any],
-    runs: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, patches: dict[str, Any], runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without datasets, from training to the page, in the terminal."""
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
@@ -82,7 +109,7 @@ def test_full_run_has_every_cell(
     name: str, cells: list[Config], runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Config] = []
-    train = f"graphrelu.lab.reproduce.{name}.train_missing"
+    train = "graphrelu.lab.reproduce.experiment.train_missing"
     monkeypatch.setattr(train, lambda configs, _: asked.extend(configs) or [])
     chosen = experiment(name)
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))

@@ -181,7 +181,8 @@ def entry(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_page() -> None:
-    page = inspection.document([entry(), entry(seed=1, slopes=[[1.0, 1.0]] * 10)], "x.jsonl")
+    entries = [entry(), entry(seed=1, slopes=[[1.0, 1.0]] * 10)]
+    page = "\n".join(inspection.page_of(entries, Path("x.jsonl")))
     assert "# Inside GReLU: CiteSeer, GCN" in page
     assert "| shape | seed 0 | seed 1 |" in page
     assert "| **increasing** | 50.0 | 100.0 |" in page
@@ -190,7 +191,7 @@ def test_the_page() -> None:
     assert "| **mixed** | 20.0 | 0.0 |" in page
     assert "| flat, then increasing | 20.0 | 0.0 |" in page
     assert "| seed 0 | 0.100 | 0.115 | 0.250 | 0.385 | 0.400 | -1.00 | constant |" in page
-    shares = [row.share for row in inspection.rows_of(entry())]
+    shares = [row["share"] for row in inspection.rows_of(entry())]
     assert shares == [0.5, 0.2, 0.1, 0.2, 0.0, 0.0]
 
 

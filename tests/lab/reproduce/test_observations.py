@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell, node_table
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render.findings import Observation
 from graphrelu.lab.reproduce import graph, observations, runtime
-from graphrelu.lab.stats.comparison import Comparison
-from tests.lab.fake_engine import invoke, make_result
+from tests.lab.fake_engine import invoke, lead, make_result
+from tests.lab.reproduce.test_runtime import entry
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -55,52 +55,28 @@ def test_main_table() -> None:
     assert (gat.outcome, gat.paper) == ("holds", "higher in 21 of 25 comparisons")
 
     elsewhere = observations.of_main_table(node_runs(ahead | {("gat", "elu"): 11.0}))
-    assert [o.outcome for o in elsewhere] == [
-        "does not hold",
-        "does not hold",
-        "holds",
-        "does not hold",
-    ]
+    assert [o.outcome for o in elsewhere] == ["does not hold"] * 2 + ["holds", "does not hold"]
     equal = observations.of_main_table(node_runs({}))
-    assert [o.outcome for o in equal] == [
-        "undecided",
-        "does not hold",
-        "does not hold",
-        "undecided",
-    ]
+    assert [o.outcome for o in equal] == ["undecided", *["does not hold"] * 2, "undecided"]
     assert {o.outcome for o in observations.of_main_table([])} == {"not measured yet"}
 
 
 def test_a_claim_of_a_size() -> None:
-    def lead(low: float, high: float, p: float = 0.001) -> Comparison:
-        return Comparison((low + high) / 2, low, high, 1.0, p, p, 30)
-
-    assert observations.reaches(lead(7, 9), 8.1) == "holds"
-    assert observations.reaches(lead(9, 11), 8.1) == "holds"
-    assert observations.reaches(lead(1, 8), 8.1) == "does not hold"
-    assert observations.reaches(lead(-1, 9, p=0.2), 8.1) == "undecided"
+    assert observations.reaches(lead(8, 1), 8.1) == "holds"
+    assert observations.reaches(lead(10, 1), 8.1) == "holds"
+    assert observations.reaches(lead(4.5, 3.5), 8.1) == "does not hold"
+    assert observations.reaches(lead(4, 5, p=0.2), 8.1) == "undecided"
     assert observations.reaches(None, 8.1) == "not measured yet"
 
 
-def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -> dict[str, object]:
-    return {
-        "event": "timed",
-        "dataset": "citeseer",
-        "backbone": backbone,
-        "activation": activation,
-        "device": "a machine",
-        "mode": mode,
-        "seconds": sorted(repeats)[len(repeats) // 2],
-        "repeats": list(repeats),
-        **dict.fromkeys(("seeds", "epochs", "epochs_timed"), 1),
-        "versions": {},
-        "commit": None,
-        "date": "2026-11-01",
-    }
+def timing(backbone: str, activation: str, *repeats: float, mode: str = "one") -> dict[str, Any]:
+    seconds = sorted(repeats)[len(repeats) // 2]
+    changes = {"backbone": backbone, "repeats": list(repeats), "mode": mode}
+    return entry(activation, seconds, device="a machine", **changes)
 
 
 def test_runtime() -> None:
-    def found(**changes: dict[str, object]) -> list[Observation]:
+    def found(**changes: dict[str, Any]) -> list[Observation]:
         timings = {
             "relu": timing("gcn", "relu", 1.0, 1.1, 1.2),
             "grelu": timing("gcn", "grelu", 1.3, 1.32, 1.4),
@@ -133,10 +109,10 @@ def test_graph_classification() -> None:
     results = []
     for dataset, backbone in product(GRAPH_DATASETS, GRAPH_BACKBONES):
         for activation, score in (("relu", 0.70), ("grelu", 0.72)):
-            for hidden, val_score, lead in ((16, 0.6, 0.2), (32, 0.7, 0.0)):
+            for hidden, val_score, more in ((16, 0.6, 0.2), (32, 0.7, 0.0)):
                 config = graph_cell(dataset, backbone, activation, hidden, 3)
                 for seed in range(40):
-                    bonus = lead if activation == "relu" else 0.0
+                    bonus = more if activation == "relu" else 0.0
                     result = make_result(config, seed, score * (1 + seed / 1000) + bonus)
                     results.append(replace(result, val_score=val_score))
     (found,) = graph.observations(results)
@@ -157,8 +133,9 @@ def test_command(tmp_path: Path) -> None:
         "runtime.jsonl, graph.jsonl.\n"
     )
     lines = [timing("gcn", name, 1.0 + i) for i, name in enumerate(("relu", "grelu", "maxout"))]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (tmp_path / "runtime.jsonl").write_text(text + '{"event": "timed", "torn')
+    runtime.record_of(tmp_path / "runtime.jsonl").append(lines)
+    with (tmp_path / "runtime.jsonl").open("a") as file:
+        file.write('{"event": "timed", "torn')
     runs = node_runs({("arma", "grelu"): 9.0})
     Record(tmp_path / "node.jsonl").append(r for r in runs if r.config.backbone == "arma")
     result = invoke("observations", "--results", tmp_path)

@@ -121,6 +121,10 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
         (["--out", "a_file.jsonl"], "a_file.jsonl is not a record of runs; choose another file."),
         (["--out", "a_file/node.jsonl"], "a_file cannot be a folder"),
         (["--out", "x.csv"], "The name of a record must end in .jsonl, unlike x.csv."),
+        (["--tuned", "--backbones", "sgc"], "There is no backbone 'sgc'"),
+        (["--tuned", "--backbones", ""], "There is no name in the list ''."),
+        (["--tuned", "--activations", "greul"], "There is no activation 'greul'"),
+        (["--tuned", "--runs", "0"], "runs must be a whole number from 1, not 0."),
         (["--quick"], "--quick goes with --tuned: the main table has no small version."),
     ],
 )

@@ -37,10 +37,9 @@ def test_both_command_lines(
     assert capsys.readouterr().out == f"4 of these 4 timings are in {small}.\n"
     entries = [json.loads(line) for line in small.read_text().splitlines()]
     assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
-        ("one", 1, "relu"),
-        ("one", 1, "grelu"),
-        ("batched", 2, "relu"),
-        ("batched", 2, "grelu"),
+        (mode, seeds, name)
+        for mode, seeds in (("one", 1), ("batched", 2))
+        for name in ("relu", "grelu")
     ]
     for entry in entries:
         assert entry["event"] == "timed"
@@ -111,29 +110,27 @@ def entry(activation: str, seconds: float, **changes: Any) -> dict[str, Any]:
         "seconds": seconds,
         "repeats": [seconds, 2 * seconds],
         "epochs_timed": 200,
+        "epochs": 200,
         "versions": {"torch": "0"},
+        "commit": None,
+        "date": "2026-11-01",
     } | changes
 
 
-def test_the_page() -> None:
+def test_the_page(tmp_path: Path) -> None:
     entries = [entry("grelu", 3.0), entry("maxout", 5.0), entry("relu", 2.0)]
     entries += [entry("relu", 8.0, backbone="cheb"), entry("grelu", 1.0, device="other")]
     rows = runtime.rows_of(entries)
-    assert [(row.backbone, row.activation, row.relative) for row in rows] == [
+    assert [(row["backbone"], row["activation"], row["relative"]) for row in rows] == [
         ("cheb", "relu", 1.0),
         ("gcn", "relu", 1.0),
         ("gcn", "maxout", 2.5),
         ("gcn", "grelu", 1.5),
         ("gcn", "grelu", None),
     ]
-    page = runtime.document(rows, entries, "x.jsonl")
+    runtime.record_of(tmp_path / "x.jsonl").append(entries)
+    page = runtime.render(tmp_path / "x.jsonl")[0].read_text()
     assert "## CiteSeer, no device, one at a time" in page
     assert "| GCN | 2 (1.00) |  |  |  | 5 (2.50) | 3 (1.50) |" in page
     assert "GReLU takes 1.50 times as long as ReLU in the median" in page
     assert "less time than Maxout with 1 of 1 backbones" in page
-
-
-def test_nothing_to_draw(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "none.jsonl"
-    assert command.main(["runtime", "--render", "--out", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"{path} has nothing to draw yet")

@@ -53,14 +53,8 @@ def runs(
 def test_the_grid_by_hand() -> None:
     (cell,) = node_table(["cora"], ["gcn"], ["relu"])
     assert [(c.lr, c.weight_decay, c.dropout) for c in grid(cell)] == [
-        (0.01, 5e-4, 0.5),
-        (0.01, 5e-4, 0.8),
-        (0.01, 5e-3, 0.5),
-        (0.01, 5e-3, 0.8),
-        (0.003, 5e-4, 0.5),
-        (0.003, 5e-4, 0.8),
-        (0.003, 5e-3, 0.5),
-        (0.003, 5e-3, 0.8),
+        *((0.01, 5e-4, 0.5), (0.01, 5e-4, 0.8), (0.01, 5e-3, 0.5), (0.01, 5e-3, 0.8)),
+        *((0.003, 5e-4, 0.5), (0.003, 5e-4, 0.8), (0.003, 5e-3, 0.5), (0.003, 5e-3, 0.8)),
     ]
     assert grid(cell)[0] == cell
     for other in node_table():
@@ -119,7 +113,6 @@ def test_rows() -> None:
     assert relu.untuned_mean == pytest.approx(55.9)
     assert grelu.untuned_mean == grelu.mean == pytest.approx(51.99)
     assert grelu.grelu_over_it is None
-    assert relu.grelu_over_it is not None
     assert relu.grelu_over_it.difference == pytest.approx(1.09)
     assert relu.grelu_over_it.p_holm == pytest.approx(2 / 2**10)
     assert relu.grelu_over_it.outcome == "better"
@@ -127,8 +120,6 @@ def test_rows() -> None:
 
 def test_files(tmp_path: Path) -> None:
     record = tmp_path / "tuned.jsonl"
-    with pytest.raises(ValueError, match=r"no setting yet that all activations of a cell finished"):
-        render_tuned(record)
     others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["sgc"])]
     Record(record).append([*runs({"relu": 5, "grelu": 0}), *others])
     page, table = render_tuned(record)
@@ -146,8 +137,6 @@ def test_files(tmp_path: Path) -> None:
     relu, grelu = csv.DictReader(table.read_text().splitlines())
     assert (relu["lr"], relu["tried"], relu["grelu_over_it_outcome"]) == ("0.003", "8", "better")
     assert grelu["grelu_over_it_p"] == ""
-    before = [path.read_bytes() for path in (page, table)]
-    assert [path.read_bytes() for path in render_tuned(record)] == before
 
 
 def test_a_page_of_what_is_there(tmp_path: Path) -> None:
@@ -192,29 +181,6 @@ def test_before_the_first_cell_is_there(fakes: Path) -> None:
     assert shown.stdout == (
         "0 of these 160 runs are in results/tuned.jsonl; the same command continues.\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--quick"], "--quick goes with --tuned: the main table has no small version."),
-        (["--tuned", "--backbones", "sgc"], "There is no backbone 'sgc'"),
-        (["--tuned", "--backbones", ""], "There is no name in the list ''."),
-        (["--tuned", "--activations", "greul"], "There is no activation 'greul'"),
-        (["--tuned", "--runs", "0"], "runs must be a whole number from 1, not 0."),
-    ],
-)
-def test_bad_input_costs_one_sentence(
-    arguments: list[str], expected: str, fakes: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command.main(["node", *arguments]) == 2
-    plain = capsys.readouterr()
-    typed = invoke("reproduce", "node", *arguments)
-    assert typed.exit_code == 2
-    assert plain.err == typed.stderr
-    assert expected in plain.err
-    assert plain.err.count("\n") == 1
-    assert list(fakes.iterdir()) == []
 
 
 def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
