@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, cast
 
 from graphrelu.lab.data import fetch, generated, graph_readers, ogb, own_files, readers, tables
 from graphrelu.lab.data.checksums import (
@@ -57,7 +57,6 @@ FILE_READERS = {
     ".tsv": tables.read_tables,
 }
 
-Loaded = TypeVar("Loaded", Graph, GraphSet)
 Files: TypeAlias = dict[str, bytes]  # the contents of raw files, by name
 
 
@@ -100,7 +99,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         for key, source in SOURCES.items():
             # PyG would unpickle these without a look at their sums.
             if name.lower() == f"pyg:{source.pyg_class}/{source.pyg_name}".lower():
-                return replace(_load_source(key, source, data_root(root), _read), name=name)
+                return replace(cast(Graph, _load_source(key, source, data_root(root))), name=name)
         data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
         return from_data(data, name, family)
     if generated.is_generated(name):
@@ -124,7 +123,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         check_counts(graph, DIGITS_COUNTS)
         return graph
     if key in SOURCES:
-        return _load_source(key, SOURCES[key], data_root(root), _read)
+        return cast(Graph, _load_source(key, SOURCES[key], data_root(root)))
     if Path(name).expanduser().exists():
         raise DataError(f"{name} is of no known layout; {own_files.LAYOUTS}.")
     known = (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
@@ -182,7 +181,7 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
         check_counts(graphs, DIGIT_GRAPHS_COUNTS)
         return graphs
     if key in GRAPH_SOURCES:
-        return _load_source(key, GRAPH_SOURCES[key], data_root(root), _read_graphs)
+        return cast(GraphSet, _load_source(key, GRAPH_SOURCES[key], data_root(root)))
     raise DataError(
         f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)}, "
         f"pyg:{fetch.GRAPH_CLASS}/NAME, and graphs:PATH."
@@ -227,9 +226,8 @@ def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
         )
 
 
-def _load_source(
-    name: str, source: Source, root: Path, read: Callable[[str, Source, Files], Loaded]
-) -> Loaded:
+def _load_source(name: str, source: Source, root: Path) -> Graph | GraphSet:
+    """The graph, or the set of graphs, of raw files that are there or can be downloaded."""
     folder = root / source.folder
     raw = folder / "raw"
     missing, altered, sums = compare_edition(source, folder)
@@ -240,7 +238,7 @@ def _load_source(
             f"remove the folder {raw} to have it downloaded again."
         )
     if not missing:
-        return read(name, source, read_verified(raw, sums))
+        return _read(name, source, read_verified(raw, sums))
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
         try:
             staged = fetch.download(source, Path(staging))
@@ -249,18 +247,12 @@ def _load_source(
                 f"{name} is not complete and cannot be downloaded "
                 f"({first_line(error)}); put {', '.join(missing)} into {raw}."
             ) from error
-        graph = _check_download(name, source, staged, raw, read)
+        graph = _check_download(name, source, staged, raw)
         fetch.publish(staged.parent, folder)
     return graph
 
 
-def _check_download(
-    name: str,
-    source: Source,
-    staged: Path,
-    raw: Path,
-    read: Callable[[str, Source, Files], Loaded],
-) -> Loaded:
+def _check_download(name: str, source: Source, staged: Path, raw: Path) -> Graph | GraphSet:
     """Read freshly downloaded files; where they are another edition, note their sums."""
     lacking, differing = compare(staged, source.sums)
     if lacking or (differing and source.pinned):
@@ -274,33 +266,33 @@ def _check_download(
             f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
             f"PyG downloads; complete or remove that folder."
         )
-    graph = read(name, source, read_verified(staged, sums))
+    graph = _read(name, source, read_verified(staged, sums))
     if differing:
         record = "".join(f"{digest}  {file}\n" for file, digest in sums.items())
         (staged.parent / EDITION).write_text(record)
     return graph
 
 
-def _read(name: str, source: Source, files: Files) -> Graph:
+def _read(name: str, source: Source, files: Files) -> Graph | GraphSet:
     try:
-        if source.pyg_class == "Planetoid":
-            data = readers.read_planetoid(files, source.pyg_name)
-        else:
-            data = readers.read_attributed(files)
-    except readers.UNREADABLE as error:
-        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
-    graph = from_data(data, name, source.family)
-    check_counts(graph, source.counts)
-    return graph
-
-
-def _read_graphs(name: str, source: Source, files: Files) -> GraphSet:
-    try:
-        graphs = graph_readers.read_tu(files, source.pyg_name, name)
+        loaded = SOURCE_READERS[source.pyg_class](files, source, name)
     except DataError:
         raise
     except readers.UNREADABLE as error:
         raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
-    check_counts(graphs, source.counts)
-    check_class_sizes(graphs, CLASS_SIZES[name])
-    return graphs
+    check_counts(loaded, source.counts)
+    if isinstance(loaded, GraphSet):
+        check_class_sizes(loaded, CLASS_SIZES[name])
+    return loaded
+
+
+# The classes of PyG whose raw files are read here.
+SOURCE_READERS: dict[str, Callable[[Files, Source, str], Graph | GraphSet]] = {
+    "Planetoid": lambda files, source, name: from_data(
+        readers.read_planetoid(files, source.pyg_name), name, source.family
+    ),
+    "AttributedGraphDataset": lambda files, source, name: from_data(
+        readers.read_attributed(files), name, source.family
+    ),
+    "TUDataset": lambda files, source, name: graph_readers.read_tu(files, source.pyg_name, name),
+}
