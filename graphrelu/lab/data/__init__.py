@@ -26,7 +26,7 @@ from graphrelu.lab.data.checksums import (
     read_verified,
     sha256,
 )
-from graphrelu.lab.data.graph import DataError, Graph, first_line, from_data
+from graphrelu.lab.data.graph import DataError, Graph, from_data, told
 from graphrelu.lab.data.graph_set import GraphSet
 
 __all__ = ["GRAPH_NAMES", "NAMES", "DataError", "DatasetStatus", "Graph", "GraphSet"]
@@ -240,13 +240,10 @@ def _load_source(name: str, source: Source, root: Path) -> Graph | GraphSet:
     if not missing:
         return _read(name, source, read_verified(raw, sums))
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
-        try:
+        # There may be no network, a moved address, a damaged archive.
+        fault = f"{name} is not complete and cannot be downloaded"
+        with told(fault, f"; put {', '.join(missing)} into {raw}"):
             staged = fetch.download(source, Path(staging))
-        except Exception as error:  # no network, a moved address, a damaged archive
-            raise DataError(
-                f"{name} is not complete and cannot be downloaded "
-                f"({first_line(error)}); put {', '.join(missing)} into {raw}."
-            ) from error
         graph = _check_download(name, source, staged, raw)
         fetch.publish(staged.parent, folder)
     return graph
@@ -274,12 +271,8 @@ def _check_download(name: str, source: Source, staged: Path, raw: Path) -> Graph
 
 
 def _read(name: str, source: Source, files: Files) -> Graph | GraphSet:
-    try:
+    with told(f"{name} cannot be read", kinds=readers.UNREADABLE):
         loaded = SOURCE_READERS[source.pyg_class](files, source, name)
-    except DataError:
-        raise
-    except readers.UNREADABLE as error:
-        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
     check_counts(loaded, source.counts)
     if isinstance(loaded, GraphSet):
         check_class_sizes(loaded, CLASS_SIZES[name])

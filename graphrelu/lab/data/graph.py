@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 Family = Literal["citation", "social", "other"]
+Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 # Fewer nodes than this cannot fill a training, a validation and a test set of their class.
 MIN_NODES_PER_CLASS = 5
@@ -26,6 +27,17 @@ def first_line(error: BaseException) -> str:
     """The first line of an exception's message, for use inside a sentence."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0].rstrip(".")
+
+
+@contextmanager
+def told(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[None]:
+    """In here an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
+    try:
+        yield
+    except DataError:
+        raise
+    except kinds as error:
+        raise DataError(f"{fault} ({first_line(error)}){remedy}.") from error
 
 
 @dataclass(frozen=True, eq=False)
