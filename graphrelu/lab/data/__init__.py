@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
 
-from graphrelu.lab.data import fetch, generated, graph_readers, ogb, own_files, readers, tables
+from graphrelu.lab.data import fetch, generated, ogb, own_files, readers, tables
 from graphrelu.lab.data.checksums import (
     CLASS_SIZES,
     EDITION,
@@ -177,7 +177,7 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
         return own_files.read_pt_list(path, path.name)
     key = name.lower()
     if key == "digit-graphs":
-        graphs = graph_readers.read_digit_graphs(key)
+        graphs = readers.read_digit_graphs(key)
         check_counts(graphs, DIGIT_GRAPHS_COUNTS)
         return graphs
     if key in GRAPH_SOURCES:
@@ -287,5 +287,5 @@ SOURCE_READERS: dict[str, Callable[[Files, Source, str], Graph | GraphSet]] = {
     "AttributedGraphDataset": lambda files, source, name: from_data(
         readers.read_attributed(files), name, source.family
     ),
-    "TUDataset": lambda files, source, name: graph_readers.read_tu(files, source.pyg_name, name),
+    "TUDataset": lambda files, source, name: readers.read_tu(files, source.pyg_name, name),
 }

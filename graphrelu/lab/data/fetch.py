@@ -19,8 +19,8 @@ from torch_geometric.data import Dataset
 
 from graphrelu.lab.data.checksums import Source
 from graphrelu.lab.data.graph import DataError, Family, told
-from graphrelu.lab.data.graph_readers import from_dataset
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.readers import from_dataset
 
 CITATION_CLASSES = ("Planetoid", "CitationFull", "CoraFull")
 GRAPH_CLASS = "TUDataset"  # of sets of graphs
