@@ -66,11 +66,14 @@ class DatasetStatus:
 
     name: str
     folder: Path | None
-    state: Literal["present", "missing", "altered"]
     missing: tuple[str, ...]
     altered: tuple[str, ...]
     counts: Counts
     note: str = ""
+
+    @property
+    def state(self) -> Literal["present", "missing", "altered"]:
+        return "altered" if self.altered else "missing" if self.missing else "present"
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -199,31 +202,17 @@ def survey(root: str | Path | None = None) -> list[DatasetStatus]:
 
 
 def _embedded(name: str, counts: Counts) -> DatasetStatus:
-    bundled = importlib.util.find_spec("sklearn") is not None
-    return DatasetStatus(
-        name=name,
-        folder=None,
-        state="present" if bundled else "missing",
-        missing=() if bundled else ("scikit-learn",),
-        altered=(),
-        counts=counts,
-        note="comes with scikit-learn",
-    )
+    missing = () if importlib.util.find_spec("sklearn") else ("scikit-learn",)
+    return DatasetStatus(name, None, missing, (), counts, "comes with scikit-learn")
 
 
 def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
     for name, source in sources.items():
         folder = root / source.folder
         missing, altered, sums = compare_edition(source, folder)
-        yield DatasetStatus(
-            name=name,
-            folder=folder / "raw",
-            state="altered" if altered else "missing" if missing else "present",
-            missing=tuple(missing),
-            altered=tuple(altered),
-            counts=source.counts,
-            note="" if sums == source.sums else "as PyG downloads it, not the files of our results",
-        )
+        note = "" if sums == source.sums else "as PyG downloads it, not the files of our results"
+        found = tuple(missing), tuple(altered)
+        yield DatasetStatus(name, folder / "raw", *found, source.counts, note)
 
 
 def _load_source(name: str, source: Source, root: Path) -> Graph | GraphSet:

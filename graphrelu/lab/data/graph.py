@@ -40,8 +40,27 @@ def told(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[Non
         raise DataError(f"{fault} ({first_line(error)}){remedy}.") from error
 
 
+class Sized:
+    """How much a graph, or a set of graphs, holds."""
+
+    x: Tensor
+    edge_index: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
+
+    @property
+    def num_features(self) -> int:
+        return self.x.size(1)
+
+
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Sized):
     """A graph for node classification, with its features as they were stored.
 
     ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. Nodes with
@@ -60,21 +79,9 @@ class Graph:
     test_mask: Tensor | None = None
 
     @property
-    def num_nodes(self) -> int:
-        return self.x.size(0)
-
-    @property
     def num_unlabelled(self) -> int:
         """The nodes that are neither learned from nor tested on."""
         return int((self.y < 0).sum())
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.size(1)
-
-    @property
-    def num_features(self) -> int:
-        return self.x.size(1)
 
 
 def from_data(data: Any, name: str, family: Family = "other") -> Graph:
