@@ -28,7 +28,8 @@ import sklearn.datasets  # noqa: F401
 import torch
 
 from graphrelu.lab import cli
-from graphrelu.lab.record.results import Record, commit
+from graphrelu.lab.record.machine import commit
+from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce import segments
 from graphrelu.lab.reproduce.command import INTERRUPTED
 

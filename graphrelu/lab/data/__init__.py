@@ -9,9 +9,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, cast
 
-from graphrelu.lab.data import fetch, generated, graph_readers, ogb, own_files, readers, tables
+from graphrelu.lab.data import fetch, generated, ogb, own_files, readers, tables
 from graphrelu.lab.data.checksums import (
     CLASS_SIZES,
     EDITION,
@@ -26,7 +26,7 @@ from graphrelu.lab.data.checksums import (
     read_verified,
     sha256,
 )
-from graphrelu.lab.data.graph import DataError, Graph, first_line, from_data
+from graphrelu.lab.data.graph import DataError, Graph, from_data, told
 from graphrelu.lab.data.graph_set import GraphSet
 
 __all__ = ["GRAPH_NAMES", "NAMES", "DataError", "DatasetStatus", "Graph", "GraphSet"]
@@ -57,7 +57,6 @@ FILE_READERS = {
     ".tsv": tables.read_tables,
 }
 
-Loaded = TypeVar("Loaded", Graph, GraphSet)
 Files: TypeAlias = dict[str, bytes]  # the contents of raw files, by name
 
 
@@ -67,11 +66,14 @@ class DatasetStatus:
 
     name: str
     folder: Path | None
-    state: Literal["present", "missing", "altered"]
     missing: tuple[str, ...]
     altered: tuple[str, ...]
     counts: Counts
     note: str = ""
+
+    @property
+    def state(self) -> Literal["present", "missing", "altered"]:
+        return "altered" if self.altered else "missing" if self.missing else "present"
 
 
 def data_root(root: str | Path | None = None) -> Path:
@@ -100,7 +102,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         for key, source in SOURCES.items():
             # PyG would unpickle these without a look at their sums.
             if name.lower() == f"pyg:{source.pyg_class}/{source.pyg_name}".lower():
-                return replace(_load_source(key, source, data_root(root), _read), name=name)
+                return replace(cast(Graph, _load_source(key, source, data_root(root))), name=name)
         data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
         return from_data(data, name, family)
     if generated.is_generated(name):
@@ -124,7 +126,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         check_counts(graph, DIGITS_COUNTS)
         return graph
     if key in SOURCES:
-        return _load_source(key, SOURCES[key], data_root(root), _read)
+        return cast(Graph, _load_source(key, SOURCES[key], data_root(root)))
     if Path(name).expanduser().exists():
         raise DataError(f"{name} is of no known layout; {own_files.LAYOUTS}.")
     known = (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
@@ -178,11 +180,11 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
         return own_files.read_pt_list(path, path.name)
     key = name.lower()
     if key == "digit-graphs":
-        graphs = graph_readers.read_digit_graphs(key)
+        graphs = readers.read_digit_graphs(key)
         check_counts(graphs, DIGIT_GRAPHS_COUNTS)
         return graphs
     if key in GRAPH_SOURCES:
-        return _load_source(key, GRAPH_SOURCES[key], data_root(root), _read_graphs)
+        return cast(GraphSet, _load_source(key, GRAPH_SOURCES[key], data_root(root)))
     raise DataError(
         f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)}, "
         f"pyg:{fetch.GRAPH_CLASS}/NAME, and graphs:PATH."
@@ -200,36 +202,21 @@ def survey(root: str | Path | None = None) -> list[DatasetStatus]:
 
 
 def _embedded(name: str, counts: Counts) -> DatasetStatus:
-    bundled = importlib.util.find_spec("sklearn") is not None
-    return DatasetStatus(
-        name=name,
-        folder=None,
-        state="present" if bundled else "missing",
-        missing=() if bundled else ("scikit-learn",),
-        altered=(),
-        counts=counts,
-        note="comes with scikit-learn",
-    )
+    missing = () if importlib.util.find_spec("sklearn") else ("scikit-learn",)
+    return DatasetStatus(name, None, missing, (), counts, "comes with scikit-learn")
 
 
 def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
     for name, source in sources.items():
         folder = root / source.folder
         missing, altered, sums = compare_edition(source, folder)
-        yield DatasetStatus(
-            name=name,
-            folder=folder / "raw",
-            state="altered" if altered else "missing" if missing else "present",
-            missing=tuple(missing),
-            altered=tuple(altered),
-            counts=source.counts,
-            note="" if sums == source.sums else "as PyG downloads it, not the files of our results",
-        )
+        note = "" if sums == source.sums else "as PyG downloads it, not the files of our results"
+        found = tuple(missing), tuple(altered)
+        yield DatasetStatus(name, folder / "raw", *found, source.counts, note)
 
 
-def _load_source(
-    name: str, source: Source, root: Path, read: Callable[[str, Source, Files], Loaded]
-) -> Loaded:
+def _load_source(name: str, source: Source, root: Path) -> Graph | GraphSet:
+    """The graph, or the set of graphs, of raw files that are there or can be downloaded."""
     folder = root / source.folder
     raw = folder / "raw"
     missing, altered, sums = compare_edition(source, folder)
@@ -240,27 +227,18 @@ def _load_source(
             f"remove the folder {raw} to have it downloaded again."
         )
     if not missing:
-        return read(name, source, read_verified(raw, sums))
+        return _read(name, source, read_verified(raw, sums))
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
-        try:
+        # There may be no network, a moved address, a damaged archive.
+        fault = f"{name} is not complete and cannot be downloaded"
+        with told(fault, f"; put {', '.join(missing)} into {raw}"):
             staged = fetch.download(source, Path(staging))
-        except Exception as error:  # no network, a moved address, a damaged archive
-            raise DataError(
-                f"{name} is not complete and cannot be downloaded "
-                f"({first_line(error)}); put {', '.join(missing)} into {raw}."
-            ) from error
-        graph = _check_download(name, source, staged, raw, read)
+        graph = _check_download(name, source, staged, raw)
         fetch.publish(staged.parent, folder)
     return graph
 
 
-def _check_download(
-    name: str,
-    source: Source,
-    staged: Path,
-    raw: Path,
-    read: Callable[[str, Source, Files], Loaded],
-) -> Loaded:
+def _check_download(name: str, source: Source, staged: Path, raw: Path) -> Graph | GraphSet:
     """Read freshly downloaded files; where they are another edition, note their sums."""
     lacking, differing = compare(staged, source.sums)
     if lacking or (differing and source.pinned):
@@ -274,33 +252,29 @@ def _check_download(
             f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
             f"PyG downloads; complete or remove that folder."
         )
-    graph = read(name, source, read_verified(staged, sums))
+    graph = _read(name, source, read_verified(staged, sums))
     if differing:
         record = "".join(f"{digest}  {file}\n" for file, digest in sums.items())
         (staged.parent / EDITION).write_text(record)
     return graph
 
 
-def _read(name: str, source: Source, files: Files) -> Graph:
-    try:
-        if source.pyg_class == "Planetoid":
-            data = readers.read_planetoid(files, source.pyg_name)
-        else:
-            data = readers.read_attributed(files)
-    except readers.UNREADABLE as error:
-        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
-    graph = from_data(data, name, source.family)
-    check_counts(graph, source.counts)
-    return graph
+def _read(name: str, source: Source, files: Files) -> Graph | GraphSet:
+    with told(f"{name} cannot be read", kinds=readers.UNREADABLE):
+        loaded = SOURCE_READERS[source.pyg_class](files, source, name)
+    check_counts(loaded, source.counts)
+    if isinstance(loaded, GraphSet):
+        check_class_sizes(loaded, CLASS_SIZES[name])
+    return loaded
 
 
-def _read_graphs(name: str, source: Source, files: Files) -> GraphSet:
-    try:
-        graphs = graph_readers.read_tu(files, source.pyg_name, name)
-    except DataError:
-        raise
-    except readers.UNREADABLE as error:
-        raise DataError(f"{name} cannot be read ({first_line(error)}).") from error
-    check_counts(graphs, source.counts)
-    check_class_sizes(graphs, CLASS_SIZES[name])
-    return graphs
+# The classes of PyG whose raw files are read here.
+SOURCE_READERS: dict[str, Callable[[Files, Source, str], Graph | GraphSet]] = {
+    "Planetoid": lambda files, source, name: from_data(
+        readers.read_planetoid(files, source.pyg_name), name, source.family
+    ),
+    "AttributedGraphDataset": lambda files, source, name: from_data(
+        readers.read_attributed(files), name, source.family
+    ),
+    "TUDataset": lambda files, source, name: readers.read_tu(files, source.pyg_name, name),
+}

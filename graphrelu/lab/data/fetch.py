@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
-from contextlib import redirect_stderr, suppress
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,9 +18,9 @@ from torch_geometric import datasets
 from torch_geometric.data import Dataset
 
 from graphrelu.lab.data.checksums import Source
-from graphrelu.lab.data.graph import DataError, Family, first_line
-from graphrelu.lab.data.graph_readers import from_dataset
+from graphrelu.lab.data.graph import DataError, Family, told
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.readers import from_dataset
 
 CITATION_CLASSES = ("Planetoid", "CitationFull", "CoraFull")
 GRAPH_CLASS = "TUDataset"  # of sets of graphs
@@ -44,15 +44,13 @@ def publish(staged: Path, raw: Path) -> None:
     for file in sorted(path for path in staged.rglob("*") if path.is_file()):
         target = raw / file.relative_to(staged)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
+        with told(f"{target} cannot be written", kinds=OSError):
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, part)
-            os.replace(part, target)
-        except OSError as error:
-            raise DataError(f"{target} cannot be written ({first_line(error)}).") from error
-        finally:
-            with suppress(OSError):
-                part.unlink()
+            try:
+                shutil.copyfile(file, part)
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
 
 
 def read_pyg(spec: str, root: Path) -> tuple[Any, Family]:
@@ -85,13 +83,9 @@ def _open(spec: str, root: Path, use: Callable[[Any], T], **options: Any) -> T:
         staging = Path(folder)
         _link_raw_files(home, staging)
         arguments = _arguments(cls, class_name, name, staging)
-        try:
-            with redirect_stderr(io.StringIO()):  # PyG reports its processing there
-                found = use(_staged(cls, staging, home, downloaded)(**arguments, **options))
-        except DataError:
-            raise
-        except Exception as error:  # whatever the class or its files may raise
-            raise DataError(f"PyG cannot load {spec} ({first_line(error)}).") from error
+        # PyG reports its processing to the standard error.
+        with told(f"PyG cannot load {spec}"), redirect_stderr(io.StringIO()):
+            found = use(_staged(cls, staging, home, downloaded)(**arguments, **options))
         if downloaded:
             for raw in staging.rglob("raw"):
                 publish(raw, home / raw.relative_to(staging))
@@ -146,14 +140,9 @@ def _staged(cls: Any, staging: Path, home: Path, downloaded: list[bool]) -> Any:
         missing = [Path(path).name for path in self.raw_paths if not Path(path).exists()]
         for link in [path for path in staging.rglob("*") if path.is_symlink()]:
             link.unlink()
-        try:
-            with redirect_stderr(sys.__stderr__):
-                cls.download(self)
-        except Exception as error:
-            raise DataError(
-                f"{cls.__name__} cannot be downloaded ({first_line(error)}); "
-                f"put {', '.join(missing)} into {raw_dir}."
-            ) from error
+        remedy = f"; put {', '.join(missing)} into {raw_dir}"
+        with told(f"{cls.__name__} cannot be downloaded", remedy), redirect_stderr(sys.__stderr__):
+            cls.download(self)
         downloaded.append(True)
 
     return type(cls.__name__, (cls,), {"download": download_afresh})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,10 @@ from graphrelu.lab.data.graph import DataError
 from graphrelu.lab.data.splits import random_keys
 
 PREFIX = "csbm"
-LIMITS: dict[str, tuple[float, float]] = {
-    "nodes": (20, 5_000),
-    "classes": (2, 10),
-    "regions": (1, 100),
-    "degree": (0, 1_000),
-    "homophily": (0, 1),
-    "inside": (0, 1),
-    "features": (4, 1_000),
-    "signal": (0, 1_000),
-    "marker": (0, 1_000),
-    "shift": (0, 9),
-    "opposed": (0, 1),
-    "seed": (0, 2**63 - 1),
-}
+
+
+def _within(default: float, low: float, high: float) -> Any:
+    return field(default=default, metadata={"limits": (low, high)})
 
 
 @dataclass(frozen=True)
@@ -53,24 +43,24 @@ class BlockModel:
         seed: Of edges and noise.
     """
 
-    nodes: int = 1_500
-    classes: int = 2
-    regions: int = 10
-    degree: float = 4.0
-    homophily: float = 0.8
-    inside: float = 0.95
-    features: int = 16
-    signal: float = 0.5
-    marker: float = 0.1
-    shift: int = 0
-    opposed: int = 0
-    seed: int = 0
+    nodes: int = _within(1_500, 20, 5_000)
+    classes: int = _within(2, 2, 10)
+    regions: int = _within(10, 1, 100)
+    degree: float = _within(4.0, 0, 1_000)
+    homophily: float = _within(0.8, 0, 1)
+    inside: float = _within(0.95, 0, 1)
+    features: int = _within(16, 4, 1_000)
+    signal: float = _within(0.5, 0, 1_000)
+    marker: float = _within(0.1, 0, 1_000)
+    shift: int = _within(0, 0, 9)
+    opposed: int = _within(0, 0, 1)
+    seed: int = _within(0, 0, 2**63 - 1)
 
     def __post_init__(self) -> None:
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
+        for each in fields(self):
+            value, (low, high) = getattr(self, each.name), each.metadata["limits"]
             if not low <= value <= high:  # NaN, too
-                raise DataError(f"{name} must lie in [{low:,}, {high:,}], not {value}.")
+                raise DataError(f"{each.name} must lie in [{low:,}, {high:,}], not {value}.")
         if self.features < 2 * self.classes:
             raise DataError(
                 f"features must be two for each of {self.classes} classes, not {self.features}."
@@ -86,12 +76,9 @@ class BlockModel:
     @property
     def name(self) -> str:
         """What :func:`read` understands: all that is not left at its default."""
-        changed = [
-            f"{field.name}={getattr(self, field.name)}"
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
-        ]
-        return ":".join([PREFIX, ",".join(changed)]) if changed else PREFIX
+        values = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        changed = ",".join(f"{name}={value}" for name, value, usual in values if value != usual)
+        return f"{PREFIX}:{changed}" if changed else PREFIX
 
     def edge_probabilities(self) -> np.ndarray:
         """The probability of an edge, by how many of its nodes are in odd regions, and whether

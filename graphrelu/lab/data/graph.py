@@ -6,13 +6,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 Family = Literal["citation", "social", "other"]
+Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 # Fewer nodes than this cannot fill a training, a validation and a test set of their class.
 MIN_NODES_PER_CLASS = 5
@@ -28,8 +29,38 @@ def first_line(error: BaseException) -> str:
     return text.splitlines()[0].rstrip(".")
 
 
+@contextmanager
+def told(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[None]:
+    """In here an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
+    try:
+        yield
+    except DataError:
+        raise
+    except kinds as error:
+        raise DataError(f"{fault} ({first_line(error)}){remedy}.") from error
+
+
+class Sized:
+    """How much a graph, or a set of graphs, holds."""
+
+    x: Tensor
+    edge_index: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
+
+    @property
+    def num_features(self) -> int:
+        return self.x.size(1)
+
+
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Sized):
     """A graph for node classification, with its features as they were stored.
 
     ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. Nodes with
@@ -48,21 +79,9 @@ class Graph:
     test_mask: Tensor | None = None
 
     @property
-    def num_nodes(self) -> int:
-        return self.x.size(0)
-
-    @property
     def num_unlabelled(self) -> int:
         """The nodes that are neither learned from nor tested on."""
         return int((self.y < 0).sum())
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.size(1)
-
-    @property
-    def num_features(self) -> int:
-        return self.x.size(1)
 
 
 def from_data(data: Any, name: str, family: Family = "other") -> Graph:

@@ -8,11 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import DataError, checked_edges, checked_features, checked_labels
+from graphrelu.lab.data.graph import (
+    DataError,
+    Sized,
+    checked_edges,
+    checked_features,
+    checked_labels,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class GraphSet:
+class GraphSet(Sized):
     """Graphs for graph classification, one after another in the same tensors.
 
     ``node_ptr [G + 1]`` holds the first node of each graph, and the number of all nodes;
@@ -29,18 +35,6 @@ class GraphSet:
     @property
     def num_graphs(self) -> int:
         return self.y.size(0)
-
-    @property
-    def num_nodes(self) -> int:
-        return self.x.size(0)
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.size(1)
-
-    @property
-    def num_features(self) -> int:
-        return self.x.size(1)
 
 
 def graph_set(x: Any, edge_index: Any, node_ptr: Tensor, y: Any, name: str) -> GraphSet:

@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from graphrelu.lab.data.fetch import link_files, publish
-from graphrelu.lab.data.graph import DataError, first_line
+from graphrelu.lab.data.graph import DataError, told
 
 
 def read_ogb(name: str, root: Path) -> Data:
@@ -41,16 +41,13 @@ def read_ogb(name: str, root: Path) -> Data:
         if is_there := (home / "raw").is_dir():
             link_files([file for file in _files(home) if file.is_file()], home, staged)
             (staged / "processed").mkdir()
-        try:
-            with redirect_stdout(sys.stderr), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                dataset = NodePropPredDataset(name, root=folder)
-                graph, labels = dataset[0]
-                split = dataset.get_idx_split()
-        except (Exception, SystemExit) as error:  # whatever the package or its files may raise
-            raise DataError(
-                f"OGB cannot load {name} ({first_line(error)}); it looks for its files in {home}."
-            ) from error
+        remedy = f"; it looks for its files in {home}"
+        failed = told(f"OGB cannot load {name}", remedy, (Exception, SystemExit))
+        with failed, redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dataset = NodePropPredDataset(name, root=folder)
+            graph, labels = dataset[0]
+            split = dataset.get_idx_split()
         if isinstance(labels, dict):
             raise DataError(f"{name} has nodes of several kinds; choose a graph of one kind.")
         if not is_there:

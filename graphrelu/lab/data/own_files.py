@@ -23,8 +23,8 @@ from graphrelu.lab.data.graph import (
     DataError,
     checked_edges,
     checked_features,
-    first_line,
     quiet_csr,
+    told,
 )
 from graphrelu.lab.data.graph_set import GraphSet, graph_set
 
@@ -53,19 +53,15 @@ def read_npz(path: Path) -> Data:
     dense ``attr_matrix``; ``labels``; if present, ``train_mask, val_mask, test_mask``. Edge
     weights are left out, as PyG does; features keep their values, where PyG sets them to one.
     """
-    try:
-        with path.open("rb") as stream:
-            if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
-                raise DataError(f"{path} holds one array, not a graph.")
-            arrays = read_arrays(stream, path, NPZ_KEYS)
-            if not arrays.keys() & {"edges", "adj_data", "adj_indices", "adj_indptr", "adj_shape"}:
-                raise DataError(f"{path} is of no known layout; {LAYOUTS}.")
-            parse = _parse_edge_list if "edges" in arrays else _parse_npz
-            return _checked_size(parse(arrays, path), path)
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file raises many kinds, in numpy and in zipfile
-        raise DataError(f"{path} cannot be read as an .npz file ({first_line(error)}).") from error
+    # A damaged file raises many kinds of errors, in numpy and in zipfile.
+    with told(f"{path} cannot be read as an .npz file"), path.open("rb") as stream:
+        if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
+            raise DataError(f"{path} holds one array, not a graph.")
+        arrays = read_arrays(stream, path, NPZ_KEYS)
+        if not arrays.keys() & {"edges", "adj_data", "adj_indices", "adj_indptr", "adj_shape"}:
+            raise DataError(f"{path} is of no known layout; {LAYOUTS}.")
+        parse = _parse_edge_list if "edges" in arrays else _parse_npz
+        return _checked_size(parse(arrays, path), path)
 
 
 def _parse_npz(file: Mapping[str, Any], path: Path) -> Data:
@@ -193,18 +189,11 @@ def read_pt_list(path: Path, name: str) -> GraphSet:
 
 
 def _loaded(path: Path, how: str) -> Any:
-    try:
+    trap = f"{path} is damaged or holds more than tensors"
+    refused = told(trap, f", and nothing of it was run; {how}", pickle.UnpicklingError)
+    # On a damaged file, torch.load raises many kinds of errors.
+    with told(f"{path} cannot be loaded", f"; {how}"), refused:
         return load_checkpoint(path, DATA_CLASSES)
-    except DataError:
-        raise
-    except pickle.UnpicklingError as error:
-        reason = first_line(error)
-        raise DataError(
-            f"{path} is damaged or holds more than tensors ({reason}), and nothing of it was run; "
-            f"{how}."
-        ) from error
-    except Exception as error:  # torch.load raises many kinds on a damaged file
-        raise DataError(f"{path} cannot be loaded ({first_line(error)}); {how}.") from error
 
 
 def _is_list(data: Any) -> bool:
@@ -215,12 +204,9 @@ def _fields(data: Any, path: Path, how: str) -> Data:
     """The fields of a graph that are used, as plain tensors."""
     if not isinstance(data, Data):
         raise DataError(f"{path} holds a {type(data).__name__}; {how}.")
-    try:
+    # The object may not have been put together as PyG does.
+    with told(f"{path} cannot be loaded", f"; {how}"):
         fields = {key: _plain(data[key], key, path) for key in FIELDS if key in data}
-    except DataError:
-        raise
-    except Exception as error:  # an object that was not put together as PyG does
-        raise DataError(f"{path} cannot be loaded ({first_line(error)}); {how}.") from error
     return _checked_size(Data(**fields), path)
 
 

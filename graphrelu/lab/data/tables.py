@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from graphrelu.lab.data.archives import check_size
-from graphrelu.lab.data.graph import DataError, checked_edges, first_line
+from graphrelu.lab.data.graph import DataError, checked_edges, first_line, told
 
 HEADERS = (["source", "target"], ["src", "dst"], ["from", "to"])  # any of these, or none
 SPLITS = ("train", "val", "test")
@@ -55,14 +55,12 @@ def read_tables(edges: Path) -> Data:
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number and the fields of each line that is not empty."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, delimiter=delimiter, strict=True)
-            for fields in reader:
-                if fields:
-                    yield reader.line_num, [field.strip() for field in fields]
-    except (csv.Error, OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read as a table ({first_line(error)}).") from error
+    unreadable = told(f"{path} cannot be read as a table", "", (csv.Error, OSError, UnicodeError))
+    with unreadable, path.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.reader(stream, delimiter=delimiter, strict=True)
+        for fields in reader:
+            if fields:
+                yield reader.line_num, [field.strip() for field in fields]
 
 
 def _read_nodes(path: Path) -> tuple[Data, dict[str, int] | None]:

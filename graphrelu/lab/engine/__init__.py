@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -162,15 +162,9 @@ def run(
     """
     where = choose_device(device)
     prepared = PreparedCells(graphs or {}, root, where)
-    done: dict[tuple[str, int], Result] = {}
-    wanted = {(config.key(), seed) for config in configs for seed in seeds}
-
-    def gather() -> None:
-        if record is not None:
-            found = {(r.config.key(), r.seed): r for r in record.read()}
-            done.update({key: result for key, result in found.items() if key in wanted})
-
-    gather()
+    before = [] if record is None else in_order(record.read(), configs, seeds)
+    done = {(result.config.key(), result.seed): result for result in before}
+    total = len({config.key() for config in configs}) * len(set(seeds))
     for config in configs:
         if all((config.key(), seed) in done for seed in seeds):
             continue
@@ -183,7 +177,7 @@ def run(
 
             def report(names: tuple[int, ...], epoch: int, config: Config = config) -> None:
                 if progress is not None:
-                    progress(Progress(config, names, epoch, len(done), len(wanted), config.epochs))
+                    progress(Progress(config, names, epoch, len(done), total, config.epochs))
 
             try:
                 if record is not None and not record.claim(*batch):
@@ -204,9 +198,17 @@ def run(
                     with suppress(OSError):  # the error at hand says more
                         record.release(config, batch.missing)
                 raise
-    gather()
-    order = [(config.key(), seed) for config in configs for seed in seeds]
-    return [done[key] for key in order if key in done]
+    # Other processes may have finished some.
+    return in_order(done.values() if record is None else record.read(), configs, seeds)
+
+
+def in_order(
+    results: Iterable[Result], configs: Sequence[Config], seeds: Sequence[int]
+) -> list[Result]:
+    """The runs of these configurations and seeds, in this order."""
+    found = {(result.config.key(), result.seed): result for result in results}
+    wanted = ((config.key(), seed) for config in configs for seed in seeds)
+    return [found[key] for key in wanted if key in found]
 
 
 def _batches(record: Record | None, config: Config, seeds: Sequence[int], size: int) -> list[Batch]:

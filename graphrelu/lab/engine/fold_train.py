@@ -7,11 +7,8 @@ paper's protocol chooses one epoch for the ten folds of an assignment.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,37 +22,20 @@ from graphrelu.lab.data.folds import (
     training_order,
 )
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine.scores import SCORES
+from graphrelu.lab.data.splits import Split
 from graphrelu.lab.engine.signals import held
-from graphrelu.lab.engine.stacked import StackedRuns, cross_entropy, seeded
-from graphrelu.lab.engine.train import CURVE_POINTS, Nodes
+from graphrelu.lab.engine.stacked import Nodes, StackedRuns, seeded
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.graph_backbones import GraphGNN
-from graphrelu.lab.models.graph_batches import Capacity, GraphBatch, GraphCollection
+from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.results import Result, thin
 
 HALVE_EVERY = 50  # epochs, of the learning rate
-CURVES = ("train_loss", "val_loss", "val_accuracy")
 
 
 def build_graph_model(config: Config, graphs: GraphSet, seed: int) -> GraphGNN:
     """The model of a graph cell."""
-    of_backbone: dict[str, Any] = dict(config.backbone_options)
-
-    def make(activation: str, options: dict[str, Any]) -> GraphGNN:
-        return GraphGNN(
-            config.backbone,
-            graphs.num_features,
-            config.hidden,
-            graphs.num_classes,
-            activation=activation,
-            dropout=config.dropout,
-            activation_options=options,
-            **of_backbone,
-        )
-
-    return seeded(make, config, seed)
+    return seeded(GraphGNN, config, graphs, seed)
 
 
 def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphCollection:
@@ -65,24 +45,19 @@ def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphColl
     return model.collect(x, graphs.edge_index, graphs.node_ptr).to(device)
 
 
-@dataclass(frozen=True, eq=False)
-class Graphs:
-    """One part of the folds of all runs, in pieces of a mini-batch's size at most."""
+class Graphs(Nodes):
+    """One part of the folds of all runs; the logits are those of its graphs alone."""
 
-    nodes: Nodes
-    pieces: list[tuple[Tensor, Capacity]]
-
-    @classmethod
-    def stack(
-        cls, parts: Sequence[Tensor], y: Tensor, collection: GraphCollection, device: torch.device
-    ) -> Graphs:
-        nodes = Nodes.stack(parts, y, device)
-        pieces = nodes.index.split(BATCH_SIZE, dim=1)
-        return cls(nodes, [(piece, collection.capacity(piece)) for piece in pieces])
+    def chosen(self, logits: Tensor) -> Tensor:
+        return logits
 
 
 class FoldBatch(StackedRuns):
     """The folds of one configuration that are trained together."""
+
+    part_class = Graphs
+    graph: GraphSet
+    inputs: GraphCollection
 
     def __init__(
         self,
@@ -92,21 +67,7 @@ class FoldBatch(StackedRuns):
         seeds: Sequence[int],
         device: torch.device,
     ) -> None:
-        # A tensor, as a captured step would keep a number for ever; of the type that Adam takes.
-        dtype = torch.float32 if device.type == "cuda" else torch.float64
-        halvings = torch.arange(config.epochs) // HALVE_EVERY
-        self.rates = (config.lr * 0.5 ** halvings.double()).to(device, dtype)
-        self.lr = self.rates[0].clone()
-        models = [build_graph_model(config, graphs, seed) for seed in seeds]
-        super().__init__(config, seeds, models, device, CURVES, self.lr)
-        self.graphs, self.collection = graphs, collection
-        self.splits = [fold_split(graphs.y, seed, config.split) for seed in seeds]
-        self.train, self.val, self.test = (
-            Graphs.stack(
-                [getattr(split, part) for split in self.splits], graphs.y, collection, device
-            )
-            for part in ("train", "val", "test")
-        )
+        super().__init__(config, graphs, collection, seeds, device)
         self.steps = steps_per_epoch(graphs.y, config.split)
         arguments = (config.epochs, self.steps, graphs.num_graphs)
         orders = [
@@ -117,10 +78,32 @@ class FoldBatch(StackedRuns):
         self.capacity = collection.capacity(self.order)
         # The last is no graph, but an empty place.
         self.labels = torch.cat([graphs.y, graphs.y.new_zeros(1)]).to(device)
-        self.gathered = [collection.gather(*piece) for piece in self.val.pieces]
+        self.gathered = self.gather(self.val)
         self.minibatch = torch.zeros((), dtype=torch.long, device=device)
         self.train_loss = torch.zeros(len(seeds), dtype=torch.double, device=device)
         self.same_assignment = _same_assignment(config, self.seeds).to(device)
+
+    def model(self, seed: int) -> GraphGNN:
+        return build_graph_model(self.config, self.graph, seed)
+
+    def split(self, seed: int) -> Split:
+        return fold_split(self.graph.y, seed, self.config.split)
+
+    def learning_rate(self) -> Tensor:
+        # A tensor, as a captured step would keep a number for ever; of the type that Adam takes.
+        dtype = torch.float32 if self.device.type == "cuda" else torch.float64
+        halvings = torch.arange(self.config.epochs) // HALVE_EVERY
+        self.rates = (self.config.lr * 0.5 ** halvings.double()).to(self.device, dtype)
+        self.lr = self.rates[0].clone()
+        return self.lr
+
+    def gather(self, part: Nodes) -> list[tuple[GraphBatch, int]]:
+        """The graphs of a part in batches of a mini-batch's size at most, and these sizes."""
+        pieces = part.index.split(BATCH_SIZE, dim=1)
+        return [
+            (self.inputs.gather(piece, self.inputs.capacity(piece)), piece.size(1))
+            for piece in pieces
+        ]
 
     def logits(
         self, state: dict[str, Tensor], batch: GraphBatch, size: int, training: bool
@@ -151,11 +134,11 @@ class FoldBatch(StackedRuns):
         """One optimiser step of every run on its next mini-batch."""
         self.lr.copy_(self.rates.index_select(0, self.step.view(1)).squeeze(0))
         order = self.order.index_select(0, self.minibatch.view(1)).squeeze(0)
-        batch = self.collection.gather(order, self.capacity)
+        batch = self.inputs.gather(order, self.capacity)
         logits = self.logits(self.state, batch, BATCH_SIZE, training=True)
-        weight = (order < self.graphs.num_graphs).to(logits.dtype)
+        weight = (order < self.graph.num_graphs).to(logits.dtype)
         weight = weight / weight.sum(dim=1, keepdim=True)
-        loss = cross_entropy(logits, self.labels[order], weight)
+        loss = Graphs(order, weight, self.labels[order]).loss(logits)
         self.update(loss)
         self.train_loss += loss.detach() / self.steps
         self.minibatch += 1
@@ -163,10 +146,8 @@ class FoldBatch(StackedRuns):
     @torch.no_grad()
     def look(self) -> None:
         """The end of an epoch: the books that choosing one, and the record, need."""
-        logits = self._evaluate(self.state, self.gathered, self.val)
-        nodes = self.val.nodes
-        val_loss = cross_entropy(logits, nodes.label, nodes.weight)
-        accuracy = (nodes.weight * (logits.argmax(dim=2) == nodes.label)).sum(dim=1)
+        logits = self._evaluate(self.state, self.gathered)
+        val_loss, accuracy = self.val.loss(logits), self.val.accuracy(logits)
         by_loss = self.config.split == "folds"
         self.keep_the_best(val_loss if by_loss else -(self.same_assignment @ accuracy))
         self.note(train_loss=self.train_loss, val_loss=val_loss, val_accuracy=accuracy)
@@ -179,49 +160,14 @@ class FoldBatch(StackedRuns):
         self.train_loss.zero_()
 
     def _evaluate(
-        self, state: dict[str, Tensor], batches: Sequence[GraphBatch], part: Graphs
+        self, state: dict[str, Tensor], batches: Sequence[tuple[GraphBatch, int]]
     ) -> Tensor:
-        outs = [
-            self.logits(state, batch, piece.size(1), training=False)
-            for batch, (piece, _) in zip(batches, part.pieces, strict=True)
-        ]
+        outs = [self.logits(state, batch, size, training=False) for batch, size in batches]
         return torch.cat(outs, dim=1)
 
-    @torch.no_grad()
-    def results(self, seconds: float) -> list[Result]:
-        """One result per run, from the state of its best epoch."""
-        common = self.provenance(seconds)
-        losses, scores = {}, {}
-        for name in ("train", "val", "test"):
-            part: Graphs = getattr(self, name)
-            batches = [self.collection.gather(*piece) for piece in part.pieces]
-            out = self._evaluate(self.best, batches, part)
-            label, weight = part.nodes.label, part.nodes.weight
-            losses[name] = cross_entropy(out, label, weight).cpu()
-            scores[name] = SCORES[self.config.metric](out, label, weight > 0).cpu()
-        results = []
-        for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
-            curves = {name: curve[:, row].tolist() for name, curve in self.curves.items()}
-            points = dict.fromkeys(curves, CURVE_POINTS)
-            if self.config.split == "gin_folds":  # the protocol is a statement on this curve
-                points["val_accuracy"] = self.config.epochs
-            results.append(
-                Result(
-                    config=self.config,
-                    seed=seed,
-                    score=float(scores["test"][row]),
-                    val_score=float(scores["val"][row]),
-                    best_epoch=int(self.best_epoch[row]),
-                    epochs_run=self.config.epochs,
-                    train_loss=float(losses["train"][row]),
-                    val_loss=float(losses["val"][row]),
-                    test_loss=float(losses["test"][row]),
-                    curves={name: thin(curve, points[name]) for name, curve in curves.items()},
-                    note=split.note,
-                    **common,
-                )
-            )
-        return results
+    def outputs(self) -> dict[str, Tensor]:
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: self._evaluate(self.best, self.gather(part)) for name, part in parts.items()}
 
 
 def _same_assignment(config: Config, seeds: Sequence[int]) -> Tensor:
@@ -237,17 +183,4 @@ def _same_assignment(config: Config, seeds: Sequence[int]) -> Tensor:
     return same / same.sum(dim=1, keepdim=True)
 
 
-def train_folds(
-    config: Config,
-    graphs: GraphSet,
-    collection: GraphCollection,
-    seeds: Sequence[int],
-    device: torch.device,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[FoldBatch, list[Result]]:
-    """Trains the folds of a cell at once; returns the trained batch and its results."""
-    started = time.perf_counter()
-    batch = FoldBatch(config, graphs, collection, seeds, device)
-    batch.run(progress)
-    results = batch.results(seconds=time.perf_counter() - started)
-    return batch, results
+train_folds = FoldBatch.trained

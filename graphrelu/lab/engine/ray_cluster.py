@@ -16,7 +16,7 @@ from ray.exceptions import RayError, RayTaskError
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine import PreparedCells, Progress, memory
+from graphrelu.lab.engine import PreparedCells, Progress, in_order, memory
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.output import complete
@@ -151,20 +151,12 @@ class _Sweep:
             _write(models, self.save)
         self.record.append(result for result in results if result.seed in batch.missing)
 
-    def _done(self) -> dict[tuple[str, int], Result]:
-        return {(result.config.key(), result.seed): result for result in self.record.read()}
-
-    def _wanted(self) -> list[tuple[str, int]]:
-        return [(config.key(), seed) for config in self.configs for seed in self.seeds]
-
     def results(self) -> list[Result]:
-        done = self._done()
-        return [done[key] for key in self._wanted() if key in done]
+        return in_order(self.record.read(), self.configs, self.seeds)
 
     def progress(self, batch: Batch) -> Progress:
-        epochs, wanted = batch.config.epochs, self._wanted()
-        finished = len(self.results())
-        return Progress(batch.config, batch.seeds, epochs, finished, len(wanted), epochs)
+        epochs, total = batch.config.epochs, len(self.configs) * len(self.seeds)
+        return Progress(batch.config, batch.seeds, epochs, len(self.results()), total, epochs)
 
 
 def _worker_device(name: str) -> str:

@@ -6,37 +6,89 @@ elementwise; on a GPU a whole epoch is captured once and replayed.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import stack_module_state
 
-from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.results import commit, device_name, environment, now
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import Split
+from graphrelu.lab.engine.scores import SCORES
+from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.machine import surroundings
+from graphrelu.lab.record.results import Result, thin
 
 # Between two looks at whether all runs have stopped; each look waits for the GPU.
 LOOK_EVERY = {"cpu": 1, "cuda": 20}
-
+CURVES = ("train_loss", "val_loss", "val_accuracy")
+CURVE_POINTS = 20
 
 Model = TypeVar("Model", bound=torch.nn.Module)
+Runs = TypeVar("Runs", bound="StackedRuns")
 
 
-def seeded(make: Callable[[str, dict[str, Any]], Model], config: Config, seed: int) -> Model:
+def seeded(
+    network: Callable[..., Model], config: Config, data: Graph | GraphSet, seed: int
+) -> Model:
     """A model with the parameters that a seed stands for, the same on every device.
 
     All but the activations' own are those of the model with ReLU: whatever an activation draws for
     itself, the runs of one seed start alike.
     """
+
+    def make(activation: str, options: dict[str, Any]) -> Model:
+        torch.manual_seed(seed)
+        sizes = data.num_features, config.hidden, data.num_classes
+        rest = {"dropout": config.dropout, "activation_options": options}
+        rest |= dict(config.backbone_options)
+        return network(config.backbone, *sizes, activation=activation, **rest)
+
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
         model = make(config.activation, dict(config.activation_options))
-        torch.manual_seed(seed)
         with_relu = make("none" if config.activation == "none" else "relu", {})
     model.load_state_dict(with_relu.state_dict(), strict=False)
     return model.to(getattr(torch, config.dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """One part of the splits of all runs: `index [R, n]`, padded with nodes of weight zero."""
+
+    index: Tensor
+    weight: Tensor
+    label: Tensor
+
+    @classmethod
+    def stack(cls, parts: Sequence[Tensor], y: Tensor, device: torch.device) -> Nodes:
+        width = max(len(part) for part in parts)
+        index = torch.zeros(len(parts), width, dtype=torch.long)
+        weight = torch.zeros(len(parts), width, dtype=torch.double)
+        for row, part in enumerate(parts):
+            index[row, : len(part)] = part
+            weight[row, : len(part)] = 1 / len(part)
+        return cls(index.to(device), weight.to(device), y[index].to(device))
+
+    def chosen(self, logits: Tensor) -> Tensor:
+        """The logits `[R, n, classes]` of these nodes, from those of all nodes."""
+        return logits.take_along_dim(self.index.unsqueeze(2), dim=1)
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """The mean cross-entropy of each run, `[R]`."""
+        likelihood = self.chosen(logits).log_softmax(dim=2).gather(2, self.label.unsqueeze(2))
+        return -(self.weight.to(logits.dtype) * likelihood.squeeze(2)).sum(dim=1)
+
+    def accuracy(self, logits: Tensor) -> Tensor:
+        right = self.chosen(logits).argmax(dim=2) == self.label
+        return (self.weight * right).sum(dim=1)
+
+    def score(self, logits: Tensor, metric: str) -> Tensor:
+        return SCORES[metric](self.chosen(logits), self.label, self.weight > 0)
 
 
 class StackedRuns(ABC):
@@ -45,29 +97,28 @@ class StackedRuns(ABC):
     What makes an epoch is :meth:`epoch`, which each kind of training has its own of.
     """
 
+    part_class = Nodes
+    graph: Any
+    inputs: Any
+
     def __init__(
-        self,
-        config: Config,
-        seeds: Sequence[int],
-        models: Sequence[torch.nn.Module],
-        device: torch.device,
-        curves: Sequence[str],
-        lr: Tensor | None = None,
+        self, config: Config, graph: Any, inputs: Any, seeds: Sequence[int], device: torch.device
     ) -> None:
         self.config, self.seeds, self.device = config, tuple(seeds), device
-        parameters, buffers = stack_module_state(list(models))
+        self.graph, self.inputs = graph, inputs
+        models = [self.model(seed) for seed in seeds]
+        parameters, buffers = stack_module_state(models)
         self.initial = {n: v.detach().clone() for n, v in {**parameters, **buffers}.items()}
         self.state = {name: value.to(device, copy=True) for name, value in self.initial.items()}
         self.parameters = {name: self.state[name].requires_grad_() for name in parameters}
         self.best = {name: value.detach().clone() for name, value in self.state.items()}
         self.skeleton = models[0].to("meta")
-        on_gpu = device.type == "cuda"
         self.optimizer = torch.optim.Adam(
             list(self.parameters.values()),
-            lr=config.lr if lr is None else lr,
+            lr=self.learning_rate(),
             weight_decay=config.weight_decay,
             fused=True,
-            capturable=on_gpu,
+            capturable=device.type == "cuda",
         )
         runs = len(seeds)
         self.seed_tensor = torch.tensor(seeds, device=device)
@@ -76,7 +127,43 @@ class StackedRuns(ABC):
         self.best_value = torch.full((runs,), torch.inf, device=device, dtype=torch.double)
         self.best_epoch = torch.zeros(runs, dtype=torch.long, device=device)
         self.epochs_run = torch.zeros(runs, dtype=torch.long, device=device)
-        self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in curves}
+        self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in CURVES}
+        self.splits = [self.split(seed) for seed in seeds]
+        self.train, self.val, self.test = (
+            self.part_class.stack([getattr(s, part) for s in self.splits], graph.y, device)
+            for part in ("train", "val", "test")
+        )
+
+    @classmethod
+    def trained(
+        cls: type[Runs],
+        config: Config,
+        graph: Any,
+        inputs: Any,
+        seeds: Sequence[int],
+        device: torch.device,
+        progress: Callable[[int], None] | None = None,
+    ) -> tuple[Runs, list[Result]]:
+        """Trains the runs of a cell at once; returns the trained batch and its results."""
+        started = time.perf_counter()
+        batch = cls(config, graph, inputs, seeds, device)
+        batch.run(progress)
+        return batch, batch.results(time.perf_counter() - started)
+
+    @abstractmethod
+    def model(self, seed: int) -> torch.nn.Module:
+        """The model of a run."""
+
+    @abstractmethod
+    def split(self, seed: int) -> Split:
+        """What a run trains on, chooses its epoch by and is tested on."""
+
+    @abstractmethod
+    def outputs(self) -> dict[str, Tensor]:
+        """The logits of the best epochs for the training, validation and test part."""
+
+    def learning_rate(self) -> float | Tensor:
+        return self.config.lr
 
     @abstractmethod
     def epoch(self) -> None:
@@ -163,18 +250,44 @@ class StackedRuns(ABC):
             self.active.fill_(True)
             self.best_value.fill_(torch.inf)
 
-    def provenance(self, seconds: float) -> dict[str, Any]:
-        """What the results of all runs have in common."""
-        return {
-            "seconds": seconds / len(self.seeds),
-            "device": device_name(self.device),
-            "versions": environment(),
-            "date": now(),
-            "commit": commit(),
+    @torch.no_grad()
+    def results(self, seconds: float) -> list[Result]:
+        """One result per run, from the parameters of its best epoch."""
+        config, outs = self.config, self.outputs()
+        losses = {part: getattr(self, part).loss(out).cpu() for part, out in outs.items()}
+        scores = {
+            part: getattr(self, part).score(outs[part], config.metric).cpu()
+            for part in ("val", "test")
         }
-
-
-def cross_entropy(logits: Tensor, label: Tensor, weight: Tensor) -> Tensor:
-    """The weighted sum of each run's losses `[R]`, from logits `[R, n, classes]`."""
-    log_likelihood = logits.log_softmax(dim=2).gather(2, label.unsqueeze(2)).squeeze(2)
-    return -(weight.to(logits.dtype) * log_likelihood).sum(dim=1)
+        if any(bool(score.isnan().any()) for score in scores.values()):
+            raise ValueError("The area under the ROC curve needs nodes of two classes.")
+        if config.select == "loss" and config.split not in FOLD_SPLITS:
+            losses["val"] = self.best_value.cpu()
+        common = surroundings(self.device)
+        results = []
+        for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
+            ran = int(self.epochs_run[row])
+            points = dict.fromkeys(CURVES, CURVE_POINTS)
+            if config.split == "gin_folds":  # the protocol is a statement on this curve
+                points["val_accuracy"] = ran
+            results.append(
+                Result(
+                    config=config,
+                    seed=seed,
+                    score=float(scores["test"][row]),
+                    val_score=float(scores["val"][row]),
+                    best_epoch=int(self.best_epoch[row]),
+                    epochs_run=ran,
+                    train_loss=float(losses["train"][row]),
+                    val_loss=float(losses["val"][row]),
+                    test_loss=float(losses["test"][row]),
+                    curves={
+                        name: thin(curve[:ran, row].tolist(), points[name])
+                        for name, curve in self.curves.items()
+                    },
+                    seconds=seconds / len(self.seeds),
+                    note=split.note,
+                    **common,
+                )
+            )
+        return results

@@ -1,6 +1,6 @@
 """The graph networks of the paper's comparison, from PyG's convolutions: one class for all."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -40,27 +40,70 @@ _WITH_INPUT_DROPOUT = ("gat", "appnp")
 _WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv, GINConv)
 
 
-class NodeNetwork(torch.nn.Module):
-    """What networks for nodes share: the forward pass in PyG's form and in the prepared one."""
+class Network(torch.nn.Module):
+    """What all networks share: names and sizes, activations, and how they are reset.
 
-    backbone: str
-    in_channels: int
-    hidden_channels: int
-    out_channels: int
-    activation: str | Callable[..., torch.nn.Module]
-    dropout: float
-    backbone_options: dict[str, Any]
+    The arguments are those of :class:`GNN`; `known` are its backbones with their options.
+    """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        known: Mapping[str, Mapping[str, Any]],
+        backbone: str,
+        channels: tuple[int, int, int],
+        activation: str | Callable[..., torch.nn.Module],
+        dropout: float,
+        activation_options: dict[str, Any] | None,
+        backbone_options: Mapping[str, Any],
+    ) -> None:
         super().__init__()
+        check_name("backbone", backbone, known)
+        for option in backbone_options:
+            check_name(f"options of backbone {backbone!r}", option, known[backbone])
+        self.backbone = backbone
+        self.in_channels, self.hidden_channels, self.out_channels = channels
+        self.activation = activation
+        self.dropout = dropout
+        self.activation_options = activation_options or {}
+        self.backbone_options = {**known[backbone], **backbone_options}
         self.convs = torch.nn.ModuleList()
+        self.norms = torch.nn.ModuleList()
         self.acts = torch.nn.ModuleList()
         self.propagation: torch.nn.Module | None = None
 
+    def make_activation(self, channels: int) -> torch.nn.Module:
+        """A fresh activation for a layer."""
+        make = self.activation
+        if isinstance(make, str):
+            check_name("activation", make, ACTIVATIONS)
+            make = ACTIVATIONS[make]
+        act = make(channels, **self.activation_options)
+        for module in act.modules():
+            if list(module.parameters(recurse=False)) and not hasattr(module, "reset_parameters"):
+                # Parameters that survive a reset would carry labels from one run to the next.
+                name = type(module).__name__
+                raise TypeError(f"activation must have a method reset_parameters, {name} has none.")
+        return act
+
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module, those of the activations included."""
+        r"""Resets all learnable parameters of the module, those of the activations included, and
+        running statistics."""
         for module in self.children():
             reset(module)
+
+    def __repr__(self) -> str:
+        name = self.activation
+        name = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
+        options = "".join(f", {key}={value}" for key, value in self.backbone_options.items())
+        return (
+            f"{self.__class__.__name__}({self.backbone}, {self.in_channels}, "
+            f"{self.hidden_channels}, {self.out_channels}, activation={name}, "
+            f"dropout={self.dropout}{options})"
+        )
+
+
+class NodeNetwork(Network):
+    """What networks for nodes share: the forward pass in PyG's form and in the prepared one."""
 
     def forward(
         self,
@@ -128,16 +171,6 @@ class NodeNetwork(torch.nn.Module):
         graph = prepare_graph(conv, edges)
         return PreparedInputs(features, graph, edge_index, edge_weight, batch, batch_size)
 
-    def __repr__(self) -> str:
-        name = self.activation
-        name = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
-        options = "".join(f", {key}={value}" for key, value in self.backbone_options.items())
-        return (
-            f"{self.__class__.__name__}({self.backbone}, {self.in_channels}, "
-            f"{self.hidden_channels}, {self.out_channels}, activation={name}, "
-            f"dropout={self.dropout}{options})"
-        )
-
 
 class GNN(NodeNetwork):
     r"""Two layers of a graph convolution, with an activation and dropout between them.
@@ -161,8 +194,8 @@ class GNN(NodeNetwork):
         out_channels (int): Size of each output sample.
         activation (str or callable, optional): A name of
             :obj:`~graphrelu.lab.models.activations.ACTIVATIONS`, or a function that makes a module
-            from a number of channels, to be called as `act(x, edge_index, edge_weight, batch,
-            batch_size)`; :obj:`"none"` for :obj:`"sgc"`, which has none. (default: :obj:`"relu"`)
+            from a number of channels, called as :class:`~graphrelu.GReLU`; :obj:`"none"` for
+            :obj:`"sgc"`. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability after the activation; in :obj:`"gat"` and
             :obj:`"appnp"` also of the input, in :obj:`"gat"` also of the attention.
             (default: :obj:`0.5`)
@@ -187,26 +220,25 @@ class GNN(NodeNetwork):
         activation_options: dict[str, Any] | None = None,
         **backbone_options: Any,
     ) -> None:
-        super().__init__()
-        check_name("backbone", backbone, BACKBONES)
-        for option in backbone_options:
-            check_name(f"options of backbone {backbone!r}", option, BACKBONES[backbone])
-        factory = activation_factory(backbone, activation)
-
-        self.backbone = backbone
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.activation = activation
-        self.dropout = dropout
-        self.backbone_options = {**BACKBONES[backbone], **backbone_options}
-
-        if factory is None:
+        super().__init__(
+            BACKBONES,
+            backbone,
+            (in_channels, hidden_channels, out_channels),
+            activation,
+            dropout,
+            activation_options,
+            backbone_options,
+        )
+        if backbone == "sgc":
+            if activation != "none":
+                raise ValueError(
+                    f"activation must be 'none' for backbone 'sgc', got {activation!r}."
+                )
             self.convs.append(SGConv(in_channels, out_channels, **self.backbone_options))
             return
         width = hidden_channels * (self.backbone_options["heads"] if backbone == "gat" else 1)
         self.convs.append(self._convolution(in_channels, hidden_channels, last=False))
-        self.acts.append(resettable(factory(width, **(activation_options or {}))))
+        self.acts.append(self.make_activation(width))
         self.convs.append(self._convolution(width, out_channels, last=True))
         if backbone == "appnp":
             self.propagation = APPNP(**self.backbone_options)
@@ -237,46 +269,14 @@ def convolution(
     backbone: str, in_channels: int, out_channels: int, options: dict[str, Any]
 ) -> torch.nn.Module:
     """A layer of the backbones that have but one kind of them."""
-    if backbone == "cheb":
-        return ChebConv(in_channels, out_channels, **options)
-    if backbone == "gcn":
-        return GCNConv(in_channels, out_channels)
-    if backbone == "sage":
-        return SAGEConv(in_channels, out_channels)
     if backbone == "arma":
-        return ARMAConv(
-            in_channels,
-            out_channels,
-            options["num_stacks"],
-            options["num_layers"],
-            options["shared_weights"],
-            act=None,  # else PyG's layer applies a ReLU of its own, also to the logits
-            dropout=options["skip_dropout"],
-        )
-    return torch.nn.Linear(in_channels, out_channels)  # appnp propagates at the end
-
-
-def activation_factory(
-    backbone: str, activation: str | Callable[..., torch.nn.Module]
-) -> Callable[..., torch.nn.Module] | None:
-    """What makes the activation of a layer; none where there is none."""
-    if backbone == "sgc":
-        if activation != "none":
-            raise ValueError(f"activation must be 'none' for backbone 'sgc', got {activation!r}.")
-        return None
-    if not isinstance(activation, str):
-        return activation
-    check_name("activation", activation, ACTIVATIONS)
-    return ACTIVATIONS[activation]
-
-
-def resettable(act: torch.nn.Module) -> torch.nn.Module:
-    """Parameters that survive a reset would carry labels from one run to the next."""
-    for module in act.modules():
-        if list(module.parameters(recurse=False)) and not hasattr(module, "reset_parameters"):
-            name = type(module).__name__
-            raise TypeError(f"activation must have a method reset_parameters, {name} has none.")
-    return act
+        options = {**options, "act": None, "dropout": options["skip_dropout"]}
+        del options["skip_dropout"]  # without act=None, PyG's layer applies a ReLU of its own
+        return ARMAConv(in_channels, out_channels, **options)
+    if backbone == "appnp":  # propagates at the end
+        return torch.nn.Linear(in_channels, out_channels)
+    kind = {"cheb": ChebConv, "gcn": GCNConv, "sage": SAGEConv}[backbone]
+    return kind(in_channels, out_channels, **options)
 
 
 def check_name(argument: str, name: str, known: Iterable[str]) -> None:
@@ -287,3 +287,8 @@ def check_name(argument: str, name: str, known: Iterable[str]) -> None:
     hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
     expected = f"one of {', '.join(names)}" if names else "left out"
     raise ValueError(f"{argument} must be {expected}, got {name!r}{hint}")
+
+
+def check_layers(layers: int) -> None:
+    if not isinstance(layers, int) or layers < 1:
+        raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")

@@ -12,10 +12,9 @@ from torch_geometric.nn import APPNP, GATConv, GINConv
 from graphrelu.lab.models.backbones import (
     BACKBONES,
     NodeNetwork,
-    activation_factory,
+    check_layers,
     check_name,
     convolution,
-    resettable,
 )
 from graphrelu.lab.models.sparse import Features
 
@@ -45,11 +44,9 @@ class DeepGNN(NodeNetwork):
             outputs side by side), :obj:`"gin"` (with an MLP of two layers, whose inner ReLU is
             not the compared activation), :obj:`"cheb"`, :obj:`"arma"` or :obj:`"appnp"` (linear
             layers, and one propagation at the end).
-        in_channels (int): Size of each input sample.
+        in_channels, out_channels, activation, dropout, activation_options: As in
+            :class:`~graphrelu.lab.models.backbones.GNN`; dropout follows each activation.
         hidden_channels (int): Size of each hidden layer, for :obj:`"gat"` of all heads together.
-        out_channels (int): Size of each output sample.
-        activation (str or callable, optional): As in :class:`~graphrelu.lab.models.backbones.GNN`.
-            (default: :obj:`"relu"`)
         layers (int, optional): Number of convolutions. (default: :obj:`4`)
         norm (str, optional): :obj:`"layer"`, :obj:`"batch"`, or none. Batch normalisation takes
             the statistics of all nodes it is called with, in evaluation as well: where every
@@ -59,10 +56,6 @@ class DeepGNN(NodeNetwork):
             added to its output, before normalisation and activation. (default: :obj:`False`)
         linear_first (bool, optional): If set to :obj:`True`, the features are projected to the
             hidden size, with dropout, before the first convolution. (default: :obj:`False`)
-        dropout (float, optional): Dropout probability after each activation.
-            (default: :obj:`0.5`)
-        activation_options (dict, optional): Further arguments of the activation.
-            (default: :obj:`None`)
         **backbone_options (optional): :obj:`heads` (default: :obj:`8`) of :obj:`"gat"`; those of
             :class:`~graphrelu.lab.models.backbones.GNN` for :obj:`"cheb"`, :obj:`"arma"` and
             :obj:`"appnp"`.
@@ -83,35 +76,30 @@ class DeepGNN(NodeNetwork):
         activation_options: dict[str, Any] | None = None,
         **backbone_options: Any,
     ) -> None:
-        super().__init__()
-        check_name("backbone", backbone, DEEP_BACKBONES)
-        for option in backbone_options:
-            check_name(f"options of backbone {backbone!r}", option, DEEP_BACKBONES[backbone])
-        if not isinstance(layers, int) or layers < 1:
-            raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
+        super().__init__(
+            DEEP_BACKBONES,
+            backbone,
+            (in_channels, hidden_channels, out_channels),
+            activation,
+            dropout,
+            activation_options,
+            backbone_options,
+        )
+        check_layers(layers)
         if norm is not None:
             check_name("norm", norm, NORMS)
-        options = {**DEEP_BACKBONES[backbone], **backbone_options}
+        options = self.backbone_options
         if backbone == "gat" and hidden_channels % options["heads"] != 0:
             raise ValueError(
                 f"hidden_channels must be a multiple of heads ({options['heads']}), "
                 f"got {hidden_channels}."
             )
-        factory = activation_factory(backbone, activation)
-        assert factory is not None
-        self.backbone = backbone
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.activation = activation
-        self.dropout = dropout
         settings = {"layers": layers, "norm": norm}
         settings |= {"residual": residual, "linear_first": linear_first}
         self.backbone_options = {**settings, **options}
 
         self.first = Linear(in_channels, hidden_channels) if linear_first else None
         self.skips = torch.nn.ModuleList()
-        self.norms = torch.nn.ModuleList()
         for layer in range(layers):
             width = in_channels if layer == 0 and not linear_first else hidden_channels
             self.convs.append(self._convolution(width, options))
@@ -123,7 +111,7 @@ class DeepGNN(NodeNetwork):
                 # Running statistics would be updated in place, which vmap does not allow.
                 batch_norm = torch.nn.BatchNorm1d(hidden_channels, track_running_stats=False)
                 self.norms.append(batch_norm)
-            self.acts.append(resettable(factory(hidden_channels, **(activation_options or {}))))
+            self.acts.append(self.make_activation(hidden_channels))
         self.head = Linear(hidden_channels, out_channels)
         if backbone == "appnp":
             self.propagation = APPNP(**options)

@@ -15,7 +15,8 @@ from torch.nn import Linear
 from torch_geometric.utils import scatter
 
 from graphrelu.checks import check_count
-from graphrelu.lab.models.shift import SHIFT, shift
+from graphrelu.diffusion import PreparedGraph
+from graphrelu.lab.models.shift import GraphActivation
 
 # What is slower than this, in itself or beside its speed at the other end, does not arrive in time.
 _STANDSTILL = 1e-12
@@ -24,7 +25,7 @@ _TOO_LONG = 2.0
 _NEAR = 1e-2  # where a quotient is replaced by its series
 
 
-class DiGRAF(torch.nn.Module):
+class DiGRAF(GraphActivation):
     r"""The activation of the `"DiGRAF: Diffeomorphic Graph-Adaptive Activation Function"
     <https://arxiv.org/abs/2407.02013>`_ paper: one diffeomorphism of :math:`[-r, r]` for all nodes
     and channels of a graph, the identity outside, with parameters that a GNN finds.
@@ -41,17 +42,7 @@ class DiGRAF(torch.nn.Module):
         radius (float, optional): Half the width of the interval. (default: :obj:`5.0`)
         hidden (int, optional): Width of the GNN. (default: :obj:`16`)
         device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
-
-    Shapes:
-        - **input:**
-          node features :math:`(|\mathcal{V}|, C)`,
-          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
-          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
-          batch vector :math:`(|\mathcal{V}|)` *(optional)*
-        - **output:** node features :math:`(|\mathcal{V}|, C)`
     """
-
-    propagation = SHIFT
 
     def __init__(
         self,
@@ -61,11 +52,9 @@ class DiGRAF(torch.nn.Module):
         hidden: int = 16,
         device: torch.device | str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(channels)
         check_diffeomorphism(cells, radius)
-        check_count("channels", channels)
         check_count("hidden", hidden)
-        self.channels = channels
         self.cells = cells
         self.radius = radius
         self.first = Linear(channels, hidden, device=device)
@@ -78,31 +67,22 @@ class DiGRAF(torch.nn.Module):
         for layer in self.children():
             layer.reset_parameters()  # type: ignore[operator]
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
+    def activate(
+        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        r"""Forward pass; the arguments are those of :meth:`graphrelu.GReLU.forward`."""
-        graph, batch, size = shift(x, self.channels, edge_index, edge_weight, batch, batch_size)
-        with torch.autocast(x.device.type, enabled=False):
-            dtype = torch.promote_types(x.dtype, torch.float32)
-            hidden = F.linear(x.to(dtype), self.first.weight.to(dtype))
-            hidden = (graph.diffuse(hidden) + self.first.bias.to(dtype)).relu()
-            # The second propagation is only there to be averaged: its masses suffice.
-            if batch is None:
-                mean = (graph.mass @ hidden).view(1, -1) / max(x.size(0), 1)
-            else:
-                total = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, size, "sum")
-                count = scatter(torch.ones_like(batch), batch, 0, size, "sum")
-                mean = total / count.clamp(min=1).view(-1, 1)
-            for layer in (self.second, self.third, self.last):
-                mean = mean.relu() if layer is self.last else mean
-                mean = F.linear(mean, layer.weight.to(dtype), layer.bias.to(dtype))
-            return diffeomorphism(x, mean.tanh(), self.radius, batch)
+        hidden = F.linear(x, self.first.weight.to(x.dtype))
+        hidden = (graph.diffuse(hidden) + self.first.bias.to(x.dtype)).relu()
+        # The second propagation is only there to be averaged: its masses suffice.
+        if batch is None:
+            mean = (graph.mass @ hidden).view(1, -1) / max(x.size(0), 1)
+        else:
+            total = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, batch_size, "sum")
+            count = scatter(torch.ones_like(batch), batch, 0, batch_size, "sum")
+            mean = total / count.clamp(min=1).view(-1, 1)
+        for layer in (self.second, self.third, self.last):
+            mean = mean.relu() if layer is self.last else mean
+            mean = F.linear(mean, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+        return diffeomorphism(x, mean.tanh(), self.radius, batch)
 
     def __repr__(self) -> str:
         options = f"cells={self.cells}, radius={self.radius}"

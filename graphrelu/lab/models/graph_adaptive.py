@@ -1,15 +1,15 @@
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphrelu.checks import check_count
-from graphrelu.lab.models.shift import SHIFT, shift
+from graphrelu.diffusion import PreparedGraph
+from graphrelu.lab.models.shift import GraphActivation
 from graphrelu.ops.cpu import CSR, index_dtype
 
 
-class GraphAdaptive(torch.nn.Module):
+class GraphAdaptive(GraphActivation):
     r"""A graph-adaptive activation of the `"Graph-Adaptive Activation Functions for Graph Neural
     Networks" <https://arxiv.org/abs/2009.06723>`_ paper.
 
@@ -26,23 +26,11 @@ class GraphAdaptive(torch.nn.Module):
         channels (int): Size of each input and output sample.
         K (int, optional): The largest number of shifts. (default: :obj:`1`)
         device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
-
-    Shapes:
-        - **input:**
-          node features :math:`(|\mathcal{V}|, C)`,
-          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
-          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
-          batch vector :math:`(|\mathcal{V}|)` *(optional)*
-        - **output:** node features :math:`(|\mathcal{V}|, C)`
     """
 
-    propagation = SHIFT
-
     def __init__(self, channels: int, K: int = 1, device: torch.device | str | None = None) -> None:
-        super().__init__()
-        check_count("channels", channels)
+        super().__init__(channels)
         check_count("K", K)
-        self.channels = channels
         self.K = K
         self.weight = torch.nn.Parameter(torch.empty(K + 1, device=device))
         self.reset_parameters()
@@ -52,32 +40,23 @@ class GraphAdaptive(torch.nn.Module):
         bound = 1 / math.sqrt(self.K)
         torch.nn.init.uniform_(self.weight, -bound, bound)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
+    def activate(
+        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        r"""Forward pass; the arguments are those of :meth:`graphrelu.GReLU.forward`."""
-        graph, *_ = shift(x, self.channels, edge_index, edge_weight, batch, batch_size)
         if graph.matrices is None:
             raise ValueError(f"edge_weight must not be learned with {type(self).__name__}.")
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            weight, shifted = self.weight.to(dtype), x.to(dtype)
-            out = weight[0] * shifted.relu()
-            for k in range(1, self.K + 1):
-                shifted = graph.diffuse(shifted)
-                # Only which neighbour it is takes all edges; its value is then read by node.
-                # Channels come first, as sorts and reads are of what lies side by side.
-                order = shifted.detach().t().contiguous().argsort(dim=1, stable=True)
-                place = torch.arange(x.size(0), device=x.device).expand_as(order)
-                rank = torch.zeros_like(order).scatter(1, order, place)
-                chosen = order.gather(1, self.choose(rank, graph.matrices[0]))
-                out = out + weight[k] * shifted.gather(0, chosen.t())
-            return out.to(x.dtype)
+        weight, shifted = self.weight.to(x.dtype), x
+        out = weight[0] * x.relu()
+        for k in range(1, self.K + 1):
+            shifted = graph.diffuse(shifted)
+            # Only which neighbour it is takes all edges; its value is then read by node.
+            # Channels come first, as sorts and reads are of what lies side by side.
+            order = shifted.detach().t().contiguous().argsort(dim=1, stable=True)
+            place = torch.arange(x.size(0), device=x.device).expand_as(order)
+            rank = torch.zeros_like(order).scatter(1, order, place)
+            chosen = order.gather(1, self.choose(rank, graph.matrices[0]))
+            out = out + weight[k] * shifted.gather(0, chosen.t())
+        return out
 
     def choose(self, rank: Tensor, adjacency: CSR) -> Tensor:
         """Of each channel `[C, N]` and neighbourhood, the rank of the value that is taken."""

@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear
 from torch_geometric.nn import GCNConv, GINConv, SAGEConv
-from torch_geometric.nn.inits import reset
 from torch_geometric.utils import scatter
 
 from graphrelu.diffusion import DiffusionSettings, as_edges, check_values
 from graphrelu.grelu import GReLU
-from graphrelu.lab.models.backbones import activation_factory, check_name, resettable
+from graphrelu.lab.models.backbones import Network, check_layers
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph
 from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import convolve, prepare_graph
@@ -43,7 +42,7 @@ class GINLayer(torch.nn.Module):
         return out
 
 
-class GraphGNN(torch.nn.Module):
+class GraphGNN(Network):
     r"""A stack of graph convolutions, each with an activation; pooling, dropout and a linear layer
     turn the nodes of each graph into its class scores.
 
@@ -61,17 +60,12 @@ class GraphGNN(torch.nn.Module):
             max pooling, or :obj:`"gin"` with sum pooling. GIN's convolutions hold an MLP of two
             layers, whose inner ReLU is not the compared activation, and are followed by batch
             normalisation.
-        in_channels (int): Size of each input sample.
-        hidden_channels (int): Size of each hidden layer.
-        out_channels (int): Size of each output sample.
+        in_channels, hidden_channels, out_channels, activation, activation_options: As in
+            :class:`~graphrelu.lab.models.backbones.GNN`; each convolution has an activation of
+            its own.
         layers (int, optional): Number of convolutions. (default: :obj:`3`)
-        activation (str or callable, optional): As in
-            :class:`~graphrelu.lab.models.backbones.GNN`; each convolution is followed by
-            one of its own. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability of the pooled vectors.
             (default: :obj:`0.5`)
-        activation_options (dict, optional): Further arguments of the activation.
-            (default: :obj:`None`)
     """
 
     def __init__(
@@ -85,26 +79,15 @@ class GraphGNN(torch.nn.Module):
         dropout: float = 0.5,
         activation_options: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__()
-        check_name("backbone", backbone, POOLING)
-        if not isinstance(layers, int) or layers < 1:
-            raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
-        factory = activation_factory(backbone, activation)
-        assert factory is not None
-        self.backbone = backbone
-        self.in_channels = in_channels
-        self.hidden_channels = hidden_channels
-        self.out_channels = out_channels
-        self.activation = activation
-        self.dropout = dropout
-
-        self.convs = torch.nn.ModuleList()
-        self.norms = torch.nn.ModuleList()
-        self.acts = torch.nn.ModuleList()
+        channels = in_channels, hidden_channels, out_channels
+        known: dict[str, dict[str, Any]] = {name: {} for name in POOLING}
+        super().__init__(known, backbone, channels, activation, dropout, activation_options, {})
+        check_layers(layers)
+        self.backbone_options = {"layers": layers}
         for layer in range(layers):
             width = in_channels if layer == 0 else hidden_channels
             self.convs.append(self._convolution(width))
-            self.acts.append(resettable(factory(hidden_channels, **(activation_options or {}))))
+            self.acts.append(self.make_activation(hidden_channels))
             if backbone == "gin":
                 self.norms.append(MaskedBatchNorm(hidden_channels))
         self.head = Linear(hidden_channels, out_channels)
@@ -115,12 +98,6 @@ class GraphGNN(torch.nn.Module):
         if self.backbone == "sage":
             return SAGEConv(in_channels, self.hidden_channels)
         return GINConv(GINLayer(in_channels, self.hidden_channels))
-
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module, those of the activations included, and
-        the running statistics."""
-        for modules in (self.convs, self.norms, self.acts, self.head):
-            reset(modules)
 
     def forward(
         self,
@@ -206,15 +183,6 @@ class GraphGNN(torch.nn.Module):
         matrix = prepare_graph(self.convs[0], edges)
         assert isinstance(matrix, SparseMatrix)
         return GraphCollection.from_graphs(x, edge_index, node_ptr, matrix, self.diffusion)
-
-    def __repr__(self) -> str:
-        name = self.activation
-        name = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
-        return (
-            f"{self.__class__.__name__}({self.backbone}, {self.in_channels}, "
-            f"{self.hidden_channels}, {self.out_channels}, layers={len(self.convs)}, "
-            f"activation={name}, dropout={self.dropout})"
-        )
 
 
 def pool(x: Tensor, batch: Tensor, batch_size: int, how: str) -> Tensor:

@@ -65,7 +65,6 @@ class Pattern:
         return blocks
 
 
-@torch.library.custom_op("graphrelu_lab::sparse_product", mutates_args=())
 def _product(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
     num_rows = rowptr.numel() - 1
     if value.numel() == 0 or x.numel() == 0:
@@ -81,12 +80,6 @@ def _product(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
         return out.addmm_(matrix, x, beta=0)  # `mm` would fill, and `addmm` copy, another tensor
 
 
-@_product.register_fake
-def _(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
-    return x.new_empty(rowptr.numel() - 1, x.size(1))
-
-
-@torch.library.custom_op("graphrelu_lab::sampled_product", mutates_args=())
 def _sampled_product(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j)."""
     value = left.new_zeros(col.numel())
@@ -97,11 +90,6 @@ def _sampled_product(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -
     with torch.autocast(left.device.type, enabled=False):
         right = right.contiguous().t()
         return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
-
-
-@_sampled_product.register_fake
-def _(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    return left.new_empty(col.numel())
 
 
 class _SparseProduct(torch.autograd.Function):

@@ -1,5 +1,3 @@
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,10 +5,11 @@ from torch_geometric.nn import GCNConv
 
 from graphrelu import functional
 from graphrelu.checks import check_count
-from graphrelu.lab.models.shift import SHIFT, shift
+from graphrelu.diffusion import PreparedGraph
+from graphrelu.lab.models.shift import GraphActivation
 
 
-class Undecomposed(torch.nn.Module):
+class Undecomposed(GraphActivation):
     r"""The hyperfunction that the `"Graph-adaptive Rectified Linear Unit for Graph Neural
     Networks" <https://doi.org/10.1145/3485447.3512159>`_ paper rejects: one graph convolution
     that gives every node :math:`K` slopes and intercepts for each of its :math:`C` channels.
@@ -34,23 +33,11 @@ class Undecomposed(torch.nn.Module):
         channels (int): Size of each input and output sample.
         K (int, optional): Number of segments. (default: :obj:`2`)
         device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
-
-    Shapes:
-        - **input:**
-          node features :math:`(|\mathcal{V}|, C)`,
-          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
-          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
-          batch vector :math:`(|\mathcal{V}|)` *(optional)*
-        - **output:** node features :math:`(|\mathcal{V}|, C)`
     """
 
-    propagation = SHIFT
-
     def __init__(self, channels: int, K: int = 2, device: torch.device | str | None = None) -> None:
-        super().__init__()
-        check_count("channels", channels)
+        super().__init__(channels)
         check_count("K", K)
-        self.channels = channels
         self.K = K
         self.conv = GCNConv(channels, 2 * K * channels).to(device)
         self.reset_parameters()
@@ -60,40 +47,16 @@ class Undecomposed(torch.nn.Module):
         for parameter in self.conv.parameters():
             torch.nn.init.zeros_(parameter)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
+    def activate(
+        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        r"""Forward pass; the arguments are those of :meth:`graphrelu.GReLU.forward`."""
-        slopes, intercepts = self.coefficients(x, edge_index, edge_weight, batch, batch_size)
-        return functional.piecewise_max(x.to(slopes.dtype), slopes, intercepts).to(x.dtype)
-
-    def coefficients(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
-        shape :math:`(|\mathcal{V}|, K, C)`."""
-        graph, *_ = shift(x, self.channels, edge_index, edge_weight, batch, batch_size)
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            # Before the weights: of the two orders, this one propagates C columns and not 2KC.
-            logits = self._linear(graph.diffuse(x.to(dtype)))
-            form = functional.Form(K=self.K)
-            slopes, intercepts = functional.channel_parameters(logits, self.channels, form)
-            first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0
-            return first + slopes, intercepts
-
-    def _linear(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.conv.lin.weight.to(x.dtype), self.conv.bias.to(x.dtype))
+        # Before the weights: of the two orders, this one propagates C columns and not 2KC.
+        weight, bias = (p.to(x.dtype) for p in (self.conv.lin.weight, self.conv.bias))
+        logits = F.linear(graph.diffuse(x), weight, bias)
+        form = functional.Form(K=self.K)
+        slopes, intercepts = functional.channel_parameters(logits, self.channels, form)
+        first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0
+        return functional.piecewise_max(x, first + slopes, intercepts)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.channels}, K={self.K})"

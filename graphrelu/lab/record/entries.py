@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,12 +54,8 @@ class Entries:
     def append(self, entries: Iterable[Entry]) -> None:
         """Write objects; on return they are on the disk."""
         journal = Journal(self.path)
-        lines = [
-            json.dumps({"event": self.event, **entry}, separators=(",", ":"), allow_nan=False)
-            for entry in entries
-        ]
         with journal.exclusive():
-            journal.write(lines)
+            journal.write(self.event, entries)
 
     def key(self, entry: Entry) -> tuple[Any, ...]:
         """What tells an object from others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,12 @@ class Journal:
             self._end_torn_line()
             yield
 
-    def write(self, lines: Sequence[str]) -> None:
-        """Add lines, under :meth:`exclusive`; on return they are on the disk."""
-        encoded = [line.encode() for line in lines]
+    def write(self, event: str, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Add a line for each entry, under :meth:`exclusive`; on return they are on the disk."""
+        encoded = [
+            json.dumps({"event": event, **entry}, separators=(",", ":"), allow_nan=False).encode()
+            for entry in entries
+        ]
         if any(len(line) > LONGEST_LINE for line in encoded):
             raise ValueError(f"A line of {self.path} may have {LONGEST_LINE:,} bytes at most.")
         self._add(b"".join(line + b"\n" for line in encoded))

@@ -16,15 +16,7 @@ from graphrelu.lab.data.checksums import SOURCES
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
-from graphrelu.lab.record.config import (
-    CONSTANTS,
-    FEW_LABELS,
-    Config,
-    Metric,
-    Option,
-    Select,
-    SplitName,
-)
+from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
@@ -114,15 +106,37 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     backbone = check_name("backbone", backbone, tuple(TABLE))
     if backbone == "sgc" and activation != "none":
         raise ValueError(f"sgc has no activation, so it takes none, not {activation!r}.")
-    if backbone != "sgc":
-        activation = check_name("activation", activation, tuple(CLASSES))
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
-    row = _row(backbone, dataset, family)
+    column = "pubmed" if family == "citation" else "social"
+    if dataset in ("cora", "citeseer"):
+        column = dataset
+    row = next(row for columns, row in TABLE[backbone].items() if column in columns)
     values = row._asdict() | {"normalize_features": family == "citation"}
-    values["activation_options"] = FEW_LABELS if activation == "grelu" else {}
+    values["activation_options"] = FEW_LABELS if activation.lower() == "grelu" else {}
     values["backbone_options"] = values.pop("options")
     return _config((dataset, backbone, activation), values, overrides)
+
+
+DEEP: dict[str, Any] = {
+    "hidden": 64,
+    "epochs": 400,
+    "patience": 0,
+    "lr": 0.003,
+    "weight_decay": 0.0,
+    "dropout": 0.2,
+    "normalize_features": False,
+    "select": "score",
+}
+GRAPHS: dict[str, Any] = {
+    "epochs": 100,
+    "patience": 0,
+    "lr": 0.01,
+    "weight_decay": 0.0,
+    "dropout": 0.5,
+    "normalize_features": False,
+    "split": "folds",
+}
 
 
 def modern(
@@ -134,15 +148,6 @@ def modern(
     norm: str | None = "layer",
     residual: bool = True,
     linear_first: bool = False,
-    hidden: int = 64,
-    dropout: float = 0.2,
-    lr: float = 0.003,
-    weight_decay: float = 0.0,
-    epochs: int = 400,
-    patience: int = 0,
-    split: SplitName = "random",
-    metric: Metric = "accuracy",
-    select: Select = "score",
     **overrides: Any,
 ) -> Config:
     """A configuration of a deep network, as they are trained today, on any graph.
@@ -153,29 +158,13 @@ def modern(
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
         layers, norm, residual, linear_first: See
             :class:`~graphrelu.lab.models.deep_backbones.DeepGNN`.
-        hidden: The width of a layer, for GAT of all heads together.
-        dropout, lr, weight_decay, epochs, patience, split, metric, select: Fields of
-            :class:`Config`.
-        **overrides: Its other fields, as in :func:`recipe`; features are not normalised.
+        **overrides: Fields of :class:`Config`, in the place of :data:`DEEP`, as in
+            :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together.
     """
     backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
-    activation = check_name("activation", activation, tuple(CLASSES))
     network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
-    values: dict[str, Any] = {
-        "hidden": hidden,
-        "epochs": epochs,
-        "patience": patience,
-        "lr": lr,
-        "weight_decay": weight_decay,
-        "dropout": dropout,
-        "normalize_features": False,
-        "activation_options": {},
-        "backbone_options": network | DEEP_BACKBONES[backbone],
-        "split": split,
-        "metric": metric,
-        "select": select,
-    }
-    return _config((dataset, backbone, activation), values, overrides)
+    options = {"activation_options": {}, "backbone_options": network | DEEP_BACKBONES[backbone]}
+    return _config((dataset, backbone, activation), DEEP | options, overrides)
 
 
 def _config(
@@ -185,15 +174,18 @@ def _config(
 
     GReLU's constants are spelled out, so that a record of one default is never taken for another's.
     """
+    dataset, backbone, activation = names
+    if backbone != "sgc":
+        activation = check_name("activation", activation, tuple(CLASSES))
     settings = [field.name for field in fields(Config)]
     for name, value in overrides.items():
         setting = check_name("setting", name, settings)
         values[setting] = values[setting] | dict(value) if setting.endswith("options") else value
-    if names[2] == "grelu":
+    if activation == "grelu":
         values["activation_options"] = spelled_out(values["activation_options"])
     for name in ("activation_options", "backbone_options"):
         values[name] = tuple(values[name].items())
-    return Config(*names, **values)
+    return Config(dataset, backbone, activation, **values)
 
 
 def spelled_out(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,28 +231,11 @@ def graph_cell(
 
     The learning rate is halved every 50 epochs; ``split`` names the protocol.
     """
-    values: dict[str, Any] = {
-        "epochs": 100,
-        "patience": 0,
-        "lr": 0.01,
-        "weight_decay": 0.0,
-        "dropout": 0.5,
-        "normalize_features": False,
-        "split": "folds",
-        "backbone_options": (("layers", layers),),
-    }
-    values |= overrides
-    activation = check_name("activation", activation, tuple(CLASSES))
-    if activation == "grelu":
-        options = spelled_out(dict(values.get("activation_options", ())))
-        values["activation_options"] = tuple(options.items())
-    return Config(
-        dataset=dataset.lower() if dataset.lower() in GRAPH_DATASETS else dataset,
-        backbone=check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES),
-        activation=activation,
-        hidden=hidden,
-        **values,
-    )
+    dataset = dataset.lower() if dataset.lower() in GRAPH_DATASETS else dataset
+    backbone = check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES)
+    options = {"activation_options": {}, "backbone_options": {"layers": layers}}
+    values = GRAPHS | {"hidden": hidden} | options
+    return _config((dataset, backbone, activation), values, overrides)
 
 
 def check_name(what: str, name: str, known: Sequence[str]) -> str:
@@ -271,10 +246,3 @@ def check_name(what: str, name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f" (did you mean {names[close[0]]}?)" if close else ""
     raise ValueError(f"There is no {what} {name!r}{hint}; known are {', '.join(known)}.")
-
-
-def _row(backbone: str, dataset: str, family: str) -> Row:
-    column = "pubmed" if family == "citation" else "social"
-    if dataset in ("cora", "citeseer"):
-        column = dataset
-    return next(row for columns, row in TABLE[backbone].items() if column in columns)

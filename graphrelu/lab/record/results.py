@@ -13,10 +13,7 @@ from typing import Any, NamedTuple
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.journal import Journal, parse_line
-from graphrelu.lab.record.machine import Process, commit, device_name, environment, now
-
-__all__ = ["Batch", "Record", "Result", "kept_positions", "thin"]
-__all__ += ["commit", "device_name", "environment", "now"]
+from graphrelu.lab.record.machine import Process, now
 
 FLOATS = ("score", "val_score", "train_loss", "val_loss", "test_loss", "seconds")
 KINDS: dict[str, kinds.Kind] = {
@@ -70,9 +67,7 @@ class Result:
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         plain["config"] = self.config.to_dict()
         plain |= {name: _to_json(plain[name]) for name in FLOATS}
-        plain["curves"] = {
-            name: [_to_json(value) for value in curve] for name, curve in self.curves.items()
-        }
+        plain["curves"] = {name: list(map(_to_json, c)) for name, c in self.curves.items()}
         return plain
 
     @classmethod
@@ -85,9 +80,7 @@ class Result:
         if not isinstance(plain["config"], Config):
             changed["config"] = Config.from_dict(plain["config"])
         changed |= {name: _from_json(plain[name]) for name in FLOATS}
-        changed["curves"] = {
-            name: [_from_json(value) for value in curve] for name, curve in plain["curves"].items()
-        }
+        changed["curves"] = {name: list(map(_from_json, c)) for name, c in plain["curves"].items()}
         return cls(**changed)
 
 
@@ -146,9 +139,9 @@ class Record:
         """Write finished runs; on return they are on the disk."""
         if not self._curves:
             results = [replace(result, curves={}) for result in results]
-        lines = [_line("finished", entry) for entry in together(results)]
+        entries = list(together(results))
         with self._journal.exclusive():
-            self._journal.write(lines)
+            self._journal.write("finished", entries)
 
     def plan(self, configs: Iterable[Config], seeds: Iterable[int], batch_size: int) -> list[Batch]:
         """What is left to do, without what live processes are at.
@@ -215,9 +208,8 @@ class Record:
 
     def _write_event(self, event: str, config: Config, **seeds: list[int]) -> None:
         who = asdict(Process.current())
-        self._journal.write(
-            [_line(event, {"config": config.to_dict(), **seeds, **who, "date": now()})]
-        )
+        entry = {"config": config.to_dict(), **seeds, **who, "date": now()}
+        self._journal.write(event, [entry])
 
     def _refresh(self) -> None:
         before = self._journal.lines
@@ -262,10 +254,6 @@ def kept_positions(length: int, at_most: int = 50) -> list[int]:
 def thin(values: Sequence[float], at_most: int = 50) -> list[float]:
     """A curve with fewer points, of four digits each: enough to draw it."""
     return [float(f"{float(values[i]):.4g}") for i in kept_positions(len(values), at_most)]
-
-
-def _line(event: str, entry: dict[str, Any]) -> str:
-    return json.dumps({"event": event, **entry}, separators=(",", ":"), allow_nan=False)
 
 
 def together(results: Iterable[Result]) -> Iterator[dict[str, Any]]:

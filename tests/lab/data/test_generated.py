@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphrelu.lab.data import load
-from graphrelu.lab.data.generated import LIMITS, BlockModel, is_generated, parse
+from graphrelu.lab.data.generated import BlockModel, is_generated, parse
 from graphrelu.lab.data.graph import DataError, Graph
 
 
@@ -88,7 +88,6 @@ def test_a_name_and_its_model() -> None:
     assert BlockModel().name == "csbm"
     model = BlockModel(homophily=0.1, degree=2, seed=7)
     assert parse(model.name) == model
-    assert set(LIMITS) == set(BlockModel.__dataclass_fields__)
     assert is_generated("csbm:degree=2")
     assert not is_generated("csbm.npz")
 

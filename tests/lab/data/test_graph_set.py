@@ -15,8 +15,8 @@ from graphrelu.lab import data
 from graphrelu.lab.data import holds_graphs, load, load_graphs
 from graphrelu.lab.data.checksums import CLASS_SIZES, check_class_sizes
 from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.graph_readers import read_tu
 from graphrelu.lab.data.graph_set import graph_set
+from graphrelu.lab.data.readers import read_tu
 from tests.lab.graph_sets import rings_and_paths
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, permutations
 
@@ -23,6 +24,7 @@ from graphrelu.lab.data.splits import (
 from graphrelu.lab.data.splits import full as full_split
 
 SEEDS = [0, 1, 7, 12_345, 2**40]
+Rule = Callable[..., Split]
 
 
 def labels(*sizes: int) -> Tensor:
@@ -56,44 +58,27 @@ def test_planetoid_like(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("sizes", [(29, 5_000), (760, 779), (5, 6, 7, 8, 9), (100, 50, 25)])
-def test_small_graphs_are_split_by_class(seed: int, sizes: tuple[int, ...]) -> None:
-    y = labels(*sizes)
-    split = planetoid_like(y, seed)
+@pytest.mark.parametrize(
+    ("rule", "sizes"),
+    [
+        *((planetoid_like, s) for s in ((29, 5_000), (760, 779), (5, 6, 7, 8, 9), (100, 50, 25))),
+        *((full_split, sizes) for sizes in ((5, 6, 7), (100, 50, 25), (3_000, 2_000))),
+    ],
+)
+def test_shares_of_every_class(rule: Rule, seed: int, sizes: tuple[int, ...]) -> None:
+    """Of a graph that is too small for 20 per class, and under full supervision."""
+    y, shares = labels(*sizes), (0.6, 0.2, 0.2) if rule is full_split else (0.48, 0.32, 0.2)
+    split = rule(y, seed)
     assert split.kind == "stratified"
-    assert split.note.startswith("48 / 32 / 20 % of every class")
+    named = " / ".join(f"{100 * share:.0f}" for share in shares)
+    assert split.note.startswith(f"{named} % of every class")
     assert_disjoint(split)
-    assert len(split.train) + len(split.val) + len(split.test) == len(y)
-    for share, part in ((0.48, split.train), (0.32, split.val), (0.20, split.test)):
+    parts = (split.train, split.val, split.test)
+    assert sum(map(len, parts)) == len(y)
+    for share, part in zip(shares, parts, strict=True):
         for size, found in zip(sizes, y[part].bincount(minlength=len(sizes)), strict=True):
             assert abs(int(found) - share * size) <= 1
             assert int(found) >= 1
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("sizes", [(5, 6, 7), (100, 50, 25), (3_000, 2_000)])
-def test_full(seed: int, sizes: tuple[int, ...]) -> None:
-    y = labels(*sizes)
-    split = full_split(y, seed)
-    assert split.note == "60 / 20 / 20 % of every class, at random"
-    assert_disjoint(split)
-    assert len(split.train) + len(split.val) + len(split.test) == len(y)
-    for share, part in ((0.6, split.train), (0.2, split.val), (0.2, split.test)):
-        for size, found in zip(sizes, y[part].bincount(minlength=len(sizes)), strict=True):
-            assert abs(int(found) - share * size) <= 1
-            assert int(found) >= 1
-    assert torch.equal(split.train, full_split(y, seed).train)
-    assert not torch.equal(split.train, full_split(y, seed + 1).train)
-    y[::7] = -1
-    split = full_split(y, seed)
-    assert int(y[torch.cat([split.train, split.val, split.test])].min()) == 0
-
-
-def test_full_on_every_machine() -> None:
-    split = full_split(torch.arange(2_000) % 2, seed=0)
-    assert split.train[:5].tolist() == [1, 2, 3, 8, 11]
-    assert split.val[:5].tolist() == [0, 4, 6, 7, 14]
-    assert split.test[:5].tolist() == [5, 9, 10, 12, 16]
 
 
 def test_the_limits_of_the_rule() -> None:
@@ -103,24 +88,28 @@ def test_the_limits_of_the_rule() -> None:
     assert planetoid_like(labels(29, 2_000), 0).kind == "stratified"
 
 
-def test_a_seed_is_a_split() -> None:
+@pytest.mark.parametrize("rule", [planetoid_like, full_split])
+def test_a_seed_is_a_split(rule: Rule) -> None:
     y = labels(800, 800, 800)
-    first, again, other = planetoid_like(y, 3), planetoid_like(y, 3), planetoid_like(y, 4)
+    state = torch.get_rng_state()
+    first, again, other = rule(y, 3), rule(y, 3), rule(y, 4)
+    assert torch.equal(state, torch.get_rng_state())
     for name in ("train", "val", "test"):
         assert torch.equal(getattr(first, name), getattr(again, name))
         assert not torch.equal(getattr(first, name), getattr(other, name))
-    torch.manual_seed(0)
-    state = torch.get_rng_state()
-    planetoid_like(y, 5)
-    assert torch.equal(state, torch.get_rng_state())
 
 
-def test_the_same_split_on_every_machine() -> None:
+@pytest.mark.parametrize(
+    ("rule", "begins"),
+    [
+        (planetoid_like, ([11, 92, 150, 196, 269], [2, 3, 13, 15, 20], [0, 1, 6, 7, 8])),
+        (full_split, ([1, 2, 3, 8, 11], [0, 4, 6, 7, 14], [5, 9, 10, 12, 16])),
+    ],
+)
+def test_the_same_split_on_every_machine(rule: Rule, begins: tuple[list[int], ...]) -> None:
     """Numbers written down once: a change would make results incomparable."""
-    split = planetoid_like(torch.arange(2_000) % 2, seed=0)
-    assert split.train[:5].tolist() == [11, 92, 150, 196, 269]
-    assert split.val[:5].tolist() == [2, 3, 13, 15, 20]
-    assert split.test[:5].tolist() == [0, 1, 6, 7, 8]
+    split = rule(torch.arange(2_000) % 2, seed=0)
+    assert tuple(part[:5].tolist() for part in (split.train, split.val, split.test)) == begins
 
 
 def test_every_node_can_be_chosen() -> None:
@@ -134,14 +123,15 @@ def test_every_node_can_be_chosen() -> None:
     assert 3.0 < float(times.var()) < 5.0
 
 
+@pytest.mark.parametrize("rule", [planetoid_like, full_split])
 @pytest.mark.parametrize("sizes", [(1_000, 1_000), (40, 40)])
-def test_unlabelled_nodes_are_never_chosen(sizes: tuple[int, ...]) -> None:
+def test_unlabelled_nodes_are_never_chosen(rule: Rule, sizes: tuple[int, ...]) -> None:
     y = labels(*sizes)
     y[::7] = -1
-    split = planetoid_like(y, 0)
+    split = rule(y, 0)
     assert int(y[torch.cat([split.train, split.val, split.test])].min()) == 0
     with pytest.raises(DataError, match="no labels to split"):
-        planetoid_like(torch.full((10,), -1), 0)
+        rule(torch.full((10,), -1), 0)
 
 
 def test_a_class_too_small_to_split() -> None:

@@ -150,7 +150,7 @@ def test_test_graphs_choose_nothing() -> None:
     # The folds depend on the labels: hold them, and the order of training, fixed.
     second.splits, second.order, second.capacity = first.splits, first.order, first.capacity
     second.train, second.val, second.gathered = first.train, first.val, first.gathered
-    second.test = fold_train.Graphs.stack([split.test], y, second.collection, CPU)
+    second.test = fold_train.Graphs.stack([split.test], y, CPU)
     for batch in (first, second):
         batch.run()
     for name, value in first.best.items():
@@ -178,6 +178,6 @@ def test_every_activation_gets_the_same() -> None:
     first, *others = (batch_of(cell("gin", name), graphs, [5, 6]) for name in ("relu", "grelu"))
     for other in others:
         assert torch.equal(other.order, first.order)
-        assert torch.equal(other.test.nodes.index, first.test.nodes.index)
+        assert torch.equal(other.test.index, first.test.index)
         name = "convs.0.nn.first.weight"
         assert torch.equal(other.parameters[name], first.parameters[name])

@@ -84,29 +84,27 @@ def test_alone_as_in_a_batch(backbone: str, activation: str) -> None:
     graph, seeds = blocks(), [4, 8, 15, 16, 23, 42, 108, 7, 9, 3]
     for dtype, steps, tolerance in (("float32", 5, 1e-5), ("float64", 200, 1e-8)):
         config = cell(backbone, activation, dtype=dtype, epochs=steps, patience=0)
-        together, alone = batch_of(config, graph, seeds), batch_of(config, graph, [42])
-        for batch in (together, alone):
-            for _ in range(steps):
-                batch.descend()
-                batch.step += 1
-        for name, value in alone.parameters.items():
-            beside = together.parameters[name][seeds.index(42)]
-            torch.testing.assert_close(beside, value[0], rtol=tolerance, atol=tolerance)
+        assert_alone_as_together(config, graph, seeds, steps, tolerance)
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
 def test_deep_networks_alone_as_in_a_batch(backbone: str, norm: str) -> None:
-    graph, seeds = blocks(), [4, 8, 42]
     config = deep_cell(backbone, "grelu", norm=norm)
+    assert_alone_as_together(config, blocks(), [4, 8, 42], 30, 1e-8)
+
+
+def assert_alone_as_together(
+    config: Config, graph: Graph, seeds: list[int], steps: int, tolerance: float
+) -> None:
     together, alone = batch_of(config, graph, seeds), batch_of(config, graph, [42])
     for batch in (together, alone):
-        for _ in range(30):
+        for _ in range(steps):
             batch.descend()
             batch.step += 1
     for name, value in alone.parameters.items():
         beside = together.parameters[name][seeds.index(42)]
-        torch.testing.assert_close(beside, value[0], rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(beside, value[0], rtol=tolerance, atol=tolerance)
 
 
 def deep_cell(backbone: str, activation: str, norm: str = "layer", **overrides: object) -> Config:

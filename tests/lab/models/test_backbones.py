@@ -13,7 +13,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from graphrelu import GReLU
 from graphrelu.lab.models.activations import ACTIVATIONS, ReLU
-from graphrelu.lab.models.backbones import BACKBONES, GNN
+from graphrelu.lab.models.backbones import BACKBONES, GNN, NodeNetwork
 from graphrelu.lab.models.propagation import AttentionGraph, PreparedInputs
 from graphrelu.lab.models.sparse import SparseMatrix, matmul
 from tests.helpers import assert_close, batch_of_graphs, random_graph
@@ -94,9 +94,10 @@ def attention_edges(inputs: PreparedInputs | None, edge_index: Tensor) -> Tensor
     return inputs.graph.edge_index if isinstance(inputs.graph, AttentionGraph) else edge_index
 
 
-def stacked(models: list[GNN]) -> tuple[GNN, dict[str, Tensor]]:
-    parameters, _ = stack_module_state(models)
-    return copy.deepcopy(models[0]).to("meta"), {k: p.detach() for k, p in parameters.items()}
+def stacked(models: list[Any]) -> tuple[Any, dict[str, Tensor]]:
+    parameters, buffers = stack_module_state(models)
+    state = {**parameters, **buffers}
+    return copy.deepcopy(models[0]).to("meta"), {k: p.detach() for k, p in state.items()}
 
 
 def loss_of(out: Tensor) -> Tensor:
@@ -104,17 +105,50 @@ def loss_of(out: Tensor) -> Tensor:
     return (out.log_softmax(dim=-1) * weight).sum()
 
 
-def parameter_gradients(model: GNN, out: Tensor) -> list[Tensor]:
+def parameter_gradients(model: NodeNetwork, out: Tensor) -> list[Tensor]:
     # ARMAConv keeps a weight for further layers, which a single one does not use.
     options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
     return list(torch.autograd.grad(loss_of(out), list(model.parameters()), **options))
 
 
-def assert_same(model: GNN, out: Tensor, expected: Tensor) -> None:
+def assert_same(model: NodeNetwork, out: Tensor, expected: Tensor) -> None:
     assert_close(out, expected)
     pairs = zip(parameter_gradients(model, out), parameter_gradients(model, expected), strict=True)
     for a, b in pairs:
         assert_close(a, b)
+
+
+def assert_alone_as_together(models: list[Any], inputs: PreparedInputs) -> Tensor:
+    """Models under vmap equal each of them alone, with and without dropout; returns the latter's
+    outputs."""
+    skeleton, state = stacked(models)
+    seeds = torch.tensor([0, 5, 7])[: len(models)]
+    for training in (True, False):
+        skeleton.train(training)
+
+        def loss(p: dict[str, Tensor], seed: Tensor) -> tuple[Tensor, Tensor]:
+            with HashDropout(seed):
+                out = functional_call(skeleton, p, (inputs,))
+            return loss_of(out), out
+
+        grads, outs = vmap(grad(loss, has_aux=True))(state, seeds)
+        for i, model in enumerate(models):
+            with HashDropout(seeds[i]):
+                out = model.train(training)(inputs)
+            assert_close(outs[i], out)
+            names = [name for name, _ in model.named_parameters()]
+            for name, expected in zip(names, parameter_gradients(model, out), strict=True):
+                assert_close(grads[name][i], expected)
+    return outs
+
+
+def assert_reset_leaves_nothing(model: NodeNetwork) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(7.0)
+    model.reset_parameters()
+    for name, parameter in model.named_parameters():
+        assert (parameter != 7.0).all(), name
 
 
 @pytest.mark.parametrize("density", [0.05, 0.8])
@@ -237,31 +271,10 @@ PAIRS = [(b, a) for b in BACKBONES for a in ACTIVATIONS if b != "sgc"] + [("sgc"
 
 @pytest.mark.parametrize(("backbone", "activation"), PAIRS)
 def test_many_models_at_once(backbone: str, activation: str) -> None:
-    """Three models under vmap equal each of them alone, without and with dropout."""
     x, edge_index, edge_weight = graph_and_features(0.05)
     models = [model_of(backbone, activation) for _ in range(3)]
-    skeleton, parameters = stacked(models)
-    inputs = models[0].prepare(x, edge_index, edge_weight)
-
-    for training in (False, True):
-        skeleton.train(training)
-
-        def loss(p: dict[str, Tensor], seed: Tensor) -> tuple[Tensor, Tensor]:
-            with HashDropout(seed):
-                out = functional_call(skeleton, p, (inputs,))
-            return loss_of(out), out
-
-        seeds = torch.tensor([0, 5, 7])
-        grads, outs = vmap(grad(loss, has_aux=True))(parameters, seeds)
-        for i, model in enumerate(models):
-            with HashDropout(seeds[i]):
-                out = model.train(training)(inputs)
-            assert_close(outs[i], out)
-            names = [name for name, _ in model.named_parameters()]
-            for name, expected in zip(names, parameter_gradients(model, out), strict=True):
-                assert_close(grads[name][i], expected)
-        if not training:
-            assert_close(outs[2], models[2](x, edge_index, edge_weight))
+    outs = assert_alone_as_together(models, models[0].prepare(x, edge_index, edge_weight))
+    assert_close(outs[2], models[2](x, edge_index, edge_weight))
 
 
 @pytest.mark.parametrize("backbone", list(BACKBONES))
@@ -310,13 +323,7 @@ def test_batch_of_graphs() -> None:
 
 @pytest.mark.parametrize(("backbone", "activation"), PAIRS)
 def test_reset_leaves_nothing(backbone: str, activation: str) -> None:
-    model = model_of(backbone, activation)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(7.0)
-    model.reset_parameters()
-    for name, parameter in model.named_parameters():
-        assert (parameter != 7.0).all(), name
+    assert_reset_leaves_nothing(model_of(backbone, activation))
 
 
 def test_activations_are_fresh_and_fit_their_layer() -> None:

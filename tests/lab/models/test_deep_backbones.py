@@ -1,12 +1,9 @@
 """The deep networks: prepared as in PyG's own form, alone as under vmap."""
 
-import copy
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn import BatchNorm1d, LayerNorm, Linear
 from torch_geometric.nn import APPNP, GATConv, GINConv
 
@@ -17,10 +14,10 @@ from tests.lab.models.test_backbones import (
     FEATURES,
     NODES,
     HashDropout,
+    assert_alone_as_together,
+    assert_reset_leaves_nothing,
     assert_same,
     graph_and_features,
-    loss_of,
-    parameter_gradients,
 )
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -78,27 +75,7 @@ def test_many_models_at_once(backbone: str, activation: str, norm: str) -> None:
     x, edge_index, _ = graph_and_features(0.05)
     options = {"norm": norm, "residual": True, "linear_first": norm == "batch"}
     models = [model_of(backbone, activation, **options) for _ in range(2)]
-    skeleton = copy.deepcopy(models[0]).to("meta")
-    parameters, buffers = stack_module_state(models)  # type: ignore[arg-type]
-    parameters = {name: value.detach() for name, value in parameters.items()}
-    inputs = models[0].prepare(x, edge_index)
-
-    def loss(p: dict[str, Tensor], b: dict[str, Tensor], seed: Tensor) -> tuple[Tensor, Tensor]:
-        with HashDropout(seed):
-            out = functional_call(skeleton, (p, b), (inputs,))
-        return loss_of(out), out
-
-    seeds = torch.tensor([0, 5])
-    for training in (False, True):
-        skeleton.train(training)
-        grads, outs = vmap(grad(loss, has_aux=True))(parameters, buffers, seeds)
-        for i, model in enumerate(models):
-            with HashDropout(seeds[i]):
-                out = model.train(training)(inputs)
-            assert_close(outs[i], out)
-            names = [name for name, _ in model.named_parameters()]
-            for name, expected in zip(names, parameter_gradients(model, out), strict=True):
-                assert_close(grads[name][i], expected)
+    assert_alone_as_together(models, models[0].prepare(x, edge_index))
 
 
 def test_batch_norm_takes_all_nodes_in_evaluation_as_well() -> None:
@@ -110,12 +87,7 @@ def test_batch_norm_takes_all_nodes_in_evaluation_as_well() -> None:
 @pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
 def test_reset_leaves_nothing(backbone: str) -> None:
     model = model_of(backbone, "maxout", norm="layer", residual=True, linear_first=True)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(7.0)
-    model.reset_parameters()
-    for name, parameter in model.named_parameters():
-        assert (parameter != 7.0).all(), name
+    assert_reset_leaves_nothing(model)
 
 
 def test_layers() -> None:

@@ -6,13 +6,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch_geometric.nn import GCNConv
 
 from graphrelu.lab.models.activations import PlainDiGRAF
 from graphrelu.lab.models.digraf import DiGRAF, cpab, diffeomorphism, velocities
-from tests.helpers import assert_close, batch_of_graphs, random_graph
-from tests.lab.engine import test_train
+from tests.helpers import assert_close, batch_of_graphs
 
 CELLS = (2, 3, 5, 16, 32)
 
@@ -141,38 +139,3 @@ def test_parameters() -> None:
             kind(6, cells=1)
         with pytest.raises(ValueError, match=r"^radius must be positive and finite, got 0\.$"):
             kind(6, radius=0)
-    with pytest.raises(ValueError, match=r"^x must have 6 channels, got 5\.$"):
-        DiGRAF(6)(torch.randn(9, 5), random_graph(9, 30))
-
-
-@pytest.mark.parametrize("kind", [DiGRAF, PlainDiGRAF])
-def test_gradients(kind: type[torch.nn.Module]) -> None:
-    act, edge_index = kind(3, cells=4).double(), random_graph(6, 15)
-    names, values = zip(*act.named_parameters(), strict=True)
-    x = torch.randn(6, 3, dtype=torch.double, requires_grad=True)
-
-    def forward(x: Tensor, *values: Tensor) -> Tensor:
-        return functional_call(act, dict(zip(names, values, strict=True)), (x, edge_index))
-
-    assert torch.autograd.gradcheck(forward, (x, *values))
-
-
-@pytest.mark.parametrize("kind", [DiGRAF, PlainDiGRAF])
-def test_half_precision(kind: type[torch.nn.Module]) -> None:
-    act, x, edge_index = kind(4), torch.randn(9, 4), random_graph(9, 30)
-    assert act(x.bfloat16(), edge_index).dtype == torch.bfloat16
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.testing.assert_close(act(x, edge_index), act(x, edge_index))
-    assert act(torch.empty(0, 4), torch.empty(2, 0, dtype=torch.long)).shape == (0, 4)
-
-
-def test_many_parameters_for_the_same_features() -> None:
-    theta, u = parameters(6, 3), torch.rand(7, 2, dtype=torch.double)
-    together = torch.func.vmap(lambda theta: cpab(u, theta.unsqueeze(0)))(theta)
-    for own, out in zip(theta, together, strict=True):
-        assert_close(cpab(u, own.unsqueeze(0)), out)
-
-
-@pytest.mark.parametrize("name", ["digraf", "digraf-plain"])
-def test_alone_as_in_a_batch(name: str) -> None:
-    test_train.test_alone_as_in_a_batch("gcn", name)

@@ -75,14 +75,6 @@ def test_second_derivatives() -> None:
     assert torch.autograd.gradgradcheck(lambda x: matmul(matrix, x).pow(2), x)
 
 
-def test_operators_are_well_formed() -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(5, 4))
-    index = matrix.pattern.rowptr, matrix.pattern.col
-    left, right = torch.randn(5, 2).double(), torch.randn(4, 2).double()
-    torch.library.opcheck(sparse._product, (*index, matrix.value, right))
-    torch.library.opcheck(sparse._sampled_product, (*index, left, right))
-
-
 def test_learned_values() -> None:
     matrix = SparseMatrix.from_dense(random_matrix(5, 4))
     value, x = torch.randn_like(matrix.value), torch.randn(4, 3, dtype=torch.double)

@@ -34,25 +34,24 @@ def test_round_trip() -> None:
     assert Config.from_dict(plain).key() == CONFIG.key()
 
 
-def test_records_without_a_scale_stay_what_they_are() -> None:
-    """Its field came later: at 1 it is in no record and in no key."""
-    assert CONFIG.feature_scale == 1
-    assert replace(CONFIG, feature_scale=1).key() == CONFIG.key()
-    scaled = replace(CONFIG, feature_scale=100)
-    plain = json.loads(json.dumps(scaled.to_dict()))
-    assert plain == CONFIG.to_dict() | {"feature_scale": 100.0}
-    assert Config.from_dict(plain) == scaled
-    assert scaled.title == "cora gat grelu, features x 100 (form=residual, steps=10)"
+@pytest.mark.parametrize(
+    ("name", "default", "other"), [("feature_scale", 1.0, 100.0), ("select", "loss", "score")]
+)
+def test_records_from_before_a_field_stay_what_they_are(
+    name: str, default: object, other: object
+) -> None:
+    """At its default it is in no record and in no key."""
+    assert replace(CONFIG, **{name: default}).key() == CONFIG.key()
+    changed = replace(CONFIG, **{name: other})
+    plain = json.loads(json.dumps(changed.to_dict()))
+    assert plain == CONFIG.to_dict() | {name: other}
+    assert Config.from_dict(plain) == changed
+
+
+def test_title() -> None:
     assert CONFIG.title == "cora gat grelu (form=residual, steps=10)"
-
-
-def test_records_without_a_selection_stay_what_they_are() -> None:
-    """The epoch was chosen by the loss before there was a choice."""
-    assert replace(CONFIG, select="loss").key() == CONFIG.key()
-    by_score = replace(CONFIG, select="score")
-    plain = json.loads(json.dumps(by_score.to_dict()))
-    assert plain == CONFIG.to_dict() | {"select": "score"}
-    assert Config.from_dict(plain) == by_score
+    scaled = replace(CONFIG, feature_scale=100)
+    assert scaled.title == "cora gat grelu, features x 100 (form=residual, steps=10)"
 
 
 def test_deep_networks_name_their_layers() -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from graphrelu.lab.record import journal
 from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.machine import now
 from graphrelu.lab.record.recipes import recipe
-from graphrelu.lab.record.results import Record, Result, kept_positions, now, thin
+from graphrelu.lab.record.results import Record, Result, kept_positions, thin
 
 GCN = recipe("cora", "citation", "gcn", "relu")
 GAT = recipe("cora", "citation", "gat", "grelu", activation_options={"steps": 10})
