@@ -29,7 +29,7 @@ ROOMS = (
     "graphrelu.lab.stats",
     "graphrelu.lab.engine",
     "graphrelu.lab.render",
-    "graphrelu.lab.compare",
+    "graphrelu.lab.prepare",
     "graphrelu.lab.reproduce",
     "graphrelu.lab.page",
     "graphrelu.lab.cli",

@@ -22,6 +22,8 @@ API = (
     "context",
     "convert/__init__",
     "lab/models/activations",
+    "lab/own_model",
+    "lab/loggers",
     "lab/models/undecomposed",
     "lab/models/backbones",
     "lab/models/graph_backbones",
@@ -88,7 +90,7 @@ def test_navigation_has_every_page() -> None:
     assert sorted(listed) == sorted(map(site_links.in_site, PAGES))
 
 
-@pytest.mark.parametrize("page", ["quickstart", "use", "convert"])
+@pytest.mark.parametrize("page", ["quickstart", "use", "convert", "own_model"])
 def test_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """In one go, as a reader would; a print says in a comment what it prints."""
     text = (ROOT / "docs" / f"{page}.md").read_text()

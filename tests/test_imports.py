@@ -33,3 +33,8 @@ def test_library_imports_nothing_of_the_laboratory(statement: str) -> None:
 
 def test_listing_sees_what_is_imported() -> None:
     assert {"graphrelu.lab", "rich"} <= set(newly_imported("import graphrelu.lab.render.terminal"))
+
+
+def test_laboratory_imports_compare_on_demand() -> None:
+    assert "graphrelu.lab.own_model" not in newly_imported("import graphrelu.lab")
+    assert "graphrelu.lab.own_model" in newly_imported("from graphrelu.lab import compare")

@@ -31,14 +31,18 @@ def run_example(model: torch.nn.Module, example: Any) -> None:
                 call()
 
 
+def call_with(model: torch.nn.Module, data: Data) -> Any:
+    """Calls a model with what its arguments name of a graph, or with the object as a whole."""
+    names = parameter_names(model)
+    if "edge_index" in names or "adj_t" in names:
+        return model(**{name: data[name] for name in names if name in data})
+    return model(data)
+
+
 def _given(model: torch.nn.Module, example: Any) -> Callable[[], Any]:
     """A model may write into its arguments, so that it gets copies."""
     if isinstance(example, Data):
-        names = parameter_names(model)
-        if "edge_index" in names or "adj_t" in names:
-            wanted = [name for name in names if name in example]
-            return lambda: model(**{name: _copied(example[name]) for name in wanted})
-        return lambda: model(example.clone())
+        return lambda: call_with(model, example.clone())
     if isinstance(example, tuple):
         return lambda: model(*tree_map(_copied, example))
     if isinstance(example, dict):

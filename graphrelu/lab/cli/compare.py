@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab import compare as comparing
 from graphrelu.lab import data as on_disk
+from graphrelu.lab.prepare import prepare, split_rule, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
 from graphrelu.lab.record.results import Record
@@ -88,9 +88,9 @@ def compare(
         check_runs(runs)
         where = engine.choose_device(device)
         _check_files(out, json, report, save)
-        deep = comparing.wants_deep(dataset, settings)
+        deep = wants_deep(dataset, settings)
         activations = activations or ",".join(compared() if deep else ACTIVATIONS)
-        graph, configs = comparing.prepare(
+        graph, configs = prepare(
             dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
         )
         screen = terminal.console()
@@ -119,7 +119,7 @@ def compare(
                 page.write(
                     report, page.from_comparison(results, graph, record.path, sentence, command)
                 )
-        screen.print(f"Split: {comparing.split_rule(results)}.")
+        screen.print(f"Split: {split_rule(results)}.")
         screen.print("", terminal.compare_table(rows), "", sep="\n")
         notes = (terminal.COMPARE_NOTES, divergence.sentence(results))
         screen.print(*filter(None, notes), sep="\n")
@@ -127,7 +127,7 @@ def compare(
         if out is not None and len(results) < len(configs) * runs:
             screen.print(standing(len(results), len(configs) * runs, out), soft_wrap=True)
         if json is not None:
-            output.write_json(json, comparing.to_json(graph, results, rows, sentence, where))
+            output.write_json(json, to_json(graph, results, rows, sentence, where))
         if report is not None:
             screen.print(f"Page: {report}", soft_wrap=True)
 

@@ -13,7 +13,7 @@ from graphrelu.lab import stats
 from graphrelu.lab.data import FILES, OF_PYG
 from graphrelu.lab.data.checksums import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
-from graphrelu.lab.record.divergence import diverged
+from graphrelu.lab.record.divergence import MARK, diverged
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result
@@ -195,19 +195,46 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
     if len(cells) != 1:
         raise ValueError(f"A comparison is of one graph and one backbone, not of {len(cells)}.")
     (scores,) = cells.values()
+    runs = {name: [r for r in results if r.config.activation == name] for name in scores}
+    seconds = {name: fmean(run.seconds for run in own) for name, own in runs.items()}
+    return rows_of(scores, seconds, {name: sum(map(diverged, own)) for name, own in runs.items()})
+
+
+def rows_of(
+    scores: Mapping[str, Scores], seconds: Mapping[str, float], lost: Mapping[str, int]
+) -> list[CompareRow]:
+    """A row for each activation, from its scores, seconds per run and number of diverged runs."""
     relu, grelu = scores.get("relu", {}), scores.get("grelu", {})
     over_relu = compared({name: (scores[name], relu) for name in scores if name != "relu"})
     rest = [name for name in scores if name not in ("relu", "grelu")]
     grelu_over = compared({name: (grelu, scores[name]) for name in rest})
-    rows = []
-    for name in scores:
-        runs = [result for result in results if result.config.activation == name]
-        seconds = fmean(run.seconds for run in runs)
-        leads = over_relu.get(name), grelu_over.get(name)
-        rows.append(
-            CompareRow(name, *percent(scores[name]), seconds, *leads, sum(map(diverged, runs)))
+    return [
+        CompareRow(
+            name,
+            *percent(scores[name]),
+            seconds[name],
+            over_relu.get(name),
+            grelu_over.get(name),
+            lost[name],
         )
-    return rows
+        for name in scores
+    ]
+
+
+def compare_cells(row: CompareRow) -> dict[str, str]:
+    """A row of a comparison as it is shown, by the titles of the columns."""
+    lead = row.over_relu
+    return {
+        "activation": label(row.activation),
+        "mean": f"{row.mean:.1f}",
+        "std": f"{row.std:.1f}" if row.n > 1 else "",
+        "best": f"{row.best:.1f}",
+        "runs": f"{row.n}{MARK if row.diverged else ''}",
+        "difference to ReLU": amount(lead) if lead else "",
+        "p": p_value(lead.p) if lead else "",
+        "p (Holm)": p_value(lead.p_holm) if lead else "",
+        "s per run": f"{row.seconds:.2f}",
+    }
 
 
 def node_rows(results: Iterable[Result]) -> list[NodeRow]:

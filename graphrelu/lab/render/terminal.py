@@ -17,8 +17,7 @@ from graphrelu.lab.data import DatasetStatus
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.divergence import MARK
-from graphrelu.lab.render.tables import CompareRow, amount, label, p_value
+from graphrelu.lab.render.tables import CompareRow, compare_cells, label
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
@@ -103,22 +102,12 @@ def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
 
 def compare_table(rows: Sequence[CompareRow]) -> Table:
     """One row per activation; the best mean is in bold."""
-    columns = ("mean", "std", "best", "runs", "difference to ReLU", "p", "p (Holm)", "s per run")
-    table = _table(["activation"], columns)
+    lines = [compare_cells(row) for row in rows]
+    first, *columns = lines[0]
+    table = _table([first], columns)
     best = max(row.mean for row in rows)
-    for row in rows:
-        lead = row.over_relu
-        table.add_row(
-            label(row.activation),
-            Text(f"{row.mean:.1f}", style="bold" if row.mean == best else ""),
-            f"{row.std:.1f}" if row.n > 1 else "",
-            f"{row.best:.1f}",
-            f"{row.n}{MARK if row.diverged else ''}",
-            amount(lead) if lead else "",
-            p_value(lead.p) if lead else "",
-            p_value(lead.p_holm) if lead else "",
-            f"{row.seconds:.2f}",
-        )
+    for row, (name, mean, *rest) in zip(rows, map(dict.values, lines), strict=True):
+        table.add_row(name, Text(mean, style="bold" if row.mean == best else ""), *rest)
     return table
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from graphrelu.lab import stats
-from graphrelu.lab.compare import prepare
 from graphrelu.lab.data.checksums import sha256
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
@@ -23,6 +22,7 @@ from graphrelu.lab.engine.keep import file_name, read_model, saved_model, traine
 from graphrelu.lab.engine.look import PERCENTILES, look
 from graphrelu.lab.engine.memory import fitting_seeds
 from graphrelu.lab.engine.train import train
+from graphrelu.lab.prepare import prepare
 from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.entries import Entries, Entry, origin

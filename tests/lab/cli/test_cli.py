@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from typer.testing import Result
 
 from graphrelu import __version__
-from graphrelu.lab.compare import wants_deep
+from graphrelu.lab.prepare import wants_deep
 from graphrelu.lab.record.config import CONSTANTS
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import terminal

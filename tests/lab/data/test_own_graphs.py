@@ -9,9 +9,9 @@ import torch
 from torch_geometric.data import Data
 
 from graphrelu.lab import cli
-from graphrelu.lab.compare import prepare
 from graphrelu.lab.data import DataError, holds_graphs, load, load_graphs
 from graphrelu.lab.data.archives import MOST_GIB_VARIABLE
+from graphrelu.lab.prepare import prepare
 
 
 def rings(count: int = 40) -> list[Data]:

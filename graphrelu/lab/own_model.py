@@ -1,0 +1,442 @@
+"""Activations compared in the user's own model: ``from graphrelu.lab import compare``."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from html import escape
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import accuracy_score, r2_score, roc_auc_score
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
+from torch_geometric import seed_everything
+from torch_geometric.data import Data, Dataset
+from torch_geometric.data.data import BaseData
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import InnerProductDecoder
+from torch_geometric.nn.inits import reset
+from torch_geometric.utils import negative_sampling
+
+from graphrelu.checks import check_count
+from graphrelu.context import graph_context
+from graphrelu.convert import convert
+from graphrelu.convert.examples import call_with
+from graphrelu.convert.graphs import read
+from graphrelu.lab.engine import choose_device
+from graphrelu.lab.loggers import Epoch
+from graphrelu.lab.models.activations import ACTIVATIONS
+from graphrelu.lab.record.recipes import check_name
+from graphrelu.lab.render.export import to_csv
+from graphrelu.lab.render.tables import CompareRow, compare_cells, rows_of
+from graphrelu.lab.render.verdict import verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Build: TypeAlias = Callable[[Callable[[int], Module]], Module]
+Train: TypeAlias = Callable[[Module, Iterable[Any], torch.optim.Optimizer], float]
+Evaluate: TypeAlias = Callable[[Module, Iterable[Any]], float]
+Example: TypeAlias = Callable[[Module], float]
+
+COMPARED = ("relu", "prelu", "gelu", "grelu")
+PARTS = ("train", "val", "test")
+GRAPHS_AT_ONCE = 32
+
+
+@dataclass(frozen=True, repr=False)
+class ModelComparison:
+    """What :func:`compare` found: scores in percent, and differences paired by seed.
+
+    ``baseline`` is ReLU or, in the comparison of a model with its conversion, the model as it is.
+    """
+
+    rows: list[CompareRow]
+    baseline: str = "ReLU"
+
+    @property
+    def verdict(self) -> str:
+        """What can be said about GReLU, in one sentence."""
+        return verdict(self.rows).replace(" ReLU", f" {self.baseline}")
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """All numbers, a row for each activation."""
+        import pandas as pd
+
+        return pd.read_csv(io.StringIO(self.to_csv()), index_col="activation")
+
+    def to_csv(self) -> str:
+        """All numbers, with six digits."""
+        return to_csv(self.rows, CompareRow)
+
+    def to_html(self) -> str:
+        """The table as it is shown, and the verdict."""
+        return f"{self._shown().to_html()}\n<p>{escape(self.verdict)}</p>\n"
+
+    def to_latex(self) -> str:
+        """The table as it is shown."""
+        return str(self._shown().to_latex(escape=True))
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __repr__(self) -> str:
+        return f"{self._shown().to_string()}\n\n{self.verdict}"
+
+    def _shown(self) -> pd.DataFrame:
+        import pandas as pd
+
+        cells = pd.DataFrame([compare_cells(row) for row in self.rows]).set_index("activation")
+        return cells.rename(
+            index={"ReLU": self.baseline},
+            columns={"difference to ReLU": f"difference to {self.baseline}"},
+        )
+
+
+def compare(
+    model: Module | Build,
+    data: Any,
+    activations: Sequence[str] | None = None,
+    runs: int = 10,
+    *,
+    train: Train | None = None,
+    evaluate: Evaluate | None = None,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 0.0,
+    device: str = "auto",
+    callbacks: Sequence[Callable[[Epoch], object]] = (),
+) -> ModelComparison:
+    """Compares activations in a model of one's own.
+
+    Every activation gets the same seeds, batches, settings and initial weights. The epoch with the
+    best validation score gives the test score; the test part is looked at once, after training.
+
+    Args:
+        model (callable or torch.nn.Module): A function ``build(act)`` that returns a model, where
+            ``act(channels)`` makes an activation, to be called with ``x, edge_index``. Or a model:
+            it is compared, with new weights for each seed, with its conversion by
+            :func:`graphrelu.convert`.
+        data (Data or Dataset or iterable or tuple or callable): A graph with ``train_mask``,
+            ``val_mask`` and ``test_mask`` (of several columns, each seed takes one); an iterable of
+            batches with such masks; a list of graphs, which each seed splits into 80 / 10 / 10 %; a
+            tuple of three parts, each a graph or an iterable of batches, such as three loaders or
+            what :class:`~torch_geometric.transforms.RandomLinkSplit` gives; or a function of the
+            seed that returns one of these.
+        activations (list of str, optional): Names of ``graphrelu.lab.models.activations``; none
+            with a model. (default: ReLU, PReLU, GELU and GReLU)
+        runs (int, optional): The number of seeds. (default: :obj:`10`)
+        train (callable, optional): ``train(model, batches, optimizer)`` trains for an epoch and
+            returns the loss. Where a batch has masks, its ``part_mask`` is that of the part.
+            (default: cross-entropy for classes, squared error for values, and for links the
+            cross-entropy of ``model.decode(z, edge_label_index)`` or else of inner products)
+        evaluate (callable, optional): ``evaluate(model, batches)`` returns a score, of which a
+            higher one is better; tables show it times 100. (default: accuracy for classes, R² for
+            values, area under the ROC curve for links)
+        epochs (int, optional): The number of epochs. (default: :obj:`200`)
+        lr, weight_decay (float, optional): Of Adam. (default: :obj:`0.01` and :obj:`0.0`)
+        device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
+        callbacks (list of callable, optional): Each is called with an
+            :class:`~graphrelu.lab.loggers.Epoch` after every epoch. (default: :obj:`()`)
+    """
+    names = _names(model, activations)
+    check_count("runs", runs)
+    check_count("epochs", epochs)
+    where, start = choose_device(device), _converted if isinstance(model, Module) else _built
+    train, evaluate = train or _train, evaluate or _evaluate
+    found: dict[str, list[_Run]] = {name: [] for name in names}
+    for seed in range(runs):
+        seed_everything(seed)
+        parts = _parts(data, seed, where)
+
+        @torch.no_grad()
+        def example(own: Module, val: Iterable[Any] = parts.val) -> float:
+            return evaluate(own, val)
+
+        for name in names:
+            own = start(model, name, seed, where, example)
+            optimizer = torch.optim.Adam(own.parameters(), lr=lr, weight_decay=weight_decay)
+            seed_everything(seed)  # for dropout and the order of the batches
+            now = Epoch(name, seed, 0, epochs, math.nan, math.nan)
+            found[name].append(_run(own, parts, optimizer, train, evaluate, callbacks, now))
+    rows = rows_of(
+        {name: {seed: run.score for seed, run in enumerate(own)} for name, own in found.items()},
+        {name: fmean(run.seconds for run in own) for name, own in found.items()},
+        {name: sum(not math.isfinite(run.loss) for run in own) for name, own in found.items()},
+    )
+    return ModelComparison(rows, "your model" if isinstance(model, Module) else "ReLU")
+
+
+def _names(model: Any, activations: Any) -> list[str]:
+    """The activations to compare, with ReLU in the place of a model as it is."""
+    if isinstance(model, Module):
+        if activations is not None:
+            raise ValueError("activations must be left out with a model, which is converted.")
+        return ["relu", "grelu"]
+    if not callable(model):
+        raise TypeError(f"model must be a module or a function, got {type(model).__name__}.")
+    wanted = COMPARED if activations is None else activations
+    if isinstance(wanted, str) or not wanted or not all(isinstance(n, str) for n in wanted):
+        raise TypeError(f"activations must be a list of names, got {activations!r}.")
+    return list(dict.fromkeys(check_name("activation", n, list(ACTIVATIONS)) for n in wanted))
+
+
+class _Parts(NamedTuple):
+    train: Iterable[Any]
+    val: Iterable[Any]
+    test: Iterable[Any]
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """The batches of one part on the device, each with the mask of its part."""
+
+    source: Iterable[Any]
+    part: str
+    seed: int
+    device: torch.device
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.source:
+            if isinstance(batch, BaseData):
+                batch = copy.copy(batch)  # as `to` changes the object itself
+            if isinstance(batch, Data) and f"{self.part}_mask" in batch:
+                mask = batch[f"{self.part}_mask"]
+                batch.part_mask = mask if mask.dim() == 1 else mask[:, self.seed % mask.size(1)]
+            yield batch.to(self.device) if hasattr(batch, "to") else batch
+
+
+def _parts(data: Any, seed: int, device: torch.device) -> _Parts:
+    if callable(data) and not hasattr(data, "__iter__"):  # a Data can be called as well
+        data = data(seed)
+    sources = data if isinstance(data, tuple) else _sources(data)
+    if len(sources) != len(PARTS):
+        raise ValueError(f"data must have three parts if it is a tuple, got {len(sources)}.")
+    found = []
+    for part, source in zip(PARTS, sources, strict=True):
+        several = [source] if isinstance(source, BaseData) else source
+        if not hasattr(several, "__iter__") or iter(several) is several:
+            raise TypeError(
+                "data must be graphs, or batches that can be iterated over in every epoch, got "
+                f"{type(several).__name__}."
+            )
+        batches = _Batches(several, part, seed, device)
+        # What is in memory goes to the device once, which GReLU needs to remember its graph.
+        found.append(list(batches) if isinstance(several, (list, Dataset)) else batches)
+    return _Parts(*found)
+
+
+def _sources(data: Any) -> Sequence[Any]:
+    """The three parts of what is not split: by masks, or by drawing graphs."""
+    several = [data] if isinstance(data, BaseData) else data
+    is_set = isinstance(several, (list, Dataset))
+    first = next(iter(several), None) if is_set or isinstance(several, Iterable) else None
+    if isinstance(first, Data) and all(f"{part}_mask" in first for part in PARTS):
+        return (several,) * 3
+    if not is_set or len(several) < 3:
+        raise ValueError(
+            "data must be a graph or batches with train_mask, val_mask and test_mask, three graphs "
+            f"or more, or a tuple of three parts, got {type(data).__name__}."
+        )
+    order, tenth = torch.randperm(len(several)).tolist(), max(1, len(several) // 10)
+    drawn = order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth]
+    return [
+        DataLoader([several[i] for i in own], GRAPHS_AT_ONCE, shuffle=part == "train")
+        for part, own in zip(PARTS, drawn, strict=True)
+    ]
+
+
+def _shaped(model: Module, example: Example) -> Module:
+    """The model, with the parameters whose shape its first input decides."""
+    if any(map(is_lazy, model.parameters())):
+        example(model.eval())
+    return model
+
+
+def _built(build: Any, name: str, seed: int, device: torch.device, example: Example) -> Module:
+    """The model with an activation. All but the activation's own weights are those of the model
+    with ReLU, copied: whatever an activation draws for itself, the runs of a seed start alike."""
+
+    def make(kind: type[Module]) -> Module:
+        seed_everything(seed)
+        model = build(kind)
+        if not isinstance(model, Module):
+            raise TypeError(f"model must return a torch.nn.Module, got {type(model).__name__}.")
+        if not any(isinstance(module, kind) for module in model.modules()):
+            raise ValueError("model must build its activations by act, got a model without one.")
+        return _shaped(model.to(device), example)
+
+    model, kind = make(ACTIVATIONS[name]), ACTIVATIONS[name]
+    state = make(ACTIVATIONS["relu"]).state_dict()
+    modules = model.named_modules(remove_duplicate=False)
+    inside = tuple(f"{path}." for path, module in modules if isinstance(module, kind))
+    own = {k: value.shape for k, value in model.state_dict().items() if not k.startswith(inside)}
+    if own != {key: value.shape for key, value in state.items()}:
+        raise ValueError(f"model must build the same layers for every activation, unlike {name}.")
+    model.load_state_dict(state, strict=False)
+    return model
+
+
+def _converted(model: Any, name: str, seed: int, device: torch.device, example: Example) -> Module:
+    """The model with new weights or, with the same ones, its conversion."""
+    _check_reset(model)
+    own = copy.deepcopy(model)
+    seed_everything(seed)
+    reset(own)
+    own = _shaped(own.to(device), example)
+    return own if name == "relu" else convert(own, example=example)
+
+
+def _check_reset(module: Module) -> None:
+    """Whether :func:`reset` reaches all parameters of a module."""
+    if hasattr(module, "reset_parameters"):
+        return
+    if next(module.parameters(recurse=False), None) is not None:
+        raise ValueError(
+            f"model must have reset_parameters for new weights, got a {type(module).__name__} "
+            "without it; a function that builds the model needs none."
+        )
+    for child in module.children():
+        _check_reset(child)
+
+
+class _Run(NamedTuple):
+    score: float
+    loss: float  # of the last epoch
+    seconds: float
+
+
+def _run(
+    model: Module,
+    parts: _Parts,
+    optimizer: torch.optim.Optimizer,
+    train: Train,
+    evaluate: Evaluate,
+    callbacks: Sequence[Callable[[Epoch], object]],
+    now: Epoch,
+) -> _Run:
+    started, best, state = time.perf_counter(), -math.inf, None
+    for epoch in range(1, now.epochs + 1):
+        loss = float(train(model.train(), parts.train, optimizer))
+        with torch.no_grad():
+            score = float(evaluate(model.eval(), parts.val))
+        if best < score < math.inf:
+            best, state = score, copy.deepcopy(model.state_dict())
+        now = now._replace(epoch=epoch, loss=loss, val_score=score)
+        for callback in callbacks:
+            callback(now)
+    if state is not None:
+        model.load_state_dict(state)
+        with torch.no_grad():
+            score = float(evaluate(model.eval(), parts.test))
+    if not math.isfinite(score):
+        raise ValueError(
+            f"evaluate must return a finite score, got {score} for {now.activation} with seed "
+            f"{now.seed} after a loss of {loss}."
+        )
+    return _Run(score, now.loss, time.perf_counter() - started)
+
+
+def _train(model: Module, batches: Iterable[Any], optimizer: torch.optim.Optimizer) -> float:
+    losses = []
+    for batch in batches:
+        kind, prediction, target = _predicted(model, batch)
+        if len(target) == 0:
+            continue
+        optimizer.zero_grad()
+        loss = LOSSES[kind](prediction, target)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    if not losses:
+        raise ValueError("data must have something to train on, got none.")
+    return float(torch.stack(losses).mean())
+
+
+def _evaluate(model: Module, batches: Iterable[Any]) -> float:
+    found = [_predicted(model, batch) for batch in batches]
+    if not any(len(target) for _, _, target in found):
+        raise ValueError("data must have something to validate and to test on, got none.")
+    kinds, predictions, targets = zip(*found, strict=True)
+    prediction, target = torch.cat(predictions).cpu(), torch.cat(targets).cpu()
+    if kinds[0] == "values" and ((target == 0) | (target == 1)).all():
+        raise ValueError("evaluate must be given for labels of 0.0 and 1.0; classes are integers.")
+    if not prediction.isfinite().all():
+        return math.nan  # after a divergence, which chooses no epoch
+    return SCORES[kinds[0]](prediction, target)
+
+
+def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
+    """Classes, values or links, with what the model makes of them and what they are."""
+    if not isinstance(batch, Data):
+        raise TypeError(
+            f"data must be of PyG's Data where train or evaluate is left out, got "
+            f"{type(batch).__name__}."
+        )
+    graph = read([], (batch,), {}, None, False)
+    # For activations that are called with x alone, as by PyG's models.
+    with nullcontext() if graph.edge_index is None else graph_context(*graph[:4]):
+        if "edge_label" in batch:
+            return "links", *_links(model, batch)
+        out = call_with(model, batch)
+    if batch.y is None:
+        raise ValueError("data must have labels y, or edge_label for links, got neither.")
+    # Of a NeighborLoader's nodes the first ones count, the others are their neighbours.
+    count = batch.batch_size if "batch_size" in batch else len(batch.y)
+    out, y = out[:count], batch.y[:count]
+    if len(out) != len(y):
+        raise ValueError(f"model must give a row for each of the {len(y)} labels, got {len(out)}.")
+    if "part_mask" in batch:
+        mask = batch.part_mask[:count]
+        out, y = out[mask], y[mask]
+    if not y.is_floating_point():
+        if out.dim() != 2 or y.numel() != len(y) or (len(y) and int(y.max()) >= out.size(1)):
+            raise ValueError(
+                "model must give a column for each class where labels are whole numbers, got "
+                f"{tuple(out.shape)} for labels {tuple(y.shape)}."
+            )
+        return "classes", out, y.view(-1)
+    if out.numel() != y.numel():
+        raise ValueError(
+            f"model must give a number for each label, got {tuple(out.shape)} for labels "
+            f"{tuple(y.shape)}."
+        )
+    return "values", out.view_as(y), y
+
+
+def _links(model: Any, batch: Data) -> tuple[Tensor, Tensor]:
+    """The logits and labels of links; where all are there, as many that are not are drawn."""
+    links, label = batch.edge_label_index, (batch.edge_label > 0).float()
+    if label.all():
+        absent = negative_sampling(batch.edge_index, batch.num_nodes, links.size(1))
+        links = torch.cat([links, absent], dim=1)
+        label = torch.cat([label, label.new_zeros(absent.size(1))])
+    has_encode = hasattr(model, "encode")
+    z = model.encode(batch.x, batch.edge_index) if has_encode else call_with(model, batch)
+    if isinstance(getattr(model, "decoder", None), InnerProductDecoder):
+        return model.decode(z, links, sigmoid=False), label
+    if hasattr(model, "decode"):
+        return model.decode(z, links).view(-1), label
+    return (z[links[0]] * z[links[1]]).sum(dim=1), label
+
+
+LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "classes": F.cross_entropy,
+    "values": F.mse_loss,
+    "links": F.binary_cross_entropy_with_logits,
+}
+SCORES: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "classes": lambda prediction, target: accuracy_score(target, prediction.argmax(dim=1)),
+    "values": lambda prediction, target: r2_score(target, prediction),
+    "links": lambda prediction, target: roc_auc_score(target, prediction),
+}
