@@ -26,8 +26,9 @@ KINDS: dict[str, kinds.Kind] = {
     **kinds.SURROUNDINGS,
     "note": kinds.text,
 }
-# A line says once what its runs have in common; the rest are lists, a value for each run.
-COMMON = ("config", *kinds.SURROUNDINGS, "note")
+# A line says once what its runs have in common; the rest are lists, a value for each run. The note
+# is a list where the runs have different ones.
+COMMON = ("config", *kinds.SURROUNDINGS)
 OWN = tuple(name for name in KINDS if name not in COMMON)
 
 
@@ -264,11 +265,16 @@ def together(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
         groups.setdefault(json.dumps([plain[name] for name in COMMON]), []).append(plain)
     for runs in groups.values():
         entry = {name: runs[0][name] for name in COMMON}
-        yield entry | {name: [run[name] for run in runs] for name in OWN}
+        entry |= {name: [run[name] for run in runs] for name in OWN}
+        if len(set(entry["note"])) == 1:
+            entry["note"] = entry["note"][0]
+        yield entry
 
 
 def _apart(entry: Mapping[str, Any]) -> list[Result]:
     """The runs of an entry."""
+    if isinstance(entry.get("note"), str):
+        entry = {**entry, "note": [entry["note"]] * len(entry["seed"])}
     kinds.check(entry, {name: kinds.listed(KINDS[name]) for name in OWN})
     if entry.keys() != {*COMMON, *OWN}:
         raise ValueError("A field is missing, or unknown.")

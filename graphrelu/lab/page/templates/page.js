@@ -1,9 +1,8 @@
 // What is chosen, and the parts of the page that follow from it.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
-const largest = DATA.tables.reduce((best, table, i) => (table.rows.length > DATA.tables[best].rows.length ? i : best), 0);
 const state = {
-  table: largest, dataset: ALL, backbone: ALL, activation: ALL, sort: { column: "", down: false },
+  table: 0, dataset: ALL, backbone: ALL, activation: ALL, sort: { column: "", down: false },
   cell: "", curve: "", model: 0, colour: "gamma", node: null, panel: 0, axis: "", speed: 0,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
