@@ -1,10 +1,33 @@
 """GReLU, the graph-adaptive rectified linear unit, for PyTorch Geometric."""
 
-from graphrelu.context import graph_context
-from graphrelu.convert import convert, replacements
-from graphrelu.grelu import GReLU
-from graphrelu.hetero import HeteroGReLU
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 __all__ = ["GReLU", "HeteroGReLU", "__version__", "convert", "graph_context", "replacements"]
+
+if TYPE_CHECKING:
+    from graphrelu.context import graph_context
+    from graphrelu.conversion import convert, replacements
+    from graphrelu.grelu import GReLU
+    from graphrelu.hetero import HeteroGReLU
+
+# Imported when asked for: ``graphrelu --help`` does not wait for torch.
+_MODULES = {
+    "GReLU": "grelu",
+    "HeteroGReLU": "hetero",
+    "convert": "conversion",
+    "graph_context": "context",
+    "replacements": "conversion",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"graphrelu.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -20,7 +20,7 @@ API = (
     "functional",
     "grelu",
     "context",
-    "convert/__init__",
+    "conversion/__init__",
     "lab/models/activations",
     "lab/own_model",
     "lab/loggers",

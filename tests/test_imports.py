@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import graphrelu
+
 OF_THE_LABORATORY = {"matplotlib", "pandas", "ray", "rich", "scipy", "sklearn", "triton", "typer"}
 LISTING = """
 import json, sys, torch, torch_geometric
@@ -23,12 +25,30 @@ def newly_imported(statement: str) -> list[str]:
     return json.loads(subprocess.run(command, capture_output=True, check=True, cwd=root).stdout)
 
 
-@pytest.mark.parametrize("statement", ["import graphrelu", "from graphrelu.convert import convert"])
-def test_library_imports_nothing_of_the_laboratory(statement: str) -> None:
-    modules = newly_imported(statement)
-    assert "graphrelu.grelu" in modules
-    assert not [name for name in modules if name.startswith("graphrelu.lab")]
-    assert not OF_THE_LABORATORY & {name.partition(".")[0] for name in modules}
+@pytest.mark.parametrize("name", ["GReLU", "HeteroGReLU", "convert", "graph_context"])
+def test_library_imports_nothing_of_the_laboratory(name: str) -> None:
+    modules = newly_imported(f"from graphrelu import {name}")
+    assert "graphrelu.context" in modules
+    assert not [module for module in modules if module.startswith("graphrelu.lab")]
+    assert not OF_THE_LABORATORY & {module.partition(".")[0] for module in modules}
+
+
+def test_all_names_of_the_library() -> None:
+    assert {*graphrelu.__all__} <= {*dir(graphrelu)}
+    assert all(hasattr(graphrelu, name) for name in graphrelu.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'grelus'"):
+        graphrelu.grelus  # noqa: B018
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_command_answers_without_torch(option: str) -> None:
+    command = f"""
+import sys
+from graphrelu.lab import cli
+assert cli.run(["{option}"]) == 0
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", command], check=True, capture_output=True)
 
 
 def test_listing_sees_what_is_imported() -> None:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 PACKAGES = ("typer", "rich", "scipy")
 
 
 def main() -> None:
     """Run the command line, or say what to install."""
-    try:
-        import scipy  # noqa: F401  # needed late, but better missed early
-
-        from graphrelu.lab.cli import run
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in PACKAGES:
-            raise
-        print(
-            f'The command line needs {error.name}: pip install "graphrelu[lab]".', file=sys.stderr
-        )
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
+        needs = f'The command line needs {missing[0]}: pip install "graphrelu[lab]".'
+        print(needs, file=sys.stderr)
         sys.exit(2)
+    try:
+        from graphrelu.lab.cli import run
     except KeyboardInterrupt:
         sys.exit(130)
     sys.exit(run())

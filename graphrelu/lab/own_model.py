@@ -29,9 +29,9 @@ from torch_geometric.utils import negative_sampling
 
 from graphrelu.checks import check_count
 from graphrelu.context import graph_context
-from graphrelu.convert import convert
-from graphrelu.convert.examples import call_with
-from graphrelu.convert.graphs import read
+from graphrelu.conversion import convert
+from graphrelu.conversion.examples import call_with
+from graphrelu.conversion.graphs import read
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.loggers import Epoch
 from graphrelu.lab.models.activations import ACTIVATIONS

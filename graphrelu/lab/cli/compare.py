@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from graphrelu.lab import data as on_disk
+from graphrelu.lab import page
+from graphrelu.lab.cli.shared import add_command
 from graphrelu.lab.prepare import prepare, split_rule, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
@@ -112,8 +116,6 @@ def compare(
             rows = tables.compare_rows(results)
             sentence = verdict(rows)
             if report is not None and record is not None:
-                from graphrelu.lab import page
-
                 told = {"backbone": backbone, "activations": activations, "runs": runs}
                 command = page.compare_command(dataset, told | settings)
                 page.write(
@@ -130,6 +132,11 @@ def compare(
             output.write_json(json, to_json(graph, results, rows, sentence, where))
         if report is not None:
             screen.print(f"Page: {report}", soft_wrap=True)
+
+
+app = typer.Typer()
+EXAMPLE = "graphrelu compare cora --backbone gat --runs 30 --json cora.json"
+add_command(app, "compare", options(), compare, EXAMPLE)
 
 
 def _check_files(

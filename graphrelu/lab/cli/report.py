@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from graphrelu.lab import page
 from graphrelu.lab.cli.shared import Root
 from graphrelu.lab.record import output
 from graphrelu.lab.render import terminal
@@ -17,6 +18,10 @@ RESULTS = Path("results")
 BENCHMARKS = Path("benchmarks/results")
 
 
+app = typer.Typer()
+
+
+@app.command(epilog="Example: graphrelu report results/node.jsonl -o node.html")
 def report(
     records: Annotated[
         list[Path] | None,
@@ -31,8 +36,6 @@ def report(
     data: Root = None,
 ) -> None:
     """Make one HTML page from records: tables, differences, curves, graphs. Trains nothing."""
-    from graphrelu.lab import page
-
     with one_sentence():
         paths = records or _committed()
         if not paths:

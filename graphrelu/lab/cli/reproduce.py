@@ -18,7 +18,7 @@ from graphrelu.lab.reproduce.command import (
 )
 
 EXAMPLE = "graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
-reproduce_app = typer.Typer(
+app = typer.Typer(
     help="Run the paper's experiments again.", epilog=f"Example: {EXAMPLE}", no_args_is_help=True
 )
 
@@ -38,7 +38,7 @@ def _add_experiment(name: str, what: str) -> None:
 
     run.__doc__ = f"{what[0].upper()}{what[1:]}."
     example = EXAMPLE if name == "node" else f"graphrelu reproduce {name} --quick"
-    add_command(reproduce_app, name, options_of(name), run, example)
+    add_command(app, name, options_of(name), run, example)
 
 
 for name, what in COMMANDS.items():

@@ -23,12 +23,12 @@ from graphrelu.lab.data.folds import (
 )
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
-from graphrelu.lab.engine.signals import held
 from graphrelu.lab.engine.stacked import Nodes, StackedRuns, seeded
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.graph_backbones import GraphGNN
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection
 from graphrelu.lab.record.config import Config
+from graphrelu.lab.signals import held
 
 HALVE_EVERY = 50  # epochs, of the learning rate
 

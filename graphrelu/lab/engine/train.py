@@ -12,13 +12,13 @@ from torch.func import functional_call, vmap
 
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import Split, make_split
-from graphrelu.lab.engine.signals import held
 from graphrelu.lab.engine.stacked import StackedRuns, seeded
 from graphrelu.lab.models.backbones import GNN, NodeNetwork
 from graphrelu.lab.models.deep_backbones import DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.record.config import Config
+from graphrelu.lab.signals import held
 
 
 def build(config: Config, graph: Graph, seed: int) -> NodeNetwork:

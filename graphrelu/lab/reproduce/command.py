@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphrelu.lab.engine.batch_lines import BatchLines
-from graphrelu.lab.engine.signals import INTERRUPTIONS, exit_code, terminable
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import FOLD_SPLITS
 from graphrelu.lab.record.machine import MachineError
@@ -46,6 +45,7 @@ from graphrelu.lab.reproduce.graph import (
     render_graphs,
 )
 from graphrelu.lab.reproduce.tuning import TUNED_BACKBONES
+from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 
 # A package that may be missing -> the extra that installs it.
 PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from typer.testing import Result
 
 from graphrelu import __version__
+from graphrelu.lab import cli
 from graphrelu.lab.prepare import wants_deep
 from graphrelu.lab.record.config import CONSTANTS
 from graphrelu.lab.record.results import Record
@@ -168,7 +169,9 @@ def test_data(folder: Path) -> None:
 
 def test_version_and_help() -> None:
     assert invoke("--version").stdout == f"graphrelu {__version__}\n"
-    commands = [[], ["compare"], ["report"], ["inspect"], ["data"], ["observations"], ["reproduce"]]
+    for name, what in cli.COMMANDS.items():  # said twice, as the list of commands imports none
+        assert what in text(invoke(name, "--help"))
+    commands = [[], *([name] for name in cli.COMMANDS)]
     for command in (*commands, *(["reproduce", name] for name in COMMANDS)):
         shown = text(invoke(*command, "--help"))
         assert f"Example: graphrelu {' '.join(command)}".strip() in shown

@@ -139,9 +139,6 @@ def test_a_disk_that_fails_costs_one_sentence(
 def test_what_to_install(
     package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for folder, name in ((graphrelu.lab, "cli"), (graphrelu.lab.render, "terminal")):
-        monkeypatch.delitem(sys.modules, f"{folder.__name__}.{name}")  # to be imported again
-        monkeypatch.delattr(folder, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit) as stopped:
         entry.main()

@@ -14,12 +14,12 @@ from torch_geometric.nn import GCNConv
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
-from graphrelu.lab.engine.signals import Terminated, terminable
 from graphrelu.lab.engine.train import SeedBatch, build, train
 from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
+from graphrelu.lab.signals import Terminated, terminable
 
 CPU = torch.device("cpu")
 

@@ -1,7 +1,7 @@
 """What stands before the methods of a converted model's modules.
 
 The `forward` of a module is its own; a :class:`Call` stands before it, on the instance. The
-outermost one opens a :class:`~graphrelu.convert.run.Run`, which activations ask for the GReLU of
+outermost one opens a :class:`~graphrelu.conversion.run.Run`, which activations ask for the GReLU of
 their place: modules through their own :class:`Call`, functions through the :class:`Interceptor`.
 """
 
@@ -19,9 +19,9 @@ from torch_geometric.nn import EdgePooling
 from torch_geometric.nn import Sequential as GraphSequential
 
 from graphrelu.context import Graph, scopes
-from graphrelu.convert.activations import FUNCTIONS, asked_of_function, asked_of_module
-from graphrelu.convert.graphs import Args, Kwargs, parameter_names, read
-from graphrelu.convert.run import Conversion, Frame, Run, current_run
+from graphrelu.conversion.activations import FUNCTIONS, asked_of_function, asked_of_module
+from graphrelu.conversion.graphs import Args, Kwargs, parameter_names, read
+from graphrelu.conversion.run import Conversion, Frame, Run, current_run
 
 
 class Call:

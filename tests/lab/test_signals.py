@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from graphrelu.lab.engine.signals import Terminated, exit_code, held, terminable
+from graphrelu.lab.signals import Terminated, exit_code, held, terminable
 
 pytestmark = pytest.mark.usefixtures("own_signals")
 

@@ -11,8 +11,8 @@ from torch_geometric.nn import EdgePooling, HANConv, HeteroConv, HGTConv, Messag
 from torch_geometric.nn import Sequential as GraphSequential
 from torch_geometric.nn.pool import ASAPooling, PANPooling, SAGPooling, TopKPooling
 
-from graphrelu.convert.activations import EXACT, MODULES
-from graphrelu.convert.calls import (
+from graphrelu.conversion.activations import EXACT, MODULES
+from graphrelu.conversion.calls import (
     Activation,
     Attention,
     Call,
@@ -23,9 +23,9 @@ from graphrelu.convert.calls import (
     Template,
     set_call,
 )
-from graphrelu.convert.examples import run_example
-from graphrelu.convert.report import Replacement, Replacements
-from graphrelu.convert.run import Conversion, GReLUs, Place, Sight
+from graphrelu.conversion.examples import run_example
+from graphrelu.conversion.report import Replacement, Replacements
+from graphrelu.conversion.run import Conversion, GReLUs, Place, Sight
 from graphrelu.grelu import GReLU
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]

@@ -449,7 +449,7 @@ def graphgym() -> torch.nn.Module:
 
 
 def lightning() -> torch.nn.Module:
-    from tests.convert.lightning_model import LightningGCN
+    from tests.conversion.lightning_model import LightningGCN
 
     return LightningGCN()
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphrelu import convert
-from tests.convert.models import batch_of_graphs
-from tests.convert.test_table import grelus, outcome
+from tests.conversion.models import batch_of_graphs
+from tests.conversion.test_table import grelus, outcome
 from tests.helpers import random_graph
 from tests.property import conftest
 

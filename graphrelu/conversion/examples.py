@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map
 from torch_geometric.data import Data
 from torch_geometric.nn import Sequential as GraphSequential
 
-from graphrelu.convert.graphs import parameter_names
+from graphrelu.conversion.graphs import parameter_names
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -20,7 +20,7 @@ from torch_geometric.nn import GCN, GIN, GCNConv
 from graphrelu import GReLU, convert, replacements
 from graphrelu.lab.data import load
 from graphrelu.lab.data.splits import make_split
-from tests.convert.models import (
+from tests.conversion.models import (
     BATCHES,
     CASES,
     EDGES,
@@ -34,8 +34,8 @@ from tests.convert.models import (
     X,
     sequential,
 )
-from tests.convert.test_graphs import opened_model
-from tests.convert.test_table import assert_same, grelus
+from tests.conversion.test_graphs import opened_model
+from tests.conversion.test_table import assert_same, grelus
 from tests.helpers import opened, random_graph
 
 MODELS = ["GCN", "GAT, JumpingKnowledge", "GraphUNet", "one module, many places", "nested models"]
@@ -193,7 +193,7 @@ def test_lightning() -> None:
     pytorch_lightning = pytest.importorskip("pytorch_lightning")
     from pytorch_lightning.utilities.model_helpers import is_overridden
 
-    from tests.convert.lightning_model import LightningGCN
+    from tests.conversion.lightning_model import LightningGCN
 
     converted = opened_model(LightningGCN())
     (act,) = grelus(converted)

@@ -20,7 +20,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import convert, replacements
 from graphrelu.context import scopes
-from tests.convert.models import (
+from tests.conversion.models import (
     BATCH,
     BATCHED,
     EDGES,
@@ -33,7 +33,7 @@ from tests.convert.models import (
     X,
     data,
 )
-from tests.convert.test_table import grelus
+from tests.conversion.test_table import grelus
 from tests.helpers import batch_of_graphs, opened, random_graph
 
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.convert.graphs import Args, Kwargs
+from graphrelu.conversion.graphs import Args, Kwargs
 
 EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
 MODULES: dict[type[torch.nn.Module], str] = {

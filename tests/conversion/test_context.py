@@ -6,7 +6,7 @@ from torch_geometric.nn import GCN, DeepGCNLayer, GCNConv
 
 from graphrelu import GReLU, convert, graph_context, replacements
 from graphrelu.context import current_graph
-from tests.convert.models import BATCH, BATCHED, EDGES, WEIGHT, X
+from tests.conversion.models import BATCH, BATCHED, EDGES, WEIGHT, X
 from tests.helpers import opened
 
 

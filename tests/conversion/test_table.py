@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from graphrelu import GReLU, convert, replacements
-from tests.convert.models import CASES, Case
+from tests.conversion.models import CASES, Case
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:To use GraphGym:UserWarning"),

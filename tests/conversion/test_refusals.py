@@ -9,8 +9,8 @@ from torch import Tensor
 from torch_geometric.nn import GCN, MLP, GCNConv, HeteroConv, global_mean_pool
 
 from graphrelu import convert, replacements
-from tests.convert.models import EDGES, CoraGAT, LinkPrediction, X
-from tests.convert.test_table import grelus
+from tests.conversion.models import EDGES, CoraGAT, LinkPrediction, X
+from tests.conversion.test_table import grelus
 
 
 def gcn(**options: Any) -> Any:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from graphrelu.checks import may_look
 from graphrelu.context import Graph, graph_context, scopes
-from graphrelu.convert.activations import Asked
-from graphrelu.convert.report import Replacements
+from graphrelu.conversion.activations import Asked
+from graphrelu.conversion.report import Replacements
 from graphrelu.grelu import GReLU
 from graphrelu.ops.dispatch import can_be_read
 
