@@ -1,3 +1,4 @@
+from inspect import signature
 from typing import Any
 
 import torch
@@ -268,6 +269,9 @@ class GReLU(torch.nn.Module):
         self.add_self_loops = add_self_loops
         self.cached = cached
         self.validate = validate
+        self.track_running_stats = track_running_stats
+        self.momentum = momentum
+        self.sync = sync
 
         self.channel_mlp: DiagonalMap | HyperMLP | None = None
         rows = (2 if bias else 1) * K
@@ -549,7 +553,12 @@ class GReLU(torch.nn.Module):
         return graph
 
     def __repr__(self) -> str:
-        return (
-            f"{self.__class__.__name__}({self.channels}, K={self.K}, alpha={self.alpha}, "
-            f"mode={self.mode})"
-        )
+        """With the arguments that differ from their defaults."""
+        told = [str(self.channels)]
+        for name, parameter in signature(GReLU).parameters.items():
+            default, value = parameter.default, getattr(self, name, parameter.default)
+            if name == "diagonal":
+                default = self.mode == "calibrated" and self.hidden is None
+            if name != "channels" and value != default:
+                told.append(f"{name}={value!r}")
+        return f"{self.__class__.__name__}({', '.join(told)})"

@@ -166,7 +166,7 @@ def of_the_paper() -> str:
         f"In deep networks the significant leads are those on {ahead}. "
         "The paper's gains with 20 labels per class were not reproduced in their size: on Cora, "
         f"CiteSeer and PubMed the paper prints a mean lead of {fmean(printed):+.1f} points over "
-        f"ReLU, and we measure {fmean(own):+.1f}. By the test loss in the same runs GReLU is {told}."
+        f"ReLU, and we measure {fmean(own):+.1f}. By the test loss GReLU is {told}."
     )
 
 

@@ -23,9 +23,15 @@ MODES = ("calibrated", "paper")
 VARIANTS = tuple("ABCDEFG")
 
 
-def test_repr() -> None:
-    assert str(GReLU(16)) == "GReLU(16, K=2, alpha=0.1, mode=calibrated)"
-    assert str(GReLU(8, K=3, mode="paper")) == "GReLU(8, K=3, alpha=0.1, mode=paper)"
+def test_repr_shows_what_differs_from_the_default() -> None:
+    assert str(GReLU(16)) == "GReLU(16)"
+    assert str(GReLU(8, K=3, dropout=0.2)) == "GReLU(8, K=3, dropout=0.2)"
+    assert str(GReLU(8, mode="paper", diagonal=False)) == "GReLU(8, mode='paper')"
+    assert str(GReLU(8, diagonal=False)) == "GReLU(8, diagonal=False)"
+    assert str(GReLU.variant("F", 4)) == "GReLU(4, node_wise=False)"
+    assert str(GReLU(4, sync=True)) == "GReLU(4, sync=True)"
+    for act in (GReLU(8, K=3, hidden=4), GReLU.variant("G", 4), GReLU(4, track_running_stats=True)):
+        assert str(eval(str(act))) == str(act)
 
 
 def test_hidden_is_a_layer_of_both_mlps() -> None:
