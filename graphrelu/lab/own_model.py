@@ -37,8 +37,9 @@ from graphrelu.lab.loggers import Epoch
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.render.export import to_csv
-from graphrelu.lab.render.tables import CompareRow, compare_cells, rows_of
+from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, rows_of
 from graphrelu.lab.render.verdict import verdict
+from graphrelu.lab.stats.decision import MARGIN, check_margin
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +97,7 @@ class ModelComparison:
     def _shown(self) -> pd.DataFrame:
         import pandas as pd
 
-        cells = pd.DataFrame([compare_cells(row) for row in self.rows]).set_index("activation")
+        cells = pd.DataFrame(compare_cells(self.rows)).set_index("activation")
         return cells.rename(
             index={"ReLU": self.baseline},
             columns={"difference to ReLU": f"difference to {self.baseline}"},
@@ -116,6 +117,7 @@ def compare(
     weight_decay: float = 0.0,
     device: str = "auto",
     callbacks: Sequence[Callable[[Epoch], object]] = (),
+    margin: float = MARGIN,
 ) -> ModelComparison:
     """Compares activations in a model of one's own.
 
@@ -148,7 +150,10 @@ def compare(
         device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
         callbacks (list of callable, optional): Each is called with an
             :class:`~graphrelu.lab.loggers.Epoch` after every epoch. (default: :obj:`()`)
+        margin (float, optional): The largest difference, in percent points, that does not matter.
+            (default: :obj:`0.5`)
     """
+    check_margin(margin)
     names = _names(model, activations)
     check_count("runs", runs)
     check_count("epochs", epochs)
@@ -171,8 +176,15 @@ def compare(
             found[name].append(_run(own, parts, optimizer, train, evaluate, callbacks, now))
     rows = rows_of(
         {name: {seed: run.score for seed, run in enumerate(own)} for name, own in found.items()},
-        {name: fmean(run.seconds for run in own) for name, own in found.items()},
+        {
+            name: Price(
+                seconds_per_epoch=fmean(run.seconds for run in own) / epochs,
+                parameters=own[0].parameters,
+            )
+            for name, own in found.items()
+        },
         {name: sum(not math.isfinite(run.loss) for run in own) for name, own in found.items()},
+        margin,
     )
     return ModelComparison(rows, "your model" if isinstance(model, Module) else "ReLU")
 
@@ -314,6 +326,7 @@ class _Run(NamedTuple):
     score: float
     loss: float  # of the last epoch
     seconds: float
+    parameters: int
 
 
 def _run(
@@ -344,7 +357,8 @@ def _run(
             f"evaluate must return a finite score, got {score} for {now.activation} with seed "
             f"{now.seed} after a loss of {loss}."
         )
-    return _Run(score, now.loss, time.perf_counter() - started)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return _Run(score, now.loss, time.perf_counter() - started, parameters)
 
 
 def _train(model: Module, batches: Iterable[Any], optimizer: torch.optim.Optimizer) -> float:

@@ -127,8 +127,11 @@ def to_json(
     rows: Sequence[CompareRow],
     verdict: str,
     device: torch.device,
+    margin: float,
+    looks: Sequence[int],
 ) -> dict[str, Any]:
-    """Everything about a comparison in plain JSON types; the rows are in percent."""
+    """Everything about a comparison in plain JSON types; the rows are in percent. ``looks`` are the
+    numbers of seeds after which it may end."""
     config = results[0].config
     runs = [{"activation": r.config.activation, **r.to_dict()} for r in results]
     return {
@@ -142,6 +145,8 @@ def to_json(
         "metric": config.metric,
         "split": split_rule(results),
         "verdict": verdict,
+        "margin": margin,
+        "looks": looks,
         "rows": [asdict(row) for row in rows],
         "configs": {result.config.activation: result.config.to_dict() for result in results},
         "runs": [{name: run[name] for name in run if name != "config"} for run in runs],

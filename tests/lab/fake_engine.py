@@ -65,6 +65,8 @@ def make_result(config: Config, seed: int, value: float, note: str = "at random"
         date="2026-11-01T00:00:00+00:00",
         commit=None,
         note=note,
+        calibration_error=0.05,
+        parameters=1_000,
     )
 
 

@@ -15,6 +15,7 @@ from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Result
+from graphrelu.lab.render.tables import compare_rows
 from tests.lab.fake_engine import make_result, score
 
 NAMES = ("relu", "elu", "grelu")
@@ -64,5 +65,6 @@ def ring_page(ring: Data, folder: Path, dataset: str = HOSTILE) -> Path:
     keep_look(record, configs[-1])
     results = [run for config in configs for run in runs(config)]
     graph = from_data(ring, dataset)
-    content = page.from_comparison(results, graph, record, HOSTILE, f"compare {HOSTILE}")
+    rows = compare_rows(results)
+    content = page.from_comparison(results, rows, graph, record, HOSTILE, f"compare {HOSTILE}")
     return page.write(folder / "page.html", content)

@@ -25,7 +25,7 @@ from graphrelu.lab.data import load
 from graphrelu.lab.loggers import Epoch
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.own_model import ModelComparison
-from graphrelu.lab.stats.comparison import compared
+from graphrelu.lab.stats.decision import decisions
 
 CPU = torch.device("cpu")
 TWO = ["relu", "grelu"]
@@ -83,7 +83,7 @@ def test_nodes_with_a_model(model: torch.nn.Module, graph: Data) -> None:
     found = quick(model, graph, epochs=30)
     assert [row.activation for row in found.rows] == ["relu", "grelu"]
     assert found.rows[0].mean > 60
-    assert "GReLU's lead over your model is" in found.verdict
+    assert found.verdict.startswith("Whether GReLU is better than your model here is undecided")
     assert "difference to your model" in repr(found)
     assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
 
@@ -253,13 +253,14 @@ def test_same_statistics_as_the_command_line(graph: Data) -> None:
 
     found = quick(Net, graph, runs=8, epochs=2, evaluate=evaluate)
     by_seed = {name.lower(): dict(enumerate(own)) for name, own in scores.items()}
-    rest = ("prelu", "gelu", "grelu")
-    leads = compared({name: (by_seed[name], by_seed["relu"]) for name in rest})
+    leads = decisions(by_seed)
+    assert list(leads) == ["prelu", "gelu", "grelu"]
     assert {row.activation: row.over_relu for row in found.rows[1:]} == leads
     lead = leads["grelu"]
     of_grelu = found.table.loc["grelu"]
     assert of_grelu["over_relu_difference"] == pytest.approx(lead.difference, abs=1e-4)
-    assert of_grelu["over_relu_p_holm"] == pytest.approx(lead.p_holm, rel=1e-4)
+    assert of_grelu["over_relu_low"] == pytest.approx(lead.low, rel=1e-4)
+    assert of_grelu["over_relu_outcome"] == lead.outcome
 
 
 def test_the_best_validation_epoch_gives_the_test_score(graph: Data) -> None:
@@ -300,13 +301,29 @@ def test_what_comes_back(graph: Data) -> None:
     assert "<table" in found._repr_html_()
     assert html.escape(found.verdict) in found.to_html()
     assert found.to_latex().startswith(r"\begin{tabular}")
-    assert found.to_csv().startswith("activation,mean,std,best,n,seconds,over_relu_difference")
+    assert found.to_csv().startswith("activation,mean,std,best,n,over_relu_difference")
+    assert found.table["price_parameters"]["grelu"] > found.table["price_parameters"]["relu"] > 0
+    assert found.table["price_seconds_per_epoch"].min() > 0
+    assert "s per epoch" in repr(found)
+    assert "test loss" not in repr(found)
+
+
+def test_the_margin(graph: Data) -> None:
+    """Two runs decide nothing; six with a margin that no score can leave are alike."""
+    row = quick(Net, graph, TWO, margin=99.0).rows[1]
+    assert row.over_relu is not None
+    assert (row.over_relu.margin, row.over_relu.outcome) == (99.0, "undecided")
+    row = quick(Net, graph, TWO, runs=6, epochs=1, margin=1e3).rows[1]
+    assert row.over_relu is not None
+    assert row.over_relu.outcome == "no difference"
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "activation": ({"activations": ["relu", "grul"]}, ValueError, "There is no activation 'grul'"),
     "a string": ({"activations": "relu"}, TypeError, "activations must be a list of names"),
     "none": ({"activations": []}, TypeError, "activations must be a list of names"),
+    "margin": ({"margin": -1.0}, ValueError, "margin must be a finite number from 0, not -1.0."),
+    "a margin's type": ({"margin": "1"}, TypeError, "margin must be a number, got '1'."),
     "runs": ({"runs": 0}, ValueError, "runs must be at least 1, got 0."),
     "epochs": ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0."),
     "no model": ({"model": 3}, TypeError, "model must be a module or a function, got int."),

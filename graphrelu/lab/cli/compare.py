@@ -18,15 +18,17 @@ from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import tables, terminal
-from graphrelu.lab.render.verdict import verdict
+from graphrelu.lab.render.verdict import decided, verdict
 from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
+from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, looks_until
 
 DATASET = (
     f"{', '.join(on_disk.NAMES)}; a .npz or .pt file; edges.csv beside nodes.csv; "
     "pyg:CLASS/NAME, a dataset of PyG; ogbn-NAME, one of OGB; graphs:FILE.pt, a list of graphs; "
     "or csbm:NAME=VALUE,..., a generated graph."
 )
+RUNS, MOST_RUNS = 10, 80
 FILES = (
     Option("json", "Write all numbers to this file.", Path),
     Option("out", "Record of runs (.jsonl): keep each run, and continue from there.", Path),
@@ -63,7 +65,19 @@ def options() -> list[Option]:
         Option("dataset", graphs, default="digits", is_argument=True),
         Option("backbone", f"{backbones}{', '.join(GRAPH_BACKBONES)}.", default="gcn"),
         Option("activations", f"Names, separated by commas; else {known}."),
-        Option("runs", "How many seeds for each activation.", int, 10),
+        Option(
+            "runs",
+            f"How many seeds for each activation, else {RUNS}; with --until-decided at most, else "
+            f"{MOST_RUNS}.",
+            int,
+        ),
+        Option("margin", "The largest difference, in points, that does not matter.", float, MARGIN),
+        Option(
+            "until_decided",
+            f"Add seeds, {FIRST_LOOK} at first, until GReLU's lead over ReLU is decided.",
+            bool,
+            False,
+        ),
         DEVICE,
         DATA,
         *FILES,
@@ -75,7 +89,9 @@ def compare(
     dataset: str,
     backbone: str,
     activations: str | None,
-    runs: int,
+    runs: int | None,
+    margin: float,
+    until_decided: bool,
     device: str,
     data: Path | None,
     json: Path | None,
@@ -89,47 +105,55 @@ def compare(
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
     with one_sentence(kept):
+        runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
         check_runs(runs)
+        check_margin(margin)
         where = engine.choose_device(device)
         _check_files(out, json, report, save)
         deep = wants_deep(dataset, settings)
         activations = activations or ",".join(compared() if deep else ACTIVATIONS)
+        if until_decided and not {"relu", "grelu"} <= set(names(activations)):
+            raise ValueError("until-decided needs relu and grelu among the activations.")
         graph, configs = prepare(
             dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
         )
         screen = terminal.console()
-        screen.print(terminal.headline(graph, configs[0], runs))
-        with _record(out, report) as record:
-            with terminal.progress_bar() as progress:
-                results = engine.run(
-                    configs,
-                    range(runs),
-                    record,
-                    root=data,
-                    graphs={configs[0].dataset: graph},
-                    device=device,
-                    save=save,
-                    progress=progress,
-                )
-            if not results:  # another process is at work on all of them
-                raise ValueError(f"{out} has no finished runs yet; look again later.")
-            rows = tables.compare_rows(results)
+        screen.print(terminal.headline(graph, configs[0], runs, until_decided))
+        looks = looks_until(runs) if until_decided else [runs]
+        with _record(out, report is not None or until_decided) as record:
+            for look in looks:
+                with terminal.progress_bar() as progress:
+                    results = engine.run(
+                        configs,
+                        range(look),
+                        record,
+                        root=data,
+                        graphs={configs[0].dataset: graph},
+                        device=device,
+                        save=save,
+                        progress=progress,
+                    )
+                if not results:  # another process is at work on all of them
+                    raise ValueError(f"{out} has no finished runs yet; look again later.")
+                rows = tables.compare_rows(results, margin, len(looks))
+                if decided(rows):
+                    break
             sentence = verdict(rows)
             if report is not None and record is not None:
                 told = {"backbone": backbone, "activations": activations, "runs": runs}
+                told |= {"margin": margin, "until_decided": until_decided or None}
                 command = page.compare_command(dataset, told | settings)
-                page.write(
-                    report, page.from_comparison(results, graph, record.path, sentence, command)
-                )
+                content = page.from_comparison(results, rows, graph, record.path, sentence, command)
+                page.write(report, content)
         screen.print(f"Split: {split_rule(results)}.")
         screen.print("", terminal.compare_table(rows), "", sep="\n")
-        notes = (terminal.COMPARE_NOTES, divergence.sentence(results))
+        notes = (terminal.compare_notes(rows, len(looks)), divergence.sentence(results))
         screen.print(*filter(None, notes), sep="\n")
         screen.print(sentence, style="bold")
-        if out is not None and len(results) < len(configs) * runs:
-            screen.print(standing(len(results), len(configs) * runs, out), soft_wrap=True)
+        if out is not None and len(results) < len(configs) * look:
+            screen.print(standing(len(results), len(configs) * look, out), soft_wrap=True)
         if json is not None:
-            output.write_json(json, to_json(graph, results, rows, sentence, where))
+            output.write_json(json, to_json(graph, results, rows, sentence, where, margin, looks))
         if report is not None:
             screen.print(f"Page: {report}", soft_wrap=True)
 
@@ -158,10 +182,10 @@ def _check_files(
 
 
 @contextmanager
-def _record(out: Path | None, report: Path | None) -> Iterator[Record | None]:
-    """The record that a comparison writes to. A page needs one, if only for a while: the looks
-    inside of models lie beside it."""
-    if out is not None or report is None:
+def _record(out: Path | None, needed: bool) -> Iterator[Record | None]:
+    """The record that a comparison writes to. It is needed, if only for a while, by a page, as the
+    looks inside of models lie beside it, and where seeds are added to those that are trained."""
+    if out is not None or not needed:
         yield None if out is None else Record(out)
         return
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:

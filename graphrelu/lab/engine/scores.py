@@ -1,4 +1,4 @@
-"""Accuracy, F1 and ROC AUC as scikit-learn has them, for all runs at once.
+"""Accuracy, F1 and ROC AUC as scikit-learn has them, and calibration, for all runs at once.
 
 The scores choose the epoch during training, inside of a CUDA graph: every shape is fixed. Each
 function takes logits `[R, n, classes]`, labels `[R, n]` and which entries are nodes, not padding,
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", Guo et al. 2017
 
 
 def accuracy(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
@@ -51,6 +53,16 @@ def rocauc(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
     area = outranked / (num_positive * num_negative)
     present = (num_positive > 0).double()
     return (area.masked_fill(num_positive == 0, 0.0)).sum(dim=1) / present.sum(dim=1)
+
+
+def calibration_error(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
+    """Expected calibration error, `[R]`: how far the confidence in the predicted classes is from
+    their accuracy, in bins of equal width, each with the weight of its nodes."""
+    confidence, predicted = logits.double().softmax(dim=2).max(dim=2)
+    index = (confidence * CALIBRATION_BINS).ceil().long().clamp(1, CALIBRATION_BINS) - 1
+    gap = ((predicted == label).double() - confidence) * is_node
+    bins = gap.new_zeros(len(gap), CALIBRATION_BINS).scatter_add(1, index, gap)
+    return bins.abs().sum(dim=1) / is_node.sum(dim=1)
 
 
 def _one_hot(label: Tensor, classes: int) -> Tensor:

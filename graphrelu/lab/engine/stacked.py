@@ -19,7 +19,7 @@ from torch.func import stack_module_state
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
-from graphrelu.lab.engine.scores import SCORES
+from graphrelu.lab.engine.scores import SCORES, calibration_error
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import Result, thin
@@ -90,6 +90,9 @@ class Nodes:
     def score(self, logits: Tensor, metric: str) -> Tensor:
         return SCORES[metric](self.chosen(logits), self.label, self.weight > 0)
 
+    def calibration_error(self, logits: Tensor) -> Tensor:
+        return calibration_error(self.chosen(logits), self.label, self.weight > 0)
+
 
 class StackedRuns(ABC):
     """The state of the runs, and of the books that choosing an epoch and the record need.
@@ -146,6 +149,8 @@ class StackedRuns(ABC):
     ) -> tuple[Runs, list[Result]]:
         """Trains the runs of a cell at once; returns the trained batch and its results."""
         started = time.perf_counter()
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
         batch = cls(config, graph, inputs, seeds, device)
         batch.run(progress)
         return batch, batch.results(time.perf_counter() - started)
@@ -263,6 +268,11 @@ class StackedRuns(ABC):
             raise ValueError("The area under the ROC curve needs nodes of two classes.")
         if config.select == "loss" and config.split not in FOLD_SPLITS:
             losses["val"] = self.best_value.cpu()
+        calibration = self.test.calibration_error(outs["test"]).cpu()
+        runs, memory = len(self.seeds), None
+        if self.device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(self.device) // runs
+        parameters = sum(p[0].numel() for p in self.parameters.values())
         common = surroundings(self.device)
         results = []
         for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
@@ -281,11 +291,14 @@ class StackedRuns(ABC):
                     train_loss=float(losses["train"][row]),
                     val_loss=float(losses["val"][row]),
                     test_loss=float(losses["test"][row]),
+                    calibration_error=float(calibration[row]),
+                    parameters=parameters,
+                    peak_memory=memory,
                     curves={
                         name: thin(curve[:ran, row].tolist(), points[name])
                         for name, curve in self.curves.items()
                     },
-                    seconds=seconds / len(self.seeds),
+                    seconds=seconds / runs,
                     note=split.note,
                     **common,
                 )

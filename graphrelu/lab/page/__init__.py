@@ -20,7 +20,7 @@ from graphrelu.lab.page.tables import tables_of
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render.tables import label
+from graphrelu.lab.render.tables import CompareRow, label
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "page.js")
 MOST_BYTES = 8_000_000
@@ -87,14 +87,20 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
 
 
 def from_comparison(
-    results: Sequence[Result], graph: Any, record: Path, verdict: str, command: str
+    results: Sequence[Result],
+    rows: Sequence[CompareRow],
+    graph: Any,
+    record: Path,
+    verdict: str,
+    command: str,
 ) -> dict[str, Any]:
-    """The content of a page, from one comparison and the command that repeats it."""
+    """The content of a page, from one comparison, its rows as they are decided, and the command
+    that repeats it."""
     config = results[0].config
     title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
     content = _empty(title) | {"verdict": verdict, "command": command}
     graphs = {config.dataset: graph} if isinstance(graph, Graph) else {}
-    _add_runs(content, results, config.dataset, record, graphs)
+    _add_runs(content, results, config.dataset, record, graphs, rows)
     return content
 
 
@@ -132,8 +138,9 @@ def _add_runs(
     name: str,
     record: Path,
     graphs: dict[str, Graph],
+    rows: Sequence[CompareRow] = (),
 ) -> None:
-    content["tables"] += tables_of(results, name)
+    content["tables"] += tables_of(results, name, rows)
     content["K"] += segments_chart(results)
     layouts, found = looks(results, record, graphs)
     content["graphs"] |= layouts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from statistics import fmean
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
-from graphrelu.lab.render.tables import in_order, label, percent
+from graphrelu.lab.render.tables import CompareRow, in_order, label, percent, price
 from graphrelu.lab.reproduce.graph import choices
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
 
@@ -31,13 +30,17 @@ BAND = (10, 50, 90)  # percentiles
 PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
 
 
-def tables_of(results: Sequence[Result], source: str) -> list[Plain]:
-    """A table for the graphs of a record, and one for each protocol of its sets of graphs."""
+def tables_of(
+    results: Sequence[Result], source: str, decided: Sequence[CompareRow] = ()
+) -> list[Plain]:
+    """A table for the graphs of a record, and one for each protocol of its sets of graphs.
+
+    In the table of one comparison the rows of the terminal say what is ``decided``."""
     by_protocol: dict[str, list[Result]] = {}
     for result in results:
         by_protocol.setdefault(PROTOCOLS.get(result.config.split, ""), []).append(result)
     return [
-        _table(part, f"{source}, {protocol}" if protocol else source)
+        _table(part, f"{source}, {protocol}" if protocol else source, decided)
         for protocol, part in by_protocol.items()
     ]
 
@@ -82,31 +85,6 @@ def leads_over_relu(scores: Mapping[Cell, Mapping[str, Scores]]) -> Leads:
     return {key: lead for family in families.values() for key, lead in compared(family).items()}
 
 
-def marks(scores: Mapping[Cell, Mapping[str, Scores]]) -> dict[tuple[Cell, str], str]:
-    """In each cell, "highest" for the highest mean, or "winner" if all others are significantly
-    behind it; "tie" for those that are not. Holm's correction is over the table."""
-    best = {
-        cell: max(by_name, key=lambda name: percent(by_name[name])[0])
-        for cell, by_name in scores.items()
-    }
-    behind = compared(
-        {
-            (cell, name): (by_name[best[cell]], own)
-            for cell, by_name in scores.items()
-            for name, own in by_name.items()
-            if name != best[cell]
-        }
-    )
-    found = {key: "tie" for key, lead in behind.items() if lead.outcome != "better"}
-    for cell, name in best.items():
-        others = [(cell, other) for other in scores[cell] if other != name]
-        # Without a seed in common nothing is known of the difference.
-        won = all(key in behind and key not in found for key in others)
-        if others:
-            found[cell, name] = "winner" if won else "highest"
-    return found
-
-
 def bands(runs: Sequence[Result]) -> dict[str, Plain]:
     """The percentiles of each curve over the seeds, up to the epoch that half of them reach."""
     found: dict[str, Plain] = {}
@@ -129,30 +107,34 @@ def bands(runs: Sequence[Result]) -> dict[str, Plain]:
     return found
 
 
-def _table(results: Sequence[Result], name: str) -> Plain:
+def _table(results: Sequence[Result], name: str, decided: Sequence[CompareRow]) -> Plain:
     cells = runs_by_cell(results)
     scores = {
         cell: {name: {run.seed: run.score for run in runs} for name, runs in by_name.items()}
         for cell, by_name in cells.items()
     }
-    leads, marked = leads_over_relu(scores), marks(scores)
+    leads = leads_over_relu(scores)
+    decisions = {row.activation: row.over_relu for row in decided}
     rows = []
     repeated = []
     for cell, by_name in cells.items():
         names = {"dataset": label(cell[0]), "backbone": label(cell[1]) + _difference(cell, cells)}
+        best = max(percent(own)[0] for own in scores[cell].values())
         for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
             runs = by_name[which]
-            lead = leads.get((cell, which))
+            family = runs[0].config.activation
+            lead = decisions[family] if decided else leads.get((cell, which))
+            shares = percent(scores[cell][which])
             row = {
                 **names,
                 "activation": which,
-                "family": runs[0].config.activation,
+                "family": family,
                 "metric": runs[0].config.metric,
-                **dict(zip(SCORES, percent(scores[cell][which]), strict=True)),
-                "seconds": fmean(run.seconds for run in runs),
+                **dict(zip(SCORES, shares, strict=True)),
+                "highest": len(by_name) > 1 and shares[0] == best,
+                "price": asdict(price(runs)),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
-                "mark": marked.get((cell, which), ""),
                 "seeds": [[seed, 100 * s] for seed, s in sorted(scores[cell][which].items())],
                 "curves": bands(runs),
             }

@@ -15,13 +15,18 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.journal import Journal, parse_line
 from graphrelu.lab.record.machine import Process, now
 
-FLOATS = ("score", "val_score", "train_loss", "val_loss", "test_loss", "seconds")
+FLOATS = (
+    *("score", "val_score", "train_loss", "val_loss", "test_loss", "calibration_error"),
+    "seconds",
+)
 KINDS: dict[str, kinds.Kind] = {
     "seed": kinds.whole,
     **dict.fromkeys(FLOATS, kinds.optional(kinds.number)),
     "seconds": kinds.number,
     "best_epoch": kinds.whole,
     "epochs_run": kinds.whole,
+    "parameters": kinds.optional(kinds.whole),
+    "peak_memory": kinds.optional(kinds.whole),
     "curves": kinds.named(kinds.listed(kinds.optional(kinds.number), least=0)),
     **kinds.SURROUNDINGS,
     "note": kinds.text,
@@ -30,6 +35,7 @@ KINDS: dict[str, kinds.Kind] = {
 # is a list where the runs have different ones.
 COMMON = ("config", *kinds.SURROUNDINGS)
 OWN = tuple(name for name in KINDS if name not in COMMON)
+LATER = ("calibration_error", "parameters", "peak_memory")  # not in older records
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,9 @@ class Result:
 
     The best epoch is the one that ``config.select`` names, and ``score`` the metric on the test
     nodes then. ``curves`` are thinned (see :func:`thin`); ``note`` says how the nodes were split.
+    ``seconds`` and ``peak_memory``, the bytes that a GPU held at most, are those of the batch that
+    the run was trained in, divided by the runs of the batch. Older records have no calibration
+    error (NaN), no number of parameters and no peak memory; a CPU has no peak memory either.
     """
 
     config: Config
@@ -56,6 +65,9 @@ class Result:
     date: str
     commit: str | None
     note: str
+    calibration_error: float = math.nan
+    parameters: int | None = None
+    peak_memory: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int):
@@ -275,6 +287,7 @@ def _apart(entry: Mapping[str, Any]) -> list[Result]:
     """The runs of an entry."""
     if isinstance(entry.get("note"), str):
         entry = {**entry, "note": [entry["note"]] * len(entry["seed"])}
+    entry = {**{name: [None] * len(entry["seed"]) for name in LATER}, **entry}
     kinds.check(entry, {name: kinds.listed(KINDS[name]) for name in OWN})
     if entry.keys() != {*COMMON, *OWN}:
         raise ValueError("A field is missing, or unknown.")

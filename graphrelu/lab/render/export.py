@@ -12,10 +12,24 @@ from typing import Any, get_args, get_type_hints
 from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FEW_LABELS, Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import NodeRow, Tally, accuracy, label, marked, p_value, signed
+from graphrelu.lab.render.tables import (
+    NodeRow,
+    Price,
+    Tally,
+    accuracy,
+    label,
+    marked,
+    p_value,
+    signed,
+)
 from graphrelu.lab.stats.comparison import Comparison
+from graphrelu.lab.stats.decision import Decision
 
-LEAD = (*(field.name for field in fields(Comparison)), "outcome")
+# What a field of a row that is not one value becomes, by its class.
+PARTS: dict[type, tuple[str, ...]] = {
+    kind: tuple(field.name for field in fields(kind)) for kind in (Comparison, Decision, Price)
+}
+PARTS[Comparison] += ("outcome",)
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
@@ -60,14 +74,15 @@ def grelu_form(results: Iterable[Result]) -> str:
 def to_csv(rows: Iterable[Any], kind: type | Sequence[str] = NodeRow) -> str:
     """The rows of a table, with six digits: dataclasses, or dictionaries with these keys.
 
-    A field that holds a :class:`Comparison` becomes as many columns as that has, and its outcome.
+    A field that holds one of :data:`PARTS`, such as a :class:`Comparison` and its outcome, becomes
+    as many columns as that has.
     Not by pandas, which writes whole numbers as floats where some are missing.
     """
     if isinstance(kind, type):
         columns = [
             (name, part)
             for name, hint in get_type_hints(kind).items()
-            for part in (LEAD if Comparison in get_args(hint) else ("",))
+            for part in next((PARTS[k] for k in PARTS if k in (hint, *get_args(hint))), ("",))
         ]
         head = [f"{name}_{part}" if part else name for name, part in columns]
         whole = ([(getattr(row, name), part) for name, part in columns] for row in rows)

@@ -26,6 +26,7 @@ from graphrelu.lab.stats.comparison import (
     leads_over,
     scores_by_cell,
 )
+from graphrelu.lab.stats.decision import MARGIN, Decision, decisions
 
 LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
@@ -56,12 +57,25 @@ AnyRow = TypeVar("AnyRow", bound=ScoreRow)
 
 
 @dataclass(frozen=True)
+class Price:
+    """What runs cost beside their score, each a mean; ``None`` where the record does not say.
+
+    The calibration error is in percent points. Seconds and bytes are those of a batch of seeds that
+    are trained at once, divided by its runs, the seconds also by the epochs of the runs.
+    """
+
+    test_loss: float | None = None
+    calibration_error: float | None = None
+    seconds_per_epoch: float | None = None
+    parameters: int | None = None
+    peak_memory: int | None = None
+
+
+@dataclass(frozen=True)
 class CompareRow:
-    """One activation on one graph: its scores, its lead over ReLU, and GReLU's lead over it.
+    """One activation on one graph: its scores, its lead over ReLU, and its price.
 
     ``diverged`` counts the runs whose loss became infinite or NaN.
-    The leads over ReLU are one family for Holm's correction; GReLU's leads over the activations
-    other than ReLU are another.
     """
 
     activation: str
@@ -69,9 +83,8 @@ class CompareRow:
     std: float
     best: float
     n: int
-    seconds: float
-    over_relu: Comparison | None
-    grelu_over_it: Comparison | None
+    over_relu: Decision | None
+    price: Price
     diverged: int = 0
 
 
@@ -149,7 +162,7 @@ def accuracy(row: ScoreRow) -> str:
     return f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
 
 
-def amount(lead: Comparison) -> str:
+def amount(lead: Comparison | Decision) -> str:
     """A difference with its interval: ``+0.5 [-0.1, +1.1]``."""
     if lead.low is None or lead.high is None:
         return signed(lead.difference)
@@ -183,12 +196,20 @@ def percent(scores: Scores) -> tuple[float, float, float, int]:
 
 def measured(lead: Comparison) -> str:
     """A difference with its interval, its seeds and its corrected p-value."""
-    points = f"{amount(lead)} points over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
     p = p_value(lead.p_holm)
-    return f"{points}, corrected p {'' if '<' in p else '= '}{p}" if p else points
+    return (
+        f"{over_seeds(lead)}, corrected p {'' if '<' in p else '= '}{p}" if p else over_seeds(lead)
+    )
 
 
-def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
+def over_seeds(lead: Comparison | Decision) -> str:
+    """A difference with its interval and its seeds."""
+    return f"{amount(lead)} points over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
+
+
+def compare_rows(
+    results: Iterable[Result], margin: float = MARGIN, looks: int = 1
+) -> list[CompareRow]:
     """A row for each activation, in the order of the results, all of one graph and backbone."""
     results = list(results)
     cells = scores_by_cell(results)
@@ -196,45 +217,70 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
         raise ValueError(f"A comparison is of one graph and one backbone, not of {len(cells)}.")
     (scores,) = cells.values()
     runs = {name: [r for r in results if r.config.activation == name] for name in scores}
-    seconds = {name: fmean(run.seconds for run in own) for name, own in runs.items()}
-    return rows_of(scores, seconds, {name: sum(map(diverged, own)) for name, own in runs.items()})
+    prices = {name: price(own) for name, own in runs.items()}
+    lost = {name: sum(map(diverged, own)) for name, own in runs.items()}
+    return rows_of(scores, prices, lost, margin, looks)
 
 
 def rows_of(
-    scores: Mapping[str, Scores], seconds: Mapping[str, float], lost: Mapping[str, int]
+    scores: Mapping[str, Scores],
+    prices: Mapping[str, Price],
+    lost: Mapping[str, int],
+    margin: float,
+    looks: int = 1,
 ) -> list[CompareRow]:
-    """A row for each activation, from its scores, seconds per run and number of diverged runs."""
-    relu, grelu = scores.get("relu", {}), scores.get("grelu", {})
-    over_relu = compared({name: (scores[name], relu) for name in scores if name != "relu"})
-    rest = [name for name in scores if name not in ("relu", "grelu")]
-    grelu_over = compared({name: (grelu, scores[name]) for name in rest})
+    """A row for each activation, from its scores, its price and its number of diverged runs."""
+    leads = decisions(scores, margin, looks)
     return [
-        CompareRow(
-            name,
-            *percent(scores[name]),
-            seconds[name],
-            over_relu.get(name),
-            grelu_over.get(name),
-            lost[name],
-        )
-        for name in scores
+        CompareRow(name, *percent(own), leads.get(name), prices[name], lost[name])
+        for name, own in scores.items()
     ]
 
 
-def compare_cells(row: CompareRow) -> dict[str, str]:
-    """A row of a comparison as it is shown, by the titles of the columns."""
-    lead = row.over_relu
-    return {
-        "activation": label(row.activation),
-        "mean": f"{row.mean:.1f}",
-        "std": f"{row.std:.1f}" if row.n > 1 else "",
-        "best": f"{row.best:.1f}",
-        "runs": f"{row.n}{MARK if row.diverged else ''}",
-        "difference to ReLU": amount(lead) if lead else "",
-        "p": p_value(lead.p) if lead else "",
-        "p (Holm)": p_value(lead.p_holm) if lead else "",
-        "s per run": f"{row.seconds:.2f}",
-    }
+def price(runs: Sequence[Result]) -> Price:
+    """The price of one activation, from its runs."""
+
+    def mean(name: str, factor: float = 1) -> float | None:
+        values = [getattr(run, name) for run in runs]
+        known = all(value is not None and isfinite(value) for value in values)
+        return factor * fmean(values) if known else None
+
+    memory, epochs = mean("peak_memory"), sum(run.epochs_run for run in runs)
+    return Price(
+        mean("test_loss"),
+        mean("calibration_error", 100),
+        sum(run.seconds for run in runs) / epochs if epochs > 0 else None,
+        runs[0].parameters,
+        None if memory is None else round(memory),
+    )
+
+
+def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
+    """The rows of a comparison as they are shown, by the titles of the columns; what is not known
+    of any row has no column."""
+    lines = []
+    for row in rows:
+        lead, paid = row.over_relu, row.price
+        prices = {
+            "test loss": (paid.test_loss, "{:.3f}"),
+            "ECE": (paid.calibration_error, "{:.1f}"),
+            "s per epoch": (paid.seconds_per_epoch, "{:#.2g}"),
+            "parameters": (paid.parameters, "{:,}"),
+            "MB per run": (paid.peak_memory and paid.peak_memory / 1e6, "{:,.0f}"),
+        }
+        lines.append(
+            {
+                "activation": label(row.activation),
+                "mean": f"{row.mean:.1f}",
+                "std": f"{row.std:.1f}" if row.n > 1 else "",
+                "runs": f"{row.n}{MARK if row.diverged else ''}",
+                "difference to ReLU": amount(lead) if lead else "",
+                "verdict": lead.outcome if lead else "",
+            }
+            | {name: form.format(v) if v is not None else "" for name, (v, form) in prices.items()}
+        )
+    shown = [name for name in lines[0] if any(line[name] for line in lines)]
+    return [{name: line[name] for name in shown} for line in lines]
 
 
 def node_rows(results: Iterable[Result]) -> list[NodeRow]:

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
 PIPED_WIDTH = 100
-COMPARE_NOTES = (
-    "Differences are paired by seed, with 95 % intervals; p is the Wilcoxon test's, "
-    "p (Holm) is corrected for the number of comparisons."
-)
+# By the columns that they explain.
+PRICE_NOTES = {
+    "ECE": "ECE: expected calibration error in percent points, 15 bins.",
+    "s per epoch": "s per epoch: seconds of the seeds trained at once, divided by their number and "
+    "epochs.",
+    "MB per run": "MB per run: the GPU's peak memory for the seeds trained at once, divided by "
+    "their number.",
+}
 METRICS = {"accuracy": "accuracy", "f1": "macro F1", "rocauc": "area under the ROC curve"}
 STATE_STYLES = {"present": "green", "missing": "yellow", "altered": "red"}
 
@@ -80,7 +84,9 @@ def markdown(text: str) -> Markdown:
     return Markdown(re.sub(r"!\[(.*?)\]\((.*?)\)", r"\1: see \2.", text))
 
 
-def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
+def headline(
+    graph: Graph | GraphSet, config: Config, runs: int, until_decided: bool = False
+) -> str:
     """What is compared, before it is trained."""
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
     left_out = getattr(graph, "num_unlabelled", 0)
@@ -95,20 +101,38 @@ def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
         f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
         f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"
-        f"{runs} {'run' if runs == 1 else 'runs'} of each activation, {config.split} split, "
+        f"{runs} {'run' if runs == 1 else 'runs'} of each activation"
+        f"{' at most, until GReLU is decided' if until_decided else ''}, {config.split} split, "
         f"test {METRICS[config.metric]} in percent"
     )
 
 
 def compare_table(rows: Sequence[CompareRow]) -> Table:
     """One row per activation; the best mean is in bold."""
-    lines = [compare_cells(row) for row in rows]
+    lines = compare_cells(rows)
     first, *columns = lines[0]
-    table = _table([first], columns)
+    table = _table([first], ["\n".join(name.rsplit(" ", 1)) for name in columns])
     best = max(row.mean for row in rows)
     for row, (name, mean, *rest) in zip(rows, map(dict.values, lines), strict=True):
         table.add_row(name, Text(mean, style="bold" if row.mean == best else ""), *rest)
     return table
+
+
+def compare_notes(rows: Sequence[CompareRow], looks: int) -> str:
+    """How to read the table of a comparison."""
+    notes = []
+    if lead := next((row.over_relu for row in rows if row.over_relu), None):
+        many = lead.tests // looks
+        together = f"{many} {'comparison' if many == 1 else 'comparisons'}"
+        if looks > 1:
+            together += f" at {looks} looks"
+        notes = [
+            f"Differences are paired by seed, in points. Their intervals hold together with 95 % "
+            f"confidence (Bonferroni, {together}). Better, worse: the interval lies above, below "
+            f"0. No difference that matters: it lies within {lead.margin:g} of 0."
+        ]
+    shown = compare_cells(rows)[0]
+    return " ".join([*notes, *(note for name, note in PRICE_NOTES.items() if name in shown)])
 
 
 def _table(names: Sequence[str], numbers: Sequence[str], last: str | None = None) -> Table:

@@ -69,11 +69,14 @@ def paired_difference(a: Values, b: Values) -> PairedDifference:
     return PairedDifference(mean, mean - reach, mean + reach, wilcoxon, ttest, n)
 
 
-def half_width(std: float, n: int) -> float:
-    """How far the 95 % t-interval of a mean of ``n`` values, two or more, reaches to each side."""
-    from scipy import stats
+def half_width(std: float, n: int, error: float = 0.05) -> float:
+    """How far the t-interval of a mean of ``n`` values, two or more, reaches to each side.
 
-    return float(stats.t.ppf(0.975, n - 1)) * std / n**0.5
+    The interval misses the mean with the probability ``error``.
+    """
+    from scipy.special import stdtrit
+
+    return float(stdtrit(n - 1, 1 - error / 2)) * std / n**0.5
 
 
 def holm(pvalues: Sequence[float | None]) -> list[float | None]:

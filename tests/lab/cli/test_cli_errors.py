@@ -40,6 +40,12 @@ BAD = {
     "activation": (["--activations", "relu,greul"], "'greul' (did you mean grelu?)"),
     "no activation": (["--activations", " ,"], "There is no name in the list ' ,'."),
     "no runs": (["--runs", 0], "runs must be a whole number from 1, not 0."),
+    "negative margin": (["--margin", -0.5], "margin must be a finite number from 0, not -0.5."),
+    "no margin": (["--margin", "nan"], "margin must be a finite number from 0, not nan."),
+    "undecidable": (
+        ["--until-decided", "--activations", "relu,elu"],
+        "until-decided needs relu and grelu among the activations.",
+    ),
     "device": (["--device", "tpu"], "There is no device 'tpu'"),
     "metric": (["--metric", "auc"], "There is no metric 'auc' (did you mean rocauc?)"),
     "split": (["--split", "mask"], "There is no split 'mask' (did you mean masks?)"),
@@ -95,7 +101,8 @@ def test_bad_input_costs_one_sentence(case: str, folder: Path, ring: Data, tree:
 
 
 def test_misuse_costs_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["compare", "--runs", "ten"], ["compare", "--run", "10"], ["compair"]):
+    misused = (["--runs", "ten"], ["--run", "10"], ["--margin", "half"])
+    for arguments in (*(["compare", *options] for options in misused), ["compair"]):
         assert cli.run(arguments) == 2
         printed = capsys.readouterr()
         assert printed.out == ""

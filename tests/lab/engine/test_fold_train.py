@@ -60,6 +60,8 @@ def test_alone_as_in_a_batch(backbone: str) -> None:
         second.best_epoch,
     )
     assert first.test_loss == pytest.approx(second.test_loss, abs=1e-8)
+    assert first.calibration_error == pytest.approx(second.calibration_error, abs=1e-8)
+    assert first.parameters == second.parameters
 
 
 def test_features_are_scaled() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
 from sklearn import metrics
 from torch import Tensor
 
-from graphrelu.lab.engine.scores import SCORES, rocauc
+from graphrelu.lab.engine.scores import SCORES, calibration_error, rocauc
 
 
 def runs(classes: int, ties: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,6 +44,30 @@ def test_as_scikit_learn_has_them(metric: str, classes: int, ties: bool) -> None
         chosen = is_node[run]
         expected = by_scikit_learn(metric, logits[run, chosen], label[run, chosen])
         assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_calibration_error_by_hand() -> None:
+    # Confidences 0.9, 0.9 (one of two right), 0.62 (right) and 0.7 (wrong), and padding. The bins
+    # of width 1 / 15 hold {0.9, 0.9}, {0.62} and {0.7}: (|1 - 1.8| + |1 - 0.62| + |0 - 0.7|) / 4.
+    share = torch.tensor([[0.9, 0.1, 0.62, 0.3, 1.0]], dtype=torch.double)
+    logits = torch.stack([share, 1 - share], dim=2).log()
+    label = torch.tensor([[0, 0, 0, 0, 1]])
+    is_node = torch.arange(5).view(1, -1) < 4
+    found = calibration_error(logits, label, is_node)
+    assert found.item() == pytest.approx((0.8 + 0.38 + 0.7) / 4)
+    everything = calibration_error(logits, label, is_node.fill_(True))  # sure, and wrong
+    assert everything.item() == pytest.approx((0.8 + 0.38 + 0.7 + 1) / 5)
+
+
+def test_calibration_of_each_run() -> None:
+    logits, label, is_node = runs(3, ties=False)
+    together = calibration_error(logits, label, is_node)
+    for run, chosen in enumerate(is_node):
+        share = logits[run, chosen].softmax(dim=1).numpy()
+        right = (share.argmax(axis=1) == label[run, chosen].numpy()).astype(float)
+        bins = np.digitize(share.max(axis=1), np.linspace(0, 1, 16), right=True)
+        gaps = [abs((right - share.max(axis=1))[bins == one].sum()) for one in range(1, 16)]
+        assert together[run].item() == pytest.approx(sum(gaps) / len(right), abs=1e-12)
 
 
 def test_rocauc_of_constant_logits() -> None:

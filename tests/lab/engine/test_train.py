@@ -272,12 +272,17 @@ def test_metrics_and_masks(metric: str) -> None:
         masks[part, order.flip(0)[start : end - part], 1] = True  # of other sizes
     for name, mask in zip(("train_mask", "val_mask", "test_mask"), masks, strict=True):
         object.__setattr__(graph, name, mask)
-    config = cell("gcn", "relu", split="masks", metric=metric, epochs=20, lr=0.05)
+    config = cell("gcn", "relu", split="masks", metric=metric, epochs=20, lr=0.05, dtype="float64")
     results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)[1]
     assert all(0 <= result.score <= 1 for result in results)
     assert results[0].note == "the graph's own masks, split 1 of 2"
     (alone,) = train(config, graph, batch_inputs(config, graph), [1], CPU)[1]
-    assert alone.score == pytest.approx(results[1].score, abs=1e-6)
+    assert alone.score == pytest.approx(results[1].score, abs=1e-8)
+    assert alone.calibration_error == pytest.approx(results[1].calibration_error, abs=1e-8)
+    assert 0 < alone.calibration_error < 1
+    # Two convolutions with biases, from 30 features over 4 hidden units to 3 classes.
+    assert {run.parameters for run in (alone, *results)} == {30 * 4 + 4 + 4 * 3 + 3}
+    assert alone.peak_memory is None  # a CPU has none
 
 
 def test_runs_without_activation() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,6 @@ from graphrelu.lab.page import tables as page_tables
 from graphrelu.lab.record.recipes import graph_cell
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import compare_rows, node_rows
-from graphrelu.lab.stats.comparison import compared
 from tests.lab.fake_engine import make_result
 from tests.lab.pages import NAMES, cell, runs
 
@@ -19,17 +19,20 @@ RESULTS = Path(__file__).parents[3] / "results"
 
 
 def test_rows_are_those_of_the_comparison() -> None:
-    results = [run for name in NAMES for run in runs(cell("digits", "gcn", name))]
-    (table,) = page_tables.tables_of(results, "runs.jsonl")
-    for row, expected in zip(table["rows"], compare_rows(results), strict=True):
+    results = [run for name in NAMES for run in runs(cell("digits", "gcn", name), seeds=10)]
+    decided = compare_rows(results, margin=1.0, looks=4)
+    (table,) = page_tables.tables_of(results, "runs.jsonl", decided)
+    for row, expected in zip(table["rows"], decided, strict=True):
         assert row["family"] == expected.activation
         assert (row["mean"], row["std"], row["n"]) == (expected.mean, expected.std, expected.n)
+        assert row["price"] == asdict(expected.price)
         lead = expected.over_relu
-        assert (row["lead"] is None) == (lead is None)
-        if lead is not None:
-            assert (row["lead"]["p_holm"], row["lead"]["outcome"]) == (lead.p_holm, lead.outcome)
-    assert [len(row["seeds"]) for row in table["rows"]] == [8, 8, 8]
-    assert [row["mark"] for row in table["rows"]] == ["", "", "winner"]
+        assert row["lead"] == (None if lead is None else asdict(lead))
+    assert [row["lead"] and row["lead"]["outcome"] for row in table["rows"]] == [
+        *(None, "no difference", "no difference")
+    ]
+    assert [len(row["seeds"]) for row in table["rows"]] == [10, 10, 10]
+    assert [row["highest"] for row in table["rows"]] == [False, False, True]
 
 
 def test_rows_of_the_record_are_those_of_the_main_table() -> None:
@@ -41,30 +44,8 @@ def test_rows_of_the_record_are_those_of_the_main_table() -> None:
         if expected.over_relu is not None:
             assert row["lead"]["p_holm"] == expected.over_relu.p_holm
         assert row["n"] == expected.n
-    assert {"highest", "tie", ""} <= {row["mark"] for row in table["rows"]}
-
-
-def test_ties_are_what_is_not_significantly_behind() -> None:
-    cells = {
-        ("a", "gcn", ""): {
-            "close": {seed: 0.7 + 0.01 * (-1) ** seed for seed in range(10)},
-            "ahead": {seed: 0.701 + 0.001 * seed for seed in range(10)},
-            "far": {seed: 0.5 + 0.001 * seed**2 for seed in range(10)},
-        }
-    }
-    ((place, scores),) = cells.items()
-    marks = page_tables.marks(cells)
-    assert marks == {(place, "close"): "tie", (place, "ahead"): "highest"}
-    behind = compared({n: (scores["ahead"], scores[n]) for n in ("close", "far")})
-    assert [behind[n].outcome for n in ("close", "far")] == ["undecided", "better"]
-
-
-def test_nothing_wins_without_a_seed_in_common() -> None:
-    place = ("a", "gcn", "")
-    first, second = dict.fromkeys(range(8), 0.5), dict.fromkeys(range(8, 16), 0.9)
-    assert page_tables.marks({place: {"first": first, "second": second}}) == {
-        (place, "second"): "highest"
-    }
+        assert row["price"]["calibration_error"] is None  # older than the field
+    assert sum(row["highest"] for row in table["rows"]) == len(table["cells"])
 
 
 def test_other_settings_are_other_cells() -> None:

@@ -16,7 +16,7 @@ from graphrelu.lab.record import journal
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import now
 from graphrelu.lab.record.recipes import recipe
-from graphrelu.lab.record.results import Record, Result, kept_positions, thin
+from graphrelu.lab.record.results import LATER, Record, Result, kept_positions, thin
 
 GCN = recipe("cora", "citation", "gcn", "relu")
 GAT = recipe("cora", "citation", "gat", "grelu", activation_options={"steps": 10})
@@ -40,6 +40,9 @@ def make_result(config: Config = GCN, seed: int = 0, score: float = 0.75) -> Res
         date=now(),
         commit=None,
         note="20 nodes per class",
+        calibration_error=0.04,
+        parameters=23_063,
+        peak_memory=2**20,
     )
 
 
@@ -62,11 +65,24 @@ def test_round_trip(record: Record) -> None:
 
 def test_runs_of_a_batch_share_a_line(record: Record) -> None:
     results = [make_result(seed=seed, score=0.1 * seed) for seed in range(3)]
-    record.append([*results, replace(make_result(seed=3), note="another split")])
+    record.append(results)
+    record.append([*results[:1], replace(make_result(seed=3), note="another split")])
     first, second = map(json.loads, record.path.read_text().splitlines())
     assert (first["seed"], first["score"]) == ([0, 1, 2], [r.score for r in results])
-    assert (second["seed"], second["note"]) == ([3], "another split")
+    assert (first["note"], second["note"]) == (results[0].note, [results[0].note, "another split"])
     assert record.read()[:3] == results
+
+
+def test_older_records_know_less(record: Record) -> None:
+    record.append([make_result(seed=seed) for seed in range(2)])
+    entry = json.loads(record.path.read_text())
+    older = {name: entry[name] for name in entry if name not in LATER}
+    record.path.write_text(json.dumps(older) + "\n")
+    found = Record(record.path).read()
+    assert [run.seed for run in found] == [0, 1]
+    assert all(math.isnan(run.calibration_error) for run in found)
+    assert {(run.parameters, run.peak_memory) for run in found} == {(None, None)}
+    assert found[0].test_loss == make_result().test_loss
 
 
 def test_without_curves(record: Record) -> None:

@@ -25,32 +25,49 @@ def cell(activation: str, scores: Sequence[float], dataset: str = "cora") -> lis
 
 
 def test_compare_rows_by_hand() -> None:
-    # Ahead by 1.0, 1.1, ..., 1.5 points: mean 1.25, std 0.187083, t(0.975; 5) = 2.570582.
+    # Ahead by 1.0, 1.1, ..., 1.5 points: mean 1.25, std 0.187083.
     grelu = [score + 0.010 + 0.001 * i for i, score in enumerate(RELU)]
-    # By +0.1, -0.2, +0.3, ...: 27 of 64 signs give a rank sum of at most 9.
     elu = [score + 0.001 * (i + 1) * (-1) ** i for i, score in enumerate(RELU)]
     results = cell("relu", RELU) + cell("elu", elu) + cell("grelu", grelu)
-    relu_row, elu_row, grelu_row = tables.compare_rows(results)
+    relu_row, elu_row, grelu_row = tables.compare_rows(results, margin=1.0, looks=2)
     assert [row.activation for row in (relu_row, elu_row, grelu_row)] == ["relu", "elu", "grelu"]
     assert (relu_row.mean, relu_row.best, relu_row.n) == (pytest.approx(82.5), 85.0, 6)
     assert relu_row.std == pytest.approx(1.870829)
-    assert relu_row.seconds == 0.25
     assert relu_row.over_relu is None
-
     found = grelu_row.over_relu
     assert found.difference == pytest.approx(1.25)
     assert found.std == pytest.approx(0.187083, abs=1e-6)
-    assert found.low == pytest.approx(1.25 - 0.196331, abs=1e-6)
-    assert found.high == pytest.approx(1.25 + 0.196331, abs=1e-6)
-    assert (found.p, found.p_holm) == (0.03125, 0.0625)
-    assert (found.n, found.outcome) == (6, "undecided")
+    assert (found.n, found.margin, found.tests) == (6, 1.0, 2 * 2)
     assert elu_row.over_relu.difference == pytest.approx(-0.05)
-    assert (elu_row.over_relu.p, elu_row.over_relu.p_holm) == (0.84375, 0.84375)
-    # GReLU against ELU is a family of one.
-    assert elu_row.grelu_over_it.difference == pytest.approx(1.30)
-    assert (elu_row.grelu_over_it.p, elu_row.grelu_over_it.p_holm) == (0.03125, 0.03125)
-    assert elu_row.grelu_over_it.outcome == "better"
-    assert grelu_row.grelu_over_it is None
+
+
+def test_the_price() -> None:
+    """Seconds and memory are a run's share of its batch; what a record lacks is not shown."""
+    first, second = cell("relu", RELU[:2])  # 0.25 seconds and 20 epochs each
+    known = [
+        replace(first, epochs_run=30, test_loss=0.6, peak_memory=2_000_000),
+        replace(second, calibration_error=0.07, peak_memory=4_000_000),
+    ]
+    found = tables.price(known)
+    assert (found.test_loss, found.calibration_error) == (pytest.approx(0.65), pytest.approx(6))
+    assert found.seconds_per_epoch == pytest.approx(0.5 / 50)
+    assert (found.parameters, found.peak_memory) == (1_000, 3_000_000)
+    (shown,) = tables.compare_cells(tables.compare_rows(known))
+    assert shown == {
+        "activation": "ReLU",
+        "mean": "80.5",
+        "std": "0.7",
+        "runs": "2",
+        "test loss": "0.650",
+        "ECE": "6.0",
+        "s per epoch": "0.010",
+        "parameters": "1,000",
+        "MB per run": "3",
+    }
+    older = [replace(first, calibration_error=nan, parameters=None), second]
+    (shown,) = tables.compare_cells(tables.compare_rows(older))
+    assert list(shown) == ["activation", "mean", "std", "runs", "test loss", "s per epoch"]
+    assert tables.price([replace(first, epochs_run=0)]).seconds_per_epoch is None
 
 
 def test_pairs_are_of_the_same_seed() -> None:

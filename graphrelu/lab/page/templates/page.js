@@ -43,12 +43,21 @@ function drawRuns() {
   });
   const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
   document.getElementById("table-note").textContent = rows.length
-    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set in percent, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. ● is the highest mean of a cell, ○ is not significantly behind it, ▲ is significantly ahead of all others (Wilcoxon test, 5 %, Holm's correction over the table). * marks a significant difference to ReLU, corrected over ${cells > 1 ? "the cells of an activation" : "the activations"}.`
+    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set in percent, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The highest mean of a cell is bold. ${verdictNote(rows, cells)} ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
 }
 const METRICS = { accuracy: "Accuracy", f1: "Macro F1", rocauc: "Area under the ROC curve" };
+
+// A comparison is decided by its intervals, against a margin; a record of many cells by a test.
+const decidedLead = (rows) => rows.map((row) => row.lead).find((lead) => lead && lead.margin !== undefined);
+
+function verdictNote(rows, cells) {
+  const lead = decidedLead(rows);
+  if (lead) return `The intervals of the differences to ReLU hold together with 95 % confidence (Bonferroni, ${lead.tests} intervals). Better, worse: the interval lies above, below 0. No difference that matters: it lies within ${lead.margin} of 0.`;
+  return `Better, worse: the difference to ReLU is significant (Wilcoxon test, 5 %, Holm's correction over ${cells > 1 ? "the cells of an activation" : "the activations"}).`;
+}
 
 function drawDifferences(rows) {
   const many = unique(rows.map(cellOf)).length > 1 && state.activation === ALL;
@@ -56,7 +65,7 @@ function drawDifferences(rows) {
   show("differences", led.length > 0);
   if (!led.length) return;
   drawForest(part("differences", ".figure"), led);
-  part("differences", ".note").textContent = `Paired by seed, with 95 % intervals. ▲ significantly better, ▼ significantly worse, ◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
+  part("differences", ".note").textContent = `Paired by seed, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
 }
 
 function drawCurves(rows) {

@@ -1,22 +1,28 @@
 // The table of results: sorted, filtered, and every seed of a row on hover, focus or touch.
-const MARKS = { winner: "▲", highest: "●", tie: "○" };
+const priced = (name, field, text) => ({ name, number: true, class: "wide", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
 const COLUMNS = [
   { name: "dataset", value: (row) => row.dataset },
   { name: "backbone", value: (row) => row.backbone },
   { name: "activation", value: (row) => row.activation },
   { name: "ours", number: true, class: "mean", value: (row) => row.mean, text: (row) => row.mean.toFixed(1) + (row.n > 1 ? ` ± ${row.std.toFixed(1)}` : "") },
-  { name: "mark", class: "mark", value: (row) => ["winner", "highest", "tie", ""].indexOf(row.mark), text: (row) => (row.mark ? el("span", { role: "img", "aria-label": row.mark }, MARKS[row.mark], el("span", { class: "wide" }, ` ${row.mark}`)) : "") },
   { name: "paper", number: true, class: "wide", value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
   { name: "ours − paper", number: true, class: "wide", value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
   { name: "difference to ReLU", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
-  { name: "p (Holm)", number: true, class: "wide", value: (row) => row.lead && row.lead.p_holm, text: (row) => shown(row.lead.p_holm) },
+  { name: "verdict", class: "lead", value: (row) => row.lead && row.lead.outcome },
+  { name: "p (Holm)", number: true, class: "wide", value: (row) => (row.lead && row.lead.p_holm) ?? null, text: (row) => shown(row.lead.p_holm) },
   { name: "runs", number: true, class: "wide", value: (row) => row.n, text: (row) => String(row.n) },
-  { name: "s per run", number: true, class: "wide", value: (row) => row.seconds, text: (row) => row.seconds.toFixed(2) },
+  priced("test loss", "test_loss", (loss) => loss.toFixed(3)),
+  priced("ECE", "calibration_error", (error) => error.toFixed(1)),
+  priced("s per epoch", "seconds_per_epoch", (seconds) => seconds.toPrecision(2)),
+  priced("parameters", "parameters", (count) => count.toLocaleString("en")),
+  priced("MB per run", "peak_memory", (bytes) => (bytes / 1e6).toFixed(0)),
 ];
+
+const outcomeClass = (lead) => lead.outcome.replace(" ", "-");
 
 function leadText(lead) {
   const interval = lead.low === null ? "" : ` [${signed(lead.low)}, ${signed(lead.high)}]`;
-  return signed(lead.difference) + interval + (lead.outcome === "undecided" ? "" : " *");
+  return signed(lead.difference) + interval;
 }
 
 function sorted(rows, sort) {
@@ -42,11 +48,11 @@ function drawTable(where, rows, sort, changed) {
   }
   const body = el("tbody", {});
   for (const row of sorted(rows, sort)) {
-    const line = el("tr", { class: row.mark, tabindex: body.childElementCount ? -1 : 0 });
+    const line = el("tr", { class: row.highest ? "highest" : "", tabindex: body.childElementCount ? -1 : 0 });
     for (const column of columns) {
       const value = column.value(row);
       const text = value === null ? "" : column.text ? column.text(row) : value;
-      const outcome = column.class === "lead" && row.lead ? row.lead.outcome : "";
+      const outcome = column.class === "lead" && row.lead ? outcomeClass(row.lead) : "";
       line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, text));
     }
     line.addEventListener("mouseenter", () => showSeeds(line, row));
