@@ -107,6 +107,8 @@ class Config:
             words += f" {self.hidden} x {layers}"
         if self.split in FOLD_SPLITS:
             words += f" {self.split}"
+        if self.split == "gin_paper":  # which chooses from several
+            words += f", dropout {self.dropout:g}"
         return f"{words} ({options})" if options else words
 
     def to_dict(self) -> dict[str, Any]:

@@ -158,6 +158,8 @@ def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
     text = render_graphs(record)[0].read_text()
     assert "## The GIN paper's protocol, networks and budget\n" in text
     assert "hidden {32} x layers {4} x dropout {0, 0.5}, 2 of the 4 configurations" in text
+    assert "Epochs here: 350." in text
+    assert config.title == "mutag gin grelu 32 x 4 gin_paper, dropout 0.5"
     assert "| GIN | ReLU | 32 x 4, dropout 0 | **88.5 ± " in text
     within = "our mean lies within two standard errors of the printed one in"
     assert f"ReLU, as in the GIN paper: {within} 1 of 1 cells" in text
@@ -243,6 +245,7 @@ def test_quick_is_small_and_embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert {config.dataset for config in grid.cells()} == {"digit-graphs"}
     assert len(grid.cells()) == 2 * 3 * 6
     assert quick_grid(GraphGrid(), replace(request, root=tmp_path)).datasets == ("mutag",)
+    assert quick_grid(GraphGrid(protocols=["gin_paper"]), request).epochs == 1  # 50 updates
 
 
 def test_both_command_lines(
