@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, list[str]] = {
     "social": ["node", "--datasets", SOCIAL, "--runs", "30"],
     "tuned": ["node", "--tuned"],
     "graph": ["graph", "--layers", "3", "--hidden", "32,64"],
+    "gin_paper": ["graph", "--protocols", "gin_paper"],
     "structure": ["structure"],
     "ablation": ["ablation"],
     "segments": ["segments"],

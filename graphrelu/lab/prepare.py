@@ -19,7 +19,7 @@ from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.deep_backbones import NORMS
 from graphrelu.lab.record import machine
-from graphrelu.lab.record.config import FOLD_SPLITS, Config, Metric, SplitName
+from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric, SplitName
 from graphrelu.lab.record.recipes import NODE_DATASETS, check_name, graph_cell, modern, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import CompareRow
@@ -94,13 +94,13 @@ def _prepare_graphs(
     split = settings.get("split", "random")
     split = "folds" if split == "random" else split
     if split not in FOLD_SPLITS:
-        known = " and ".join(FOLD_SPLITS)
+        known = ", ".join(FOLD_SPLITS)
         raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not {split}.")
     settings["split"] = split
     configs = [graph_cell(dataset, backbone, name, **settings) for name in activations]
-    if split == "gin_folds" and len(seeds) % NUM_FOLDS:
+    if split in GIN_SPLITS and len(seeds) % NUM_FOLDS:
         raise ValueError(
-            f"runs must be a multiple of {NUM_FOLDS} for the split gin_folds, which chooses an "
+            f"runs must be a multiple of {NUM_FOLDS} for the split {split}, which chooses an "
             f"epoch for all folds, not {len(seeds)}."
         )
     graphs = data.load_graphs(dataset, root)

@@ -39,7 +39,7 @@ SETTINGS = (
     Option(
         "split",
         "random: few labels; full: 60 % of them; masks: the graph's own. For sets of graphs "
-        "folds, or gin_folds: the GIN paper's protocol.",
+        "folds, or gin_folds: the GIN paper's protocol, or gin_paper: with its networks, too.",
         default="random",
     ),
     Option("metric", "accuracy, f1 or rocauc.", default="accuracy"),

@@ -15,12 +15,14 @@ from graphrelu.lab.data.splits import Split, random_keys
 
 NUM_FOLDS = 10
 BATCH_SIZE = 128
+GIN_STEPS, GIN_BATCH_SIZE = 50, 32  # of an epoch, where mini-batches are drawn as by GIN's code
 
 NOTES = {
     "folds": "10 stratified folds: one for testing, the next for validation, eight for training",
     "gin_folds": "10 stratified folds by the GIN paper's protocol: nine for training, the epoch "
     "chosen by the mean accuracy on the held-out folds themselves",
 }
+NOTES["gin_paper"] = NOTES["gin_folds"]
 
 
 def deal(y: Tensor, assignment: int) -> np.ndarray:
@@ -53,8 +55,8 @@ def deal(y: Tensor, assignment: int) -> np.ndarray:
 
 
 def fold_split(y: Tensor, seed: int, how: str) -> Split:
-    """The graphs of a run by the paper's protocol, ``"folds"``, or by the GIN paper's,
-    ``"gin_folds"``, whose validation graphs are the test graphs."""
+    """The graphs of a run by the paper's protocol, ``"folds"``, or by one of the GIN paper's,
+    ``"gin_folds"`` and ``"gin_paper"``, whose validation graphs are the test graphs."""
     assignment, fold = divmod(seed, NUM_FOLDS)
     folds = deal(y, assignment)
     test = folds == fold
@@ -65,17 +67,20 @@ def fold_split(y: Tensor, seed: int, how: str) -> Split:
     return Split(train, chosen, held_out, "folds", NOTES[how])
 
 
-def training_order(split: Split, seed: int, epochs: int, steps: int, padding: int) -> Tensor:
-    """The training graphs of each step ``[epochs, steps, 128]``, in a new order in every epoch.
+def training_order(
+    split: Split, seed: int, epochs: int, steps: int, padding: int, batch_size: int = BATCH_SIZE
+) -> Tensor:
+    """The training graphs of each step ``[epochs, steps, batch_size]``, in a new order in every
+    epoch.
 
     A place that is left over holds the number ``padding``.
     """
-    graphs, places = split.train.numpy(), steps * BATCH_SIZE
+    graphs, places = split.train.numpy(), steps * batch_size
     keys = random_keys(seed, epochs * len(graphs)).reshape(epochs, -1)
     order = np.full((epochs, places), padding)
-    shuffled = graphs[np.argsort(keys, axis=1, kind="stable")][:, :places]
+    shuffled = graphs[np.argsort(keys, axis=1, kind="stable")[:, :places]]
     order[:, : shuffled.shape[1]] = shuffled
-    return torch.from_numpy(order.reshape(epochs, steps, BATCH_SIZE))
+    return torch.from_numpy(order.reshape(epochs, steps, batch_size))
 
 
 def steps_per_epoch(y: Tensor, how: str) -> int:

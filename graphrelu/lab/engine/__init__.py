@@ -121,7 +121,8 @@ class PreparedCells:
         features = (config.dataset, config.normalize_features, scale, config.dtype)
         key: tuple[Any, ...] = (*features, config.backbone, config.backbone_options)
         if isinstance(graph, GraphSet):  # GReLU's diffusion is prepared, too
-            key = (*features, config.backbone, config.activation, config.activation_options)
+            model = (config.split, config.backbone, config.activation, config.activation_options)
+            key = (*features, *model)
         if key == self.key:
             return self.inputs
         self.inputs = None  # the old ones go before the new ones come

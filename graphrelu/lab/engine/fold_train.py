@@ -16,6 +16,8 @@ from torch.func import functional_call, vmap
 
 from graphrelu.lab.data.folds import (
     BATCH_SIZE,
+    GIN_BATCH_SIZE,
+    GIN_STEPS,
     NUM_FOLDS,
     fold_split,
     steps_per_epoch,
@@ -25,9 +27,9 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
 from graphrelu.lab.engine.stacked import Nodes, StackedRuns, seeded
 from graphrelu.lab.models.dropout import SeededDropout
-from graphrelu.lab.models.graph_backbones import GraphGNN
+from graphrelu.lab.models.graph_backbones import GINPaperGNN, GraphGNN
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection
-from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.config import GIN_SPLITS, Config
 from graphrelu.lab.signals import held
 
 HALVE_EVERY = 50  # epochs, of the learning rate
@@ -35,7 +37,8 @@ HALVE_EVERY = 50  # epochs, of the learning rate
 
 def build_graph_model(config: Config, graphs: GraphSet, seed: int) -> GraphGNN:
     """The model of a graph cell."""
-    return seeded(GraphGNN, config, graphs, seed)
+    network = GINPaperGNN if config.split == "gin_paper" else GraphGNN
+    return seeded(network, config, graphs, seed)
 
 
 def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphCollection:
@@ -68,13 +71,17 @@ class FoldBatch(StackedRuns):
         device: torch.device,
     ) -> None:
         super().__init__(config, graphs, collection, seeds, device)
+        padding = graphs.num_graphs
         self.steps = steps_per_epoch(graphs.y, config.split)
-        arguments = (config.epochs, self.steps, graphs.num_graphs)
+        arguments = (config.epochs, self.steps, padding, BATCH_SIZE)
+        if config.split == "gin_paper":  # each step draws from all training graphs
+            self.steps = GIN_STEPS
+            arguments = (config.epochs * GIN_STEPS, 1, padding, GIN_BATCH_SIZE)
         orders = [
             training_order(split, seed, *arguments)
             for split, seed in zip(self.splits, self.seeds, strict=True)
         ]
-        self.order = torch.stack(orders, dim=2).flatten(0, 1).to(device)  # [steps, R, 128]
+        self.order = torch.stack(orders, dim=2).flatten(0, 1).to(device)  # [steps, R, size]
         self.capacity = collection.capacity(self.order)
         # The last is no graph, but an empty place.
         self.labels = torch.cat([graphs.y, graphs.y.new_zeros(1)]).to(device)
@@ -135,7 +142,7 @@ class FoldBatch(StackedRuns):
         self.lr.copy_(self.rates.index_select(0, self.step.view(1)).squeeze(0))
         order = self.order.index_select(0, self.minibatch.view(1)).squeeze(0)
         batch = self.inputs.gather(order, self.capacity)
-        logits = self.logits(self.state, batch, BATCH_SIZE, training=True)
+        logits = self.logits(self.state, batch, order.size(1), training=True)
         weight = (order < self.graph.num_graphs).to(logits.dtype)
         weight = weight / weight.sum(dim=1, keepdim=True)
         loss = Graphs(order, weight, self.labels[order]).loss(logits)
@@ -148,8 +155,8 @@ class FoldBatch(StackedRuns):
         """The end of an epoch: the books that choosing one, and the record, need."""
         logits = self._evaluate(self.state, self.gathered)
         val_loss, accuracy = self.val.loss(logits), self.val.accuracy(logits)
-        by_loss = self.config.split == "folds"
-        self.keep_the_best(val_loss if by_loss else -(self.same_assignment @ accuracy))
+        by_mean = self.config.split in GIN_SPLITS
+        self.keep_the_best(-(self.same_assignment @ accuracy) if by_mean else val_loss)
         self.note(train_loss=self.train_loss, val_loss=val_loss, val_accuracy=accuracy)
         self.train_loss.zero_()
         self.step += 1
@@ -173,7 +180,7 @@ class FoldBatch(StackedRuns):
 def _same_assignment(config: Config, seeds: Sequence[int]) -> Tensor:
     """Which runs share a fold assignment, as a matrix that takes means over them."""
     sizes = Counter(seed // NUM_FOLDS for seed in seeds)
-    if config.split == "gin_folds" and set(sizes.values()) != {NUM_FOLDS}:
+    if config.split in GIN_SPLITS and set(sizes.values()) != {NUM_FOLDS}:
         raise ValueError(
             f"The GIN paper's protocol chooses an epoch for all {NUM_FOLDS} folds of an "
             f"assignment, so runs must be a multiple of {NUM_FOLDS}."

@@ -9,7 +9,7 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.fold_train import build_graph_model
 from graphrelu.lab.engine.train import build
-from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.config import GIN_SPLITS, Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch
 
@@ -108,7 +108,7 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 def smallest(config: Config) -> int:
     """How many runs must be trained at once: the GIN paper's protocol chooses one epoch for all
     folds of an assignment."""
-    return NUM_FOLDS if config.split == "gin_folds" else 1
+    return NUM_FOLDS if config.split in GIN_SPLITS else 1
 
 
 def halves(batch: Batch) -> list[Batch]:

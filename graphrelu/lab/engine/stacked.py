@@ -20,7 +20,7 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
 from graphrelu.lab.engine.scores import SCORES, calibration_error
-from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import Result, thin
 
@@ -278,7 +278,7 @@ class StackedRuns(ABC):
         for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
             ran = int(self.epochs_run[row])
             points = dict.fromkeys(CURVES, CURVE_POINTS)
-            if config.split == "gin_folds":  # the protocol is a statement on this curve
+            if config.split in GIN_SPLITS:  # the protocol is a statement on this curve
                 points["val_accuracy"] = ran
             results.append(
                 Result(

@@ -1,13 +1,14 @@
 """The networks of the paper's graph classification, from PyG's convolutions: one class for all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv, SimpleConv
 from torch_geometric.utils import scatter
 
 from graphrelu.diffusion import DiffusionSettings, as_edges, check_values
@@ -16,9 +17,10 @@ from graphrelu.lab.models.backbones import Network, check_layers
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph
 from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import convolve, prepare_graph
-from graphrelu.lab.models.sparse import SparseMatrix, matmul
+from graphrelu.lab.models.sparse import SparseMatrix, largest, matmul
 
-# How each backbone makes one vector of a graph's nodes.
+# How each backbone makes one vector of a graph's nodes; in the GIN paper's networks, of a node and
+# its neighbours.
 POOLING = {"gcn": "mean", "sage": "max", "gin": "sum"}
 
 
@@ -68,6 +70,8 @@ class GraphGNN(Network):
             (default: :obj:`0.5`)
     """
 
+    normalized: tuple[str, ...] = ("gin",)
+
     def __init__(
         self,
         backbone: str,
@@ -88,9 +92,9 @@ class GraphGNN(Network):
             width = in_channels if layer == 0 else hidden_channels
             self.convs.append(self._convolution(width))
             self.acts.append(self.make_activation(hidden_channels))
-            if backbone == "gin":
+            if backbone in self.normalized:
                 self.norms.append(MaskedBatchNorm(hidden_channels))
-        self.head = Linear(hidden_channels, out_channels)
+        self.head = self._head()
 
     def _convolution(self, in_channels: int) -> torch.nn.Module:
         if self.backbone == "gcn":
@@ -98,6 +102,9 @@ class GraphGNN(Network):
         if self.backbone == "sage":
             return SAGEConv(in_channels, self.hidden_channels)
         return GINConv(GINLayer(in_channels, self.hidden_channels))
+
+    def _head(self) -> torch.nn.Module:
+        return Linear(self.hidden_channels, self.out_channels)
 
     def forward(
         self,
@@ -120,27 +127,26 @@ class GraphGNN(Network):
         if isinstance(x, GraphBatch):
             if batch_size is None:
                 raise ValueError("batch_size must be given for a gathered mini-batch.")
-            inputs = x
-            graph = prepared_graph(self.diffusion, inputs)
-
-            def fast(conv: torch.nn.Module, x: Tensor) -> Tensor:
-                if isinstance(conv, GINConv):
-                    out: Tensor = conv.nn(x + matmul(inputs.graph, x), inputs.is_node)
-                    return out
-                return convolve(conv, x, inputs.graph)
-
-            return self._layers(inputs.x, fast, graph, inputs.batch, batch_size, inputs.is_node)
+            graph = prepared_graph(self.diffusion, x)
+            fast = partial(self._gathered, inputs=x)
+            return self._layers(x.x, fast, graph, x.batch, batch_size, x.is_node)
 
         if batch is None:
             batch, batch_size = x.new_zeros(x.size(0), dtype=torch.long), 1
         elif batch_size is None:
             batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
-
-        def pyg(conv: torch.nn.Module, x: Tensor) -> Tensor:
-            out: Tensor = conv(x, edge_index)
-            return out
-
+        pyg = partial(self._pyg, edge_index=edge_index)
         return self._layers(x, pyg, edge_index, batch, batch_size, None)
+
+    def _gathered(self, conv: torch.nn.Module, x: Tensor, inputs: GraphBatch) -> Tensor:
+        if isinstance(conv, GINConv):
+            out: Tensor = conv.nn(x + matmul(inputs.graph, x), inputs.is_node)
+            return out
+        return convolve(conv, x, inputs.graph)
+
+    def _pyg(self, conv: torch.nn.Module, x: Tensor, edge_index: Any) -> Tensor:
+        out: Tensor = conv(x, edge_index)
+        return out
 
     def _layers(
         self,
@@ -151,12 +157,18 @@ class GraphGNN(Network):
         batch_size: int,
         is_node: Tensor | None,
     ) -> Tensor:
+        features = [x]
         for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
             x = apply(conv, x)
             if len(self.norms) > 0:
                 x = self.norms[layer](x, is_node)
             x = act(x, graph, None, batch, batch_size)
-        x = pool(x, batch, batch_size, POOLING[self.backbone])
+            features.append(x)
+        return self._readout(features, batch, batch_size)
+
+    def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
+        """The scores of the graphs, from the input and the output of every layer."""
+        x = pool(features[-1], batch, batch_size, POOLING[self.backbone])
         out: Tensor = self.head(F.dropout(x, p=self.dropout, training=self.training))
         return out
 
@@ -180,16 +192,71 @@ class GraphGNN(Network):
         """
         edges = as_edges(edge_index, None, x.size(0), x.dtype)
         check_values(edges, "power", torch.repeat_interleave(node_ptr.diff()))
-        matrix = prepare_graph(self.convs[0], edges)
+        conv = self.convs[0] if self.propagation is None else self.propagation
+        matrix = prepare_graph(conv, edges)
         assert isinstance(matrix, SparseMatrix)
         return GraphCollection.from_graphs(x, edge_index, node_ptr, matrix, self.diffusion)
+
+
+class GINPaperGNN(GraphGNN):
+    r"""The networks of `"How Powerful are Graph Neural Networks?"
+    <https://arxiv.org/abs/1810.00826>`_, GIN-0 and its rivals, as their authors' code has them.
+
+    A layer takes the sum (:obj:`"gin"`), the mean (:obj:`"gcn"`) or the maximum (:obj:`"sage"`) of
+    a node and its neighbours; then come an MLP of two layers in :obj:`"gin"` and a linear layer in
+    the others, batch normalisation and the activation. The input and the output of every layer are
+    summed over each graph; each sum has a linear layer of its own, and dropout after it, and their
+    scores are added.
+
+    The arguments are those of :class:`GraphGNN`, with 4 convolutions unless :obj:`layers` says
+    otherwise: the GIN paper counts the input as one more layer.
+    """
+
+    normalized = tuple(POOLING)
+    head: torch.nn.ModuleList
+    propagation: SimpleConv
+
+    def __init__(
+        self,
+        backbone: str,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        layers: int = 4,
+        **options: Any,
+    ) -> None:
+        super().__init__(backbone, in_channels, hidden_channels, out_channels, layers, **options)
+        self.propagation = SimpleConv(POOLING[backbone], combine_root="self_loop")
+
+    def _convolution(self, in_channels: int) -> torch.nn.Module:
+        kind = GINLayer if self.backbone == "gin" else Linear
+        return kind(in_channels, self.hidden_channels)
+
+    def _head(self) -> torch.nn.Module:
+        widths = [self.in_channels, *len(self.convs) * [self.hidden_channels]]
+        return torch.nn.ModuleList(Linear(width, self.out_channels) for width in widths)
+
+    def _gathered(self, conv: torch.nn.Module, x: Tensor, inputs: GraphBatch) -> Tensor:
+        return _perceptron(conv, convolve(self.propagation, x, inputs.graph), inputs.is_node)
+
+    def _pyg(self, conv: torch.nn.Module, x: Tensor, edge_index: Any) -> Tensor:
+        return _perceptron(conv, self.propagation(x, edge_index))
+
+    def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
+        scores = [
+            F.dropout(head(pool(x, batch, batch_size, "sum")), self.dropout, self.training)
+            for head, x in zip(self.head, features, strict=True)
+        ]
+        return torch.stack(scores).sum(dim=0)
+
+
+def _perceptron(layer: torch.nn.Module, x: Tensor, is_node: Tensor | None = None) -> Tensor:
+    out: Tensor = layer(x, is_node) if isinstance(layer, GINLayer) else layer(x)
+    return out
 
 
 def pool(x: Tensor, batch: Tensor, batch_size: int, how: str) -> Tensor:
     """One row for each graph: the mean, max or sum of its nodes'; zero where it has none."""
     if how == "max":
-        # PyG's scatter would leave this to a package without a vmap rule, where it is installed.
-        index = batch.view(-1, 1).expand_as(x)
-        out = x.new_zeros(batch_size, x.size(1))
-        return out.scatter_reduce(0, index, x, "amax", include_self=False)
+        return largest(x, batch, batch_size)
     return scatter(x, batch, dim=0, dim_size=batch_size, reduce=how)

@@ -21,6 +21,7 @@ from torch_geometric.nn import (
     GINConv,
     SAGEConv,
     SGConv,
+    SimpleConv,
 )
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
@@ -33,6 +34,7 @@ from graphrelu.lab.models.sparse import (
     dropout,
     linear,
     matmul,
+    maximum,
 )
 from graphrelu.ops import dispatch
 from graphrelu.ops.cpu import CSR, sorted_entries
@@ -69,6 +71,12 @@ def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | Attenti
         weight = weight.new_ones(order.numel())
         matrix = SparseMatrix.from_edges(source, target, weight, num_nodes)
         return AttentionGraph(edge_index, matrix)
+    if isinstance(conv, SimpleConv):  # of a node and its neighbours
+        source, target = add_self_loops(edge_index, num_nodes=num_nodes)[0]
+        weight = weight.new_ones(source.numel())
+        if conv.aggr == "mean":
+            weight /= scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")[target]
+        return SparseMatrix.from_edges(source, target, weight, num_nodes)
     if isinstance(conv, SAGEConv):  # the mean over neighbours; PyG's knows no edge weights
         weight = torch.ones_like(weight)
         degree = scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")
@@ -168,6 +176,10 @@ def _gin(conv: GINConv, x: Features, graph: SparseMatrix) -> Tensor:
     return out
 
 
+def _simple(conv: SimpleConv, x: Tensor, graph: GatheredMatrix) -> Tensor:
+    return maximum(graph, x) if conv.aggr == "max" else matmul(graph, x)
+
+
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
     matrix = CSR(graph.pattern.rowptr, graph.pattern.col, graph.value)
     transposed = CSR(graph.pattern_t.rowptr, graph.pattern_t.col, graph.value_t)
@@ -191,6 +203,7 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
     ARMAConv: _arma,
     APPNP: _appnp,
     SGConv: _sgc,
+    SimpleConv: _simple,
 }
 
 

@@ -253,6 +253,22 @@ def matmul(matrix: SparseMatrix | GatheredMatrix, x: Tensor) -> Tensor:
     return out
 
 
+def maximum(matrix: GatheredMatrix, x: Tensor) -> Tensor:
+    """The largest entries among each row's columns of `x` `[num_cols, F]`, whatever their values;
+    zero for an empty row."""
+    rowptr, col, _ = matrix.matrix
+    begins = col.new_zeros(col.numel() + 1).index_add(0, rowptr[1:], torch.ones_like(rowptr[1:]))
+    neighbors = x.gather(0, col.long().view(-1, 1).expand(-1, x.size(1)))
+    return largest(neighbors, begins[:-1].cumsum(0), x.size(0))
+
+
+def largest(x: Tensor, index: Tensor, size: int) -> Tensor:
+    """The largest of the rows of `x` with the same index; zero where there is none."""
+    # PyG's scatter would leave this to a package without a vmap rule, where it is installed.
+    out = x.new_zeros(size, x.size(1))
+    return out.scatter_reduce(0, index.view(-1, 1).expand_as(x), x, "amax", include_self=False)
+
+
 def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """:func:`torch.nn.functional.linear` of dense or sparse features."""
     if isinstance(x, Tensor):

@@ -27,7 +27,11 @@ Leads: TypeAlias = dict[tuple[Cell, str], Comparison]
 SCORES = ("mean", "std", "best", "n")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
-PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
+PROTOCOLS = {
+    "folds": "ten folds",
+    "gin_folds": "the GIN paper's protocol",
+    "gin_paper": "the GIN paper's protocol, networks and budget",
+}
 
 
 def tables_of(

@@ -14,8 +14,10 @@ from graphrelu.lab.record import kinds
 Option: TypeAlias = str | int | float | bool | None
 Options: TypeAlias = tuple[tuple[str, Option], ...]
 
-SplitName = Literal["random", "full", "masks", "published", "folds", "gin_folds"]
-FOLD_SPLITS = ("folds", "gin_folds")  # those of graph classification
+SplitName = Literal["random", "full", "masks", "published", "folds", "gin_folds", "gin_paper"]
+# By the GIN paper's protocol one epoch is chosen for all folds of an assignment.
+GIN_SPLITS = ("gin_folds", "gin_paper")
+FOLD_SPLITS = ("folds", *GIN_SPLITS)  # those of graph classification
 Metric = Literal["accuracy", "f1", "rocauc"]
 Dtype = Literal["float32", "float64"]
 Select = Literal["loss", "score"]
@@ -105,6 +107,8 @@ class Config:
             words += f" {self.hidden} x {layers}"
         if self.split in FOLD_SPLITS:
             words += f" {self.split}"
+        if self.split == "gin_paper":  # which chooses from several
+            words += f", dropout {self.dropout:g}"
         return f"{words} ({options})" if options else words
 
     def to_dict(self) -> dict[str, Any]:

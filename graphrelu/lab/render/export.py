@@ -63,8 +63,10 @@ def grelu_form(results: Iterable[Result]) -> str:
     calibrated = [own for own in options if own.get("mode") != "paper"]
     if not options:
         return "GReLU has not been run with its present form yet."
-    if any("scale" not in own for own in calibrated):  # older than the record's constants
-        return "GReLU's runs are of the form of version 0.1.0; they have not been run again yet."
+    older = ["scale" not in own for own in calibrated]  # than the record's constants
+    if any(older):
+        whose = "GReLU's runs" if all(older) else "Some of GReLU's runs"
+        return f"{whose} are of the form of version 0.1.0; they have not been run again yet."
     if calibrated and all(FEW_LABELS.items() <= own.items() for own in calibrated):
         told = ", ".join(f"{name}={value}" for name, value in FEW_LABELS.items())
         return f"GReLU has `{told}`, as labels are few."

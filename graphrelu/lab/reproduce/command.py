@@ -18,15 +18,13 @@ from typing import Any, NamedTuple
 
 from graphrelu.lab.engine.batch_lines import BatchLines
 from graphrelu.lab.record import output
-from graphrelu.lab.record.config import FOLD_SPLITS
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
     GRAPH_BACKBONES,
     GRAPH_DATASETS,
-    GRAPH_HIDDEN,
-    GRAPH_LAYERS,
+    GRAPH_GRIDS,
     NODE_DATASETS,
 )
 from graphrelu.lab.reproduce import node
@@ -71,6 +69,13 @@ def _names(name: str, known: Sequence[object], what: str = "") -> Option:
     return Option(name, what or "Names, separated by commas.", str, ",".join(map(str, known)))
 
 
+def _grid(axis: str) -> str:
+    usual, gins = (
+        ",".join(map(str, getattr(GRAPH_GRIDS[name], axis))) for name in ("folds", "gin_paper")
+    )
+    return f"{usual}, for gin_paper {gins}"
+
+
 DEVICE = Option("device", "Where to train: auto, cpu or cuda.", str, "auto")
 DATA = Option("data", "Folder of the datasets; else $GRAPHRELU_DATA, else a cache folder.", Path)
 RUNS = Option("runs", "How many seeds, or repetitions of a timing.", int)
@@ -90,9 +95,14 @@ OPTIONS = {
         _names("datasets", GRAPH_DATASETS),
         _names("backbones", GRAPH_BACKBONES),
         _names("activations", ACTIVATIONS),
-        _names("hidden", GRAPH_HIDDEN, "Hidden units to choose from."),
-        _names("layers", GRAPH_LAYERS, "Numbers of layers to choose from."),
-        _names("protocols", FOLD_SPLITS, "folds (the paper's), gin_folds (the GIN paper's)."),
+        Option("hidden", f"Hidden units to choose from; else {_grid('hidden')}."),
+        Option("layers", f"Numbers of layers to choose from; else {_grid('layers')}."),
+        _names(
+            "protocols",
+            GraphGrid.protocols,
+            "folds (the paper's), gin_folds (the GIN paper's), gin_paper (with the GIN paper's "
+            "networks and 17,500 updates).",
+        ),
         Option(
             "repeats", "How many more fold assignments, once settings are chosen.", int, REPEATS
         ),
@@ -139,7 +149,10 @@ def _graph(given: Mapping[str, Any]) -> Experiment:
     datasets, backbones, activations, protocols = (
         names(given[name]) for name in ("datasets", "backbones", "activations", "protocols")
     )
-    hidden, layers = (_numbers(name, given[name]) for name in ("hidden", "layers"))
+    hidden, layers = (
+        None if given[name] is None else _numbers(name, given[name])
+        for name in ("hidden", "layers")
+    )
     grid = GraphGrid(datasets, backbones, activations, hidden, layers, protocols, given["repeats"])
     collect = partial(collect_graphs, grid)
     return Experiment(grid.runs, grid.runs, collect, render_graphs, has_table)

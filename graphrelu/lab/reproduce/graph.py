@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby, product
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from graphrelu.lab.data.folds import NUM_FOLDS
 from graphrelu.lab.record import recipes
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
-from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, GRAPH_HIDDEN, GRAPH_LAYERS
+from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, GRAPH_GRIDS, GraphAxes
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import figures, tables
 from graphrelu.lab.render.export import provenance, table, table_line
@@ -27,6 +27,7 @@ REPEATS = 3
 PROTOCOLS = {
     "folds": "The paper's protocol: a test fold apart",
     "gin_folds": "The GIN paper's protocol: no test fold",
+    "gin_paper": "The GIN paper's protocol, networks and budget",
 }
 NOTES = {
     "folds": """\
@@ -37,6 +38,13 @@ validation loss, the configuration the highest validation accuracy.
 Of ten stratified folds nine train. The epoch and the configuration have the highest mean accuracy
 on the held-out folds: the same graphs choose and are reported, and the numbers are higher for it.
 The paper's ReLU column equals the GIN paper's, which has this protocol.
+""",
+    "gin_paper": """\
+Of ten stratified folds nine train. The epoch and the configuration have the highest mean accuracy
+on the held-out folds: the same graphs choose and are reported. The networks are the GIN paper's:
+batch normalisation after every layer, and every layer summed over the nodes and read out; GCN and
+SAGE have a linear layer on the mean and on the maximum of a node and its neighbours. The GIN
+paper's budget is 350 epochs of 50 mini-batches of 32 random graphs. Epochs here: {epochs}.
 """,
 }
 COMMON_NOTES = """\
@@ -50,7 +58,7 @@ that the runs are not independent, and the intervals are narrower than they shou
 
 
 Cell: TypeAlias = tuple[str, str, str]  # protocol, dataset, backbone
-Point: TypeAlias = tuple[int, int]  # of the grid: hidden units, layers
+Point: TypeAlias = tuple[int, int, float]  # of the grid: hidden units, layers, dropout
 
 
 class Choice(NamedTuple):
@@ -71,12 +79,24 @@ class GraphRow(tables.NodeRow):
     protocol: str
     hidden: int
     layers: int
+    dropout: float
     tried: int
+
+    @property
+    def chosen(self) -> str:
+        dropout = f", dropout {self.dropout:g}" if "dropout" in _axes(self.protocol) else ""
+        return f"{self.hidden} x {self.layers}{dropout}"
+
+
+def _axes(protocol: str) -> tuple[str, ...]:
+    """The names of the grid's axes; the dropout is one where there are several to choose from."""
+    several = len(GRAPH_GRIDS[protocol].dropout) > 1
+    return GraphAxes._fields if several else GraphAxes._fields[:-1]
 
 
 def point(config: Config) -> Point:
     """A configuration's place in the grid."""
-    return config.hidden, int(dict(config.backbone_options)["layers"] or 0)
+    return config.hidden, int(dict(config.backbone_options)["layers"] or 0), config.dropout
 
 
 def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
@@ -116,7 +136,8 @@ def _rank(runs: list[Result]) -> tuple[float, float]:
 
 def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Result]]]) -> None:
     settings = [
-        comparison.shared_settings(config) | {"hidden": None, "backbone_options": None}
+        comparison.shared_settings(config)
+        | dict.fromkeys(("hidden", "backbone_options", "dropout"))
         for cells in by_activation.values()
         for config in cells
     ]
@@ -127,16 +148,16 @@ def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Resul
 @dataclass(frozen=True)
 class GraphGrid:
     """The runs: every configuration on the first fold assignment, and the chosen configurations on
-    ``repeats`` more assignments."""
+    ``repeats`` more assignments. What is ``None`` is the protocol's own."""
 
     datasets: Sequence[str] = GRAPH_DATASETS
     backbones: Sequence[str] = GRAPH_BACKBONES
     activations: Sequence[str] = recipes.ACTIVATIONS
-    hidden: Sequence[int] = GRAPH_HIDDEN
-    layers: Sequence[int] = GRAPH_LAYERS
-    protocols: Sequence[str] = FOLD_SPLITS
+    hidden: Sequence[int] | None = None
+    layers: Sequence[int] | None = None
+    protocols: Sequence[str] = ("folds", "gin_folds")
     repeats: int = REPEATS
-    epochs: int = 100
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
         if self.repeats < 0:
@@ -148,23 +169,25 @@ class GraphGrid:
         return NUM_FOLDS * (1 + self.repeats)
 
     def cells(self) -> list[Config]:
-        """The first point of the grid for all cells comes first, then the second, and so on:
-        wherever training stops, all cells have nearly the same points."""
-        protocols = [recipes.check_name("protocol", name, FOLD_SPLITS) for name in self.protocols]
-        axes = (self.hidden, self.layers, protocols, self.datasets, self.backbones)
+        """The first point of a protocol's grid for all cells comes first, then the second, and so
+        on: wherever training stops, all cells of a protocol have nearly the same points."""
+        names = [recipes.check_name("protocol", name, FOLD_SPLITS) for name in self.protocols]
+        given: dict[str, Any] = {} if self.epochs is None else {"epochs": self.epochs}
         return [
-            recipes.graph_cell(
-                dataset, backbone, activation, hidden, layers, split=protocol, epochs=self.epochs
+            recipes.graph_cell(*cell, hidden, layers, split=name, dropout=dropout, **given)
+            for name, own in ((name, GRAPH_GRIDS[name]) for name in names)
+            for hidden, layers, dropout in product(
+                self.hidden or own.hidden, self.layers or own.layers, own.dropout
             )
-            for hidden, layers, protocol, dataset, backbone in product(*axes)
-            for activation in self.activations
+            for cell in product(self.datasets, self.backbones, self.activations)
         ]
 
 
 def quick_grid(grid: GraphGrid, request: Request) -> GraphGrid:
-    """The grid of a quick run: one dataset, one point, few epochs."""
+    """The grid of a quick run: one dataset, one width and depth, few epochs."""
     datasets = ("mutag",) if request.has_root else ("digit-graphs",)
-    return replace(grid, datasets=datasets, hidden=(16,), layers=(2,), repeats=0, epochs=20)
+    epochs = 1 if "gin_paper" in grid.protocols else 20  # its epochs are of 50 updates
+    return replace(grid, datasets=datasets, hidden=(16,), layers=(2,), repeats=0, epochs=epochs)
 
 
 def collect_graphs(grid: GraphGrid, request: Request) -> str:
@@ -173,6 +196,7 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
         grid = quick_grid(grid, request)
     cells = grid.cells()
     wanted = set(cells)
+    of_table = {_cell(config) for config in wanted}
     finished = len(train_missing(cells, request, range(NUM_FOLDS)))
     if finished == NUM_FOLDS * len(wanted) and grid.repeats:
         # Chosen from all runs on record, as in the table.
@@ -180,17 +204,15 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
             config
             for choice in choices(Record(request.out).read()).values()
             for config in choice.configs.values()
-            if any(_same_cell(config, cell) for cell in wanted)
+            if _cell(config) in of_table
         ]
         finished += len(train_missing(chosen, request, range(NUM_FOLDS, grid.runs)))
-    choosing = len(wanted) // (len(grid.hidden) * len(grid.layers))
-    total = NUM_FOLDS * (len(wanted) + grid.repeats * choosing)
+    total = NUM_FOLDS * (len(wanted) + grid.repeats * len(of_table))
     return standing(finished, total, request.out)
 
 
-def _same_cell(first: Config, second: Config) -> bool:
-    names = ("split", "dataset", "backbone", "activation")
-    return all(getattr(first, name) == getattr(second, name) for name in names)
+def _cell(config: Config) -> tuple[str, ...]:
+    return config.split, config.dataset, config.backbone, config.activation
 
 
 def has_table(record: Path) -> bool:
@@ -199,7 +221,7 @@ def has_table(record: Path) -> bool:
 
 
 def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
-    """The table of both protocols, in the paper's order; the runs of all assignments count."""
+    """The table of every protocol, in the paper's order; the runs of all assignments count."""
     results = list(results)
     chosen = choices(results)
     scores: dict[Config, Scores] = {}
@@ -220,6 +242,7 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
             protocol=cell[0],
             hidden=point(config)[0],
             layers=point(config)[1],
+            dropout=config.dropout,
             tried=len(choice.points),
         )
         for cell, choice in chosen.items()
@@ -233,11 +256,12 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
     )
 
 
-def grid_sentence(chosen: Iterable[Choice]) -> str:
+def grid_sentence(protocol: str, chosen: Iterable[Choice]) -> str:
     """Which points of the grid were tried, and whether that is all of it."""
-    tried = {choice.points for choice in chosen}
-    full = set(product(GRAPH_HIDDEN, GRAPH_LAYERS))
-    whole = f"{_rectangle(full)}, {len(full)} configurations"
+    axes = _axes(protocol)
+    tried = {tuple(place[: len(axes)] for place in choice.points) for choice in chosen}
+    full = set(product(*GRAPH_GRIDS[protocol][: len(axes)]))
+    whole = f"{_rectangle(axes, full)}, {len(full)} configurations"
     if all(set(points) == full for points in tried):
         return f"Chosen from the full grid: {whole}, the same for every activation."
     if len(tried) > 1:
@@ -248,20 +272,45 @@ def grid_sentence(chosen: Iterable[Choice]) -> str:
             "cell was given the same."
         )
     (points,) = tried
-    what = _rectangle(points) or ", ".join(f"{hidden} x {layers}" for hidden, layers in points)
+    listed = [" x ".join(f"{value:g}" for value in place) for place in points]
+    what = _rectangle(axes, points) or ", ".join(listed)
     return (
         f"Chosen from a subset of the grid: {what}, {len(points)} of the {len(full)} "
         f"configurations, the same for every activation."
     )
 
 
-def _rectangle(points: Collection[Point]) -> str:
+def _rectangle(names: Sequence[str], points: Collection[tuple[float, ...]]) -> str:
     """The axes of points that are all of their combinations; else empty."""
-    hidden, layers = (sorted(set(axis)) for axis in zip(*points, strict=True))
-    if len(points) < len(hidden) * len(layers):
+    axes = [sorted(set(axis)) for axis in zip(*points, strict=True)]
+    if len(points) < math.prod(map(len, axes)):
         return ""
-    listed = ["{" + ", ".join(map(str, axis)) + "}" for axis in (hidden, layers)]
-    return f"hidden {listed[0]} x layers {listed[1]}"
+    listed = ["{" + ", ".join(f"{value:g}" for value in axis) + "}" for axis in axes]
+    return " x ".join(f"{name} {values}" for name, values in zip(names, listed, strict=True))
+
+
+def print_sentences(rows: Sequence[GraphRow]) -> str:
+    """Whether the printed numbers come out; the printed means are over one run for each fold."""
+
+    def sentence(what: str, rows: Sequence[GraphRow]) -> str:
+        beside = [
+            (row.difference, row.paper_std / math.sqrt(NUM_FOLDS))
+            for row in rows
+            if row.difference is not None and row.paper_std is not None
+        ]
+        if not beside:
+            return ""
+        out = sum(abs(difference) <= 2 * error for difference, error in beside)
+        differences = [difference for difference, _ in beside]
+        return (
+            f"{what}: our mean lies within two standard errors of the printed one in {out} of "
+            f"{len(beside)} cells; the differences go from {signed(min(differences))} to "
+            f"{signed(max(differences))} points, {signed(fmean(differences))} in the mean.\n"
+        )
+
+    relu = [row for row in rows if row.activation == "relu"]
+    others = [row for row in rows if row.activation != "relu"]
+    return sentence("ReLU, as in the GIN paper", relu) + sentence("The other activations", others)
 
 
 def observations(results: Sequence[Result]) -> list[Observation]:
@@ -287,12 +336,17 @@ def render_graphs(record: Path) -> list[Path]:
     for protocol, group in groupby(table_rows, key=lambda row: row.protocol):
         rows = list(group)
         of_protocol = [choice for cell, choice in chosen.items() if cell[0] == protocol]
-        notes = f"{NOTES[protocol]}{grid_sentence(of_protocol)}\n{tables.caution(rows)}"
+        epochs = {config.epochs for choice in of_protocol for config in choice.configs.values()}
+        notes = NOTES[protocol].format(epochs=" or ".join(map(str, sorted(epochs))))
+        notes += f"{grid_sentence(protocol, of_protocol)}\n"
+        if protocol == "gin_paper":
+            notes += print_sentences(rows)
+        notes += tables.caution(rows)
         parts += [f"## {PROTOCOLS[protocol]}\n", notes.rstrip() + "\n"]
         for dataset, part in groupby(rows, key=lambda row: row.dataset):
             lines = []
             for row, best in tables.with_best(part, lambda row: row.backbone):
                 line = table_line(row, best)
-                lines.append((*line[:2], f"{row.hidden} x {row.layers}", *line[2:]))
+                lines.append((*line[:2], row.chosen, *line[2:]))
             parts.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
     return figures.write(record, parts, table_rows, GraphRow)

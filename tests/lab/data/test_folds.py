@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,16 @@ def test_order() -> None:
     assert not torch.equal(order[0], order[1])
     assert torch.equal(order[:2], training_order(split, 3, 2, 2, 188))
     assert not torch.equal(order, training_order(split, 4, 3, 2, 188))
+
+
+def test_mini_batches_that_are_drawn_anew() -> None:
+    """As by GIN's code: no graph twice in a mini-batch, but many in the next one, too."""
+    split = fold_split(labels(63, 125), 3, "gin_paper")
+    order = training_order(split, 3, epochs=50, steps=1, padding=188, batch_size=32).flatten(1)
+    drawn = [set(batch.tolist()) for batch in order]
+    assert all(len(batch) == 32 and batch <= set(split.train.tolist()) for batch in drawn)
+    assert set.union(*drawn) == set(split.train.tolist())
+    assert sum(len(first & second) for first, second in pairwise(drawn)) > 49
 
 
 def test_every_fold_fills_every_step() -> None:

@@ -2,14 +2,17 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv
+from torch.nn import BatchNorm1d, Linear, ReLU, Sequential
+from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_add_pool
+from torch_geometric.utils import add_self_loops, scatter
 
 from graphrelu import GReLU
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.graph_backbones import POOLING, GraphGNN, pool
+from graphrelu.lab.models.graph_backbones import POOLING, GINPaperGNN, GraphGNN, pool
 from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.ops.cpu import CSR
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
@@ -27,8 +30,10 @@ def graphs(directed: bool = False) -> tuple[Tensor, Tensor]:
     return torch.randn(22, 3, dtype=torch.double), torch.cat(edges, dim=1)
 
 
-def model(backbone: str, activation: str, **options: object) -> GraphGNN:
-    net = GraphGNN(backbone, 3, 4, 2, layers=2, activation=activation, dropout=0.0, **options)
+def model(
+    backbone: str, activation: str, network: type[GraphGNN] = GraphGNN, **options: object
+) -> GraphGNN:
+    net = network(backbone, 3, 4, 2, layers=2, activation=activation, dropout=0.0, **options)
     for module in net.modules():
         if isinstance(module, GReLU):
             opened(module)
@@ -51,18 +56,21 @@ def select(x: Tensor, edge_index: Tensor, chosen: list[int]) -> tuple[Tensor, Te
 @pytest.mark.parametrize("activation", ["relu", "maxout", "grelu"])
 @pytest.mark.parametrize("backbone", POOLING)
 @pytest.mark.parametrize("directed", [False, True])
-def test_gathered_batches_equal_pyg(backbone: str, activation: str, directed: bool) -> None:
+@pytest.mark.parametrize("network", [GraphGNN, GINPaperGNN])
+def test_gathered_batches_equal_pyg(
+    network: type[GraphGNN], backbone: str, activation: str, directed: bool
+) -> None:
     """Two models at once, each with its own graphs and padding: outputs, gradients and running
     statistics are those of each model alone on PyG's own batch."""
     x, edge_index = graphs(directed)
-    nets = [model(backbone, activation) for _ in range(2)]
+    nets = [model(backbone, activation, network) for _ in range(2)]
     chosen = torch.tensor([[2, 6, 0, 5], [4, 1, 6, 6]])  # 6 is no graph, but an empty place
     collection = nets[0].collect(x, edge_index, NODE_PTR)
     batch = collection.gather(chosen, collection.capacity(chosen))
     for training in (True, False):
         for net in nets:
             net.train(training)
-        skeleton = model(backbone, activation).train(training)
+        skeleton = model(backbone, activation, network).train(training)
         parameters, buffers = stack_module_state(nets)
         state = {**parameters, **buffers}
 
@@ -78,7 +86,8 @@ def test_gathered_batches_equal_pyg(backbone: str, activation: str, directed: bo
             alone = net(*select(x, edge_index, picked), len(picked))
             assert_close(together[row, slots], alone, 1e-10)
             empty = [slot for slot in range(4) if slot not in slots]
-            nothing = net.head(torch.zeros(len(empty), 4, dtype=torch.double))
+            heads = [module for module in net.head.modules() if isinstance(module, Linear)]
+            nothing = sum(head(x.new_zeros(len(empty), head.in_features)) for head in heads)
             assert_close(together[row, empty], nothing, 1e-10)
             loss = alone.square().sum() + nothing.square().sum()
             expected = torch.autograd.grad(loss, list(net.parameters()))
@@ -113,6 +122,43 @@ def test_gathered_matrices() -> None:
 def dense(matrix: CSR) -> Tensor:
     size = (len(matrix.rowptr) - 1,) * 2
     return torch.sparse_csr_tensor(*matrix, size, check_invariants=False).to_dense()
+
+
+def plain_gin_paper(net: GINPaperGNN, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    """The GIN paper's network once more from PyG's parts, with ReLU."""
+
+    def norm(own: MaskedBatchNorm) -> BatchNorm1d:
+        copy = BatchNorm1d(4).double().train(own.training)
+        copy.load_state_dict(own.state_dict())
+        return copy
+
+    source, target = add_self_loops(edge_index, num_nodes=len(x))[0]
+    out = F.dropout(net.head[0](global_add_pool(x, batch)), net.dropout, net.training)
+    for conv, outer, head in zip(net.convs, net.norms, net.head[1:], strict=True):
+        if net.backbone == "gin":
+            gin = GINConv(torch.nn.Identity())  # which would reset an MLP that it is given
+            gin.nn = Sequential(conv.first, norm(conv.norm), ReLU(), conv.last)
+            x = gin(x, edge_index)
+        else:
+            how = "mean" if net.backbone == "gcn" else "max"
+            x = conv(scatter(x[source], target, dim_size=len(x), reduce=how))
+        x = F.relu(norm(outer)(x))
+        out = out + F.dropout(head(global_add_pool(x, batch)), net.dropout, net.training)
+    return out
+
+
+@pytest.mark.parametrize("backbone", POOLING)
+def test_the_gin_papers_network(backbone: str) -> None:
+    edge_index, batch = batch_of_graphs([10, 7, 13])
+    x = torch.randn(30, 3, dtype=torch.double)
+    net = GINPaperGNN(backbone, 3, 4, 2, dropout=0.5).double()
+    assert (len(net.convs), len(net.head)) == (4, 5)
+    for training in (True, False):
+        net.train(training)
+        torch.manual_seed(0)
+        expected = plain_gin_paper(net, x, edge_index, batch)
+        torch.manual_seed(0)
+        assert_close(net(x, edge_index, batch), expected, 1e-10)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -162,6 +208,8 @@ def test_bad_arguments() -> None:
         GraphGNN("gat", 3, 8, 2)
     with pytest.raises(ValueError, match="layers must be a whole number from 1, got 0"):
         GraphGNN("gcn", 3, 8, 2, layers=0)
+    with pytest.raises(ValueError, match="backbone must be one of gcn, sage, gin, got 'gat'"):
+        GINPaperGNN("gat", 3, 8, 2)
     net = model("gcn", "grelu", activation_options={"diffusion": "exact"})
     with pytest.raises(ValueError, match="must be 'power' or 'chebyshev' in mini-batches"):
         net.collect(*graphs(), NODE_PTR)

@@ -58,7 +58,7 @@ def test_other_settings_are_other_cells() -> None:
 
 def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:
     results = []
-    for split in ("folds", "gin_folds"):
+    for split in ("folds", "gin_folds", "gin_paper"):
         for hidden, share in ((16, 0.6), (32, 0.8)):
             config = graph_cell("mutag", "gin", "relu", hidden=hidden, split=split)
             results += [make_result(config, seed, share) for seed in range(10)]
@@ -66,7 +66,9 @@ def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:
     assert [table["name"] for table in tables] == [
         "graph.jsonl, ten folds",
         "graph.jsonl, the GIN paper's protocol",
+        "graph.jsonl, the GIN paper's protocol, networks and budget",
     ]
+    assert "--split gin_paper --" in tables[2]["cells"][0]["command"]
     for table in tables:
         (row,) = table["rows"]
         assert row["mean"] == pytest.approx(80)

@@ -125,7 +125,8 @@ def test_it_is_frozen_and_hashable() -> None:
         ({"normalize_features": 1}, "normalize_features must be true or false, not 1."),
         (
             {"split": "test"},
-            "split must be one of random, full, masks, published, folds, gin_folds, not 'test'.",
+            "split must be one of random, full, masks, published, folds, gin_folds, gin_paper, "
+            "not 'test'.",
         ),
         ({"metric": "loss"}, "metric must be one of accuracy, f1, rocauc, not 'loss'."),
         ({"dtype": "int8"}, "dtype must be one of float32, float64, not 'int8'."),
