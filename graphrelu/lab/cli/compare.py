@@ -33,10 +33,14 @@ SETTINGS = (
     Option(
         "split",
         "random: few labels; full: 60 % of them; masks: the graph's own. For sets of graphs "
-        "folds, or gin_folds: the GIN paper's protocol.",
-        default="random",
+        "folds, or gin_folds: the GIN paper's protocol. Else masks where the graph has them, but "
+        "random on the paper's graphs.",
     ),
-    Option("metric", "accuracy, f1 or rocauc.", default="accuracy"),
+    Option(
+        "metric",
+        "accuracy, f1 or rocauc; of several labels rocauc or f1; of values mae or r2. Else the "
+        "first of these, but rocauc for two classes of nodes.",
+    ),
     Option("hidden", "Hidden units.", int),
     Option("epochs", "Epochs at most.", int),
     Option("lr", "Learning rate.", float),
@@ -121,7 +125,8 @@ def compare(
                 )
         screen.print(f"Split: {split_rule(results)}.")
         screen.print("", terminal.compare_table(rows), "", sep="\n")
-        notes = (terminal.COMPARE_NOTES, divergence.sentence(results))
+        error = terminal.ERROR_NOTE if rows[0].is_error else ""
+        notes = (terminal.COMPARE_NOTES, error, divergence.sentence(results))
         screen.print(*filter(None, notes), sep="\n")
         screen.print(sentence, style="bold")
         if out is not None and len(results) < len(configs) * runs:

@@ -124,7 +124,7 @@ class GraphGNN(Network):
             graph = prepared_graph(self.diffusion, inputs)
 
             def fast(conv: torch.nn.Module, x: Tensor) -> Tensor:
-                if isinstance(conv, GINConv):
+                if isinstance(conv, GINConv) and isinstance(conv.nn, GINLayer):
                     out: Tensor = conv.nn(x + matmul(inputs.graph, x), inputs.is_node)
                     return out
                 return convolve(conv, x, inputs.graph)

@@ -18,7 +18,13 @@ from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_D
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.tables import in_order, label, percent
 from graphrelu.lab.reproduce.graph import choices
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
+from graphrelu.lab.stats.comparison import (
+    Comparison,
+    ErrorComparison,
+    Scores,
+    compared,
+    shared_settings,
+)
 
 Plain: TypeAlias = dict[str, Any]
 Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its settings from others'
@@ -32,14 +38,14 @@ PROTOCOLS = {"folds": "ten folds", "gin_folds": "the GIN paper's protocol"}
 
 
 def tables_of(results: Sequence[Result], source: str) -> list[Plain]:
-    """A table for the graphs of a record, and one for each protocol of its sets of graphs."""
-    by_protocol: dict[str, list[Result]] = {}
+    """A table for the graphs of a record, and one for each protocol of its sets of graphs; errors,
+    which are no shares, have tables of their own."""
+    parts: dict[str, list[Result]] = {}
     for result in results:
-        by_protocol.setdefault(PROTOCOLS.get(result.config.split, ""), []).append(result)
-    return [
-        _table(part, f"{source}, {protocol}" if protocol else source)
-        for protocol, part in by_protocol.items()
-    ]
+        config = result.config
+        names = (source, PROTOCOLS.get(config.split), "errors" if config.metric == "mae" else None)
+        parts.setdefault(", ".join(filter(None, names)), []).append(result)
+    return [_table(part, name) for name, part in parts.items()]
 
 
 def runs_by_cell(results: Sequence[Result]) -> Runs:
@@ -69,7 +75,9 @@ def variant(config: Config) -> str:
     return f"{label(config.activation)} ({options})" if options else label(config.activation)
 
 
-def leads_over_relu(scores: Mapping[Cell, Mapping[str, Scores]]) -> Leads:
+def leads_over_relu(
+    scores: Mapping[Cell, Mapping[str, Scores]], kind: type[Comparison] = Comparison
+) -> Leads:
     """Differences to ReLU. Holm's correction is over the activations if there is one cell, else
     over the cells of each activation."""
     relu = label("relu")
@@ -79,7 +87,11 @@ def leads_over_relu(scores: Mapping[Cell, Mapping[str, Scores]]) -> Leads:
             if name != relu and relu in by_name:
                 family = families.setdefault(name if len(scores) > 1 else "", {})
                 family[cell, name] = by_name[name], by_name[relu]
-    return {key: lead for family in families.values() for key, lead in compared(family).items()}
+    return {
+        key: lead
+        for family in families.values()
+        for key, lead in compared(family, kind=kind).items()
+    }
 
 
 def marks(scores: Mapping[Cell, Mapping[str, Scores]]) -> dict[tuple[Cell, str], str]:
@@ -135,7 +147,9 @@ def _table(results: Sequence[Result], name: str) -> Plain:
         cell: {name: {run.seed: run.score for run in runs} for name, runs in by_name.items()}
         for cell, by_name in cells.items()
     }
-    leads, marked = leads_over_relu(scores), marks(scores)
+    is_error = results[0].config.metric == "mae"
+    leads = leads_over_relu(scores, ErrorComparison if is_error else Comparison)
+    marked, factor = marks(scores), -1 if is_error else 100
     rows = []
     repeated = []
     for cell, by_name in cells.items():
@@ -148,12 +162,12 @@ def _table(results: Sequence[Result], name: str) -> Plain:
                 "activation": which,
                 "family": runs[0].config.activation,
                 "metric": runs[0].config.metric,
-                **dict(zip(SCORES, percent(scores[cell][which]), strict=True)),
+                **dict(zip(SCORES, percent(scores[cell][which], is_error), strict=True)),
                 "seconds": fmean(run.seconds for run in runs),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
                 "mark": marked.get((cell, which), ""),
-                "seeds": [[seed, 100 * s] for seed, s in sorted(scores[cell][which].items())],
+                "seeds": [[seed, factor * s] for seed, s in sorted(scores[cell][which].items())],
                 "curves": bands(runs),
             }
             rows.append(row)

@@ -20,6 +20,7 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats.comparison import (
     Cells,
     Comparison,
+    ErrorComparison,
     Scores,
     compared,
     fewest_seeds,
@@ -59,7 +60,8 @@ AnyRow = TypeVar("AnyRow", bound=ScoreRow)
 class CompareRow:
     """One activation on one graph: its scores, its lead over ReLU, and GReLU's lead over it.
 
-    ``diverged`` counts the runs whose loss became infinite or NaN.
+    ``diverged`` counts the runs whose loss became infinite or NaN. The scores are in percent or, if
+    ``is_error``, mean absolute errors in the values' units, the lowest the best.
     The leads over ReLU are one family for Holm's correction; GReLU's leads over the activations
     other than ReLU are another.
     """
@@ -73,6 +75,7 @@ class CompareRow:
     over_relu: Comparison | None
     grelu_over_it: Comparison | None
     diverged: int = 0
+    is_error: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,10 +153,11 @@ def accuracy(row: ScoreRow) -> str:
 
 
 def amount(lead: Comparison) -> str:
-    """A difference with its interval: ``+0.5 [-0.1, +1.1]``."""
-    if lead.low is None or lead.high is None:
-        return signed(lead.difference)
-    return f"{signed(lead.difference)} [{signed(lead.low)}, {signed(lead.high)}]"
+    """A difference with its interval: ``+0.5 [-0.1, +1.1]``; of errors to three digits."""
+    ends = lead.difference, lead.low, lead.high
+    as_text = signed if lead.unit == "points" else "{:+.3g}".format
+    difference, *interval = (as_text(end) for end in ends if end is not None)
+    return f"{difference} [{', '.join(interval)}]" if interval else difference
 
 
 def marked(lead: Comparison | None) -> str:
@@ -175,15 +179,17 @@ def p_value(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def percent(scores: Scores) -> tuple[float, float, float, int]:
-    """Mean, standard deviation and best of the scores, and their number."""
+def percent(scores: Scores, is_error: bool = False) -> tuple[float, float, float, int]:
+    """Mean, standard deviation and best of the scores, and their number; errors as they are."""
     found = stats.summary(list(scores.values()))
+    if is_error:  # on record it is negative
+        return -found.mean, found.std, -found.best, found.n
     return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
 
 
 def measured(lead: Comparison) -> str:
     """A difference with its interval, its seeds and its corrected p-value."""
-    points = f"{amount(lead)} points over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
+    points = f"{amount(lead)} {lead.unit} over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
     p = p_value(lead.p_holm)
     return f"{points}, corrected p {'' if '<' in p else '= '}{p}" if p else points
 
@@ -197,25 +203,31 @@ def compare_rows(results: Iterable[Result]) -> list[CompareRow]:
     (scores,) = cells.values()
     runs = {name: [r for r in results if r.config.activation == name] for name in scores}
     seconds = {name: fmean(run.seconds for run in own) for name, own in runs.items()}
-    return rows_of(scores, seconds, {name: sum(map(diverged, own)) for name, own in runs.items()})
+    lost = {name: sum(map(diverged, own)) for name, own in runs.items()}
+    return rows_of(scores, seconds, lost, results[0].config.metric == "mae")
 
 
 def rows_of(
-    scores: Mapping[str, Scores], seconds: Mapping[str, float], lost: Mapping[str, int]
+    scores: Mapping[str, Scores],
+    seconds: Mapping[str, float],
+    lost: Mapping[str, int],
+    is_error: bool = False,
 ) -> list[CompareRow]:
     """A row for each activation, from its scores, seconds per run and number of diverged runs."""
     relu, grelu = scores.get("relu", {}), scores.get("grelu", {})
-    over_relu = compared({name: (scores[name], relu) for name in scores if name != "relu"})
-    rest = [name for name in scores if name not in ("relu", "grelu")]
-    grelu_over = compared({name: (grelu, scores[name]) for name in rest})
+    kind = ErrorComparison if is_error else Comparison
+    others = {name: (scores[name], relu) for name in scores if name != "relu"}
+    rest = {name: (grelu, scores[name]) for name in scores if name not in ("relu", "grelu")}
+    over_relu, grelu_over = compared(others, kind=kind), compared(rest, kind=kind)
     return [
         CompareRow(
             name,
-            *percent(scores[name]),
+            *percent(scores[name], is_error),
             seconds[name],
             over_relu.get(name),
             grelu_over.get(name),
             lost[name],
+            is_error,
         )
         for name in scores
     ]
@@ -223,12 +235,12 @@ def rows_of(
 
 def compare_cells(row: CompareRow) -> dict[str, str]:
     """A row of a comparison as it is shown, by the titles of the columns."""
-    lead = row.over_relu
+    lead, digits = row.over_relu, "4g" if row.is_error else "1f"
     return {
         "activation": label(row.activation),
-        "mean": f"{row.mean:.1f}",
-        "std": f"{row.std:.1f}" if row.n > 1 else "",
-        "best": f"{row.best:.1f}",
+        "mean": f"{row.mean:.{digits}}",
+        "std": f"{row.std:.{digits}}" if row.n > 1 else "",
+        "best": f"{row.best:.{digits}}",
         "runs": f"{row.n}{MARK if row.diverged else ''}",
         "difference to ReLU": amount(lead) if lead else "",
         "p": p_value(lead.p) if lead else "",

@@ -29,7 +29,14 @@ COMPARE_NOTES = (
     "Differences are paired by seed, with 95 % intervals; p is the Wilcoxon test's, "
     "p (Holm) is corrected for the number of comparisons."
 )
-METRICS = {"accuracy": "accuracy", "f1": "macro F1", "rocauc": "area under the ROC curve"}
+ERROR_NOTE = "A lower error is better; a difference above 0 is a lower error than that of ReLU."
+METRICS = {
+    "accuracy": "accuracy in percent",
+    "f1": "F1 in percent",
+    "rocauc": "area under the ROC curve in percent",
+    "mae": "mean absolute error",
+    "r2": "R² in percent",
+}
 STATE_STYLES = {"present": "green", "missing": "yellow", "altered": "red"}
 
 
@@ -89,15 +96,28 @@ def headline(graph: Graph | GraphSet, config: Config, runs: int) -> str:
     depth = f"{options['layers']} layers of " if options.get("layers") else ""
     norm = f"{options['norm']} norm, " if options.get("norm") else ""
     skips = "linear skips, " if options.get("residual") else ""
+    average = ""
+    if config.metric == "f1":
+        average = "micro " if graph.task == "labels" else "macro "
     return (
         f"{graph.name}: {graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {graph.num_classes} classes{unlabelled}\n"
+        f"{graph.num_features:,} features, {_task(graph)}{unlabelled}\n"
         f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
         f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"
         f"{runs} {'run' if runs == 1 else 'runs'} of each activation, {config.split} split, "
-        f"test {METRICS[config.metric]} in percent"
+        f"test {average}{METRICS[config.metric]}"
     )
+
+
+def _task(graph: Graph | GraphSet) -> str:
+    """What is learned, as the labels say."""
+    if graph.task == "classes":
+        return f"{graph.num_classes} classes"
+    if graph.task == "labels":
+        return f"{graph.num_classes} labels, any number of each node (multi-label classification)"
+    low, high = float(graph.y.min()), float(graph.y.max())
+    return f"values from {low:.4g} to {high:.4g} (regression)"
 
 
 def compare_table(rows: Sequence[CompareRow]) -> Table:
@@ -105,7 +125,7 @@ def compare_table(rows: Sequence[CompareRow]) -> Table:
     lines = [compare_cells(row) for row in rows]
     first, *columns = lines[0]
     table = _table([first], columns)
-    best = max(row.mean for row in rows)
+    best = (min if rows[0].is_error else max)(row.mean for row in rows)
     for row, (name, mean, *rest) in zip(rows, map(dict.values, lines), strict=True):
         table.add_row(name, Text(mean, style="bold" if row.mean == best else ""), *rest)
     return table

@@ -53,7 +53,7 @@ def _against_relu(lead: Comparison, comparisons: int) -> str:
     takes = f"a significant difference takes {fewest} seeds or more"
     if comparisons > 1:
         takes = f"in a table of {comparisons} comparisons {takes}"
-    lead_is = f"GReLU's lead over ReLU is {amount(lead)} points"
+    lead_is = f"GReLU's lead over ReLU is {amount(lead)} {lead.unit}"
     if lead.n == 1:
         return f"One seed decides nothing: there {lead_is}, and {takes}"
     if lead.n < fewest:
@@ -84,9 +84,10 @@ def _against_the_rest(rows: Sequence[CompareRow], beaten_too: bool) -> str:
     name, lead = min(leads.items(), key=lambda item: item[1].difference)
     if lead.difference < 0:
         size = "less than 0.1" if lead.difference > -0.05 else f"{-lead.difference:.1f}"
-        rest = f"{name} is {size} points ahead of GReLU, but not significantly"
+        size = size if lead.unit == "points" else f"{-lead.difference:.3g}"
+        rest = f"{name} is {size} {lead.unit} ahead of GReLU, but not significantly"
     else:
-        rest = "no other activation has a higher mean"
+        rest = f"no other activation has a {'higher' if lead.unit == 'points' else 'lower'} mean"
     return (
         f"it is significantly ahead of {_listed(beaten)}; {rest}" if beaten_too and beaten else rest
     )

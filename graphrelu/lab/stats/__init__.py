@@ -49,8 +49,11 @@ def paired_difference(a: Values, b: Values) -> PairedDifference:
     first, second = _finite(a), _finite(b)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} values cannot be paired with {len(second)}.")
-    # Accuracies are whole counts over N: without rounding, equal differences would not tie.
-    difference = np.round(first - second, 12)
+    # Accuracies are whole counts over N: without rounding, equal differences would not tie. Errors
+    # may all be small.
+    largest = max(np.abs(first).max(), np.abs(second).max())
+    small = max(0, -int(np.floor(np.log10(largest)))) if largest > 0 else 0
+    difference = np.round(first - second, 12 + small)
     n, mean = len(difference), float(difference.mean())
     if n == 1:
         return PairedDifference(mean, None, None, None, None, n)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class Comparison:
     ``std`` is the standard deviation of the differences. One seed gives a difference only.
     """
 
+    scale: ClassVar[float] = 100
+    unit: ClassVar[str] = "points"
+
     difference: float
     low: float | None
     high: float | None
@@ -53,6 +56,13 @@ class Comparison:
         return "worse" if self.high is not None and self.high < 0 else "undecided"
 
 
+class ErrorComparison(Comparison):
+    """By how much the mean absolute error of one is below that of another, in the values' units."""
+
+    scale = 1
+    unit = "MAE"
+
+
 def fewest_seeds(comparisons: int) -> int:
     """The smallest number of pairs of which the corrected Wilcoxon test can be significant."""
     n = 1
@@ -62,7 +72,9 @@ def fewest_seeds(comparisons: int) -> int:
 
 
 def compared(
-    pairs: Mapping[Key, tuple[Scores, Scores]], test: Test = "wilcoxon"
+    pairs: Mapping[Key, tuple[Scores, Scores]],
+    test: Test = "wilcoxon",
+    kind: type[Comparison] = Comparison,
 ) -> dict[Key, Comparison]:
     """The lead of the first over the second of each pair that shares seeds, corrected together.
 
@@ -74,7 +86,7 @@ def compared(
     for key, (first, second) in pairs.items():
         if seeds := sorted(first.keys() & second.keys()):
             own = [first[seed] for seed in seeds]
-            leads[key] = _lead(own, [second[seed] for seed in seeds], test)
+            leads[key] = _lead(own, [second[seed] for seed in seeds], test, kind)
     corrected = stats.holm([lead.p for lead in leads.values()])
     return {
         key: replace(lead, p_holm=p)
@@ -118,17 +130,20 @@ def mean_validation(results: Iterable[Result]) -> float:
     return round(fmean(result.val_score for result in results), 12)
 
 
-def _lead(first: list[float], second: list[float], test: Test) -> Comparison:
+def _lead(
+    first: list[float], second: list[float], test: Test, kind: type[Comparison]
+) -> Comparison:
+    scale = kind.scale
     if test == "none":
-        mean = 100 * float(np.subtract(first, second).mean())
-        return Comparison(mean, None, None, None, None, None, len(first))
+        mean = scale * float(np.subtract(first, second).mean())
+        return kind(mean, None, None, None, None, None, len(first))
     found = stats.paired_difference(first, second)
     if found.low is None or found.high is None:
-        return Comparison(100 * found.mean, None, None, None, None, None, found.n)
+        return kind(scale * found.mean, None, None, None, None, None, found.n)
     std = float(np.subtract(first, second).std(ddof=1))
-    low, high = 100 * found.low, 100 * found.high
+    low, high = scale * found.low, scale * found.high
     p = found.p if test == "wilcoxon" else found.p_ttest
-    return Comparison(100 * found.mean, low, high, 100 * std, p, None, found.n)
+    return kind(scale * found.mean, low, high, scale * std, p, None, found.n)
 
 
 def shared_settings(config: Config) -> dict[str, Any]:

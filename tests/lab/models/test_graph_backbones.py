@@ -9,6 +9,7 @@ from torch_geometric.nn import GCNConv, GINConv, SAGEConv
 from graphrelu import GReLU
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.lab.models.activations import ACTIVATIONS
+from graphrelu.lab.models.deep_backbones import DeepGraphGNN
 from graphrelu.lab.models.graph_backbones import POOLING, GraphGNN, pool
 from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.ops.cpu import CSR
@@ -27,8 +28,13 @@ def graphs(directed: bool = False) -> tuple[Tensor, Tensor]:
     return torch.randn(22, 3, dtype=torch.double), torch.cat(edges, dim=1)
 
 
-def model(backbone: str, activation: str, **options: object) -> GraphGNN:
-    net = GraphGNN(backbone, 3, 4, 2, layers=2, activation=activation, dropout=0.0, **options)
+def model(backbone: str, activation: str, norm: str = "papers", **options: object) -> GraphGNN:
+    """The paper's network, or a deep one with a norm."""
+    common = {"layers": 2, "activation": activation, "dropout": 0.0, **options}
+    if norm == "papers":
+        net = GraphGNN(backbone, 3, 4, 2, **common)
+    else:
+        net = DeepGraphGNN(backbone, 3, 4, 2, norm=norm, residual=True, **common)
     for module in net.modules():
         if isinstance(module, GReLU):
             opened(module)
@@ -50,19 +56,23 @@ def select(x: Tensor, edge_index: Tensor, chosen: list[int]) -> tuple[Tensor, Te
 
 @pytest.mark.parametrize("activation", ["relu", "maxout", "grelu"])
 @pytest.mark.parametrize("backbone", POOLING)
-@pytest.mark.parametrize("directed", [False, True])
-def test_gathered_batches_equal_pyg(backbone: str, activation: str, directed: bool) -> None:
+@pytest.mark.parametrize(
+    ("directed", "norm"), [(False, "papers"), (True, "papers"), (True, "layer"), (False, "batch")]
+)
+def test_gathered_batches_equal_pyg(
+    backbone: str, activation: str, directed: bool, norm: str
+) -> None:
     """Two models at once, each with its own graphs and padding: outputs, gradients and running
     statistics are those of each model alone on PyG's own batch."""
     x, edge_index = graphs(directed)
-    nets = [model(backbone, activation) for _ in range(2)]
+    nets = [model(backbone, activation, norm) for _ in range(2)]
     chosen = torch.tensor([[2, 6, 0, 5], [4, 1, 6, 6]])  # 6 is no graph, but an empty place
     collection = nets[0].collect(x, edge_index, NODE_PTR)
     batch = collection.gather(chosen, collection.capacity(chosen))
     for training in (True, False):
         for net in nets:
             net.train(training)
-        skeleton = model(backbone, activation).train(training)
+        skeleton = model(backbone, activation, norm).train(training)
         parameters, buffers = stack_module_state(nets)
         state = {**parameters, **buffers}
 

@@ -52,7 +52,7 @@ def test_compare_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     content = embedded(tmp_path / "new" / "page.html")
     assert content["verdict"].startswith("3 seeds are too few")
     assert content["command"].startswith("graphrelu compare digits --backbone gcn --activations ")
-    assert content["command"].endswith("--runs 3 --split random --metric accuracy --lr 0.02")
+    assert content["command"].endswith("--runs 3 --lr 0.02")
     assert len(content["tables"][0]["rows"]) == 6
 
 

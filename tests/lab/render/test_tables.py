@@ -12,7 +12,8 @@ import pytest
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table, recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import export, tables
+from graphrelu.lab.render import export, tables, terminal
+from graphrelu.lab.render.verdict import verdict
 from graphrelu.lab.reproduce import node
 from tests.lab.fake_engine import make_result
 
@@ -51,6 +52,37 @@ def test_compare_rows_by_hand() -> None:
     assert (elu_row.grelu_over_it.p, elu_row.grelu_over_it.p_holm) == (0.03125, 0.03125)
     assert elu_row.grelu_over_it.outcome == "better"
     assert grelu_row.grelu_over_it is None
+
+
+def errors(activation: str, values: Sequence[float]) -> list[Result]:
+    """Runs with these mean absolute errors, which are negative on record."""
+    config = replace(recipe("cora", "citation", "gcn", activation), metric="mae")
+    return [make_result(config, seed, -value) for seed, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("unit", [1e-13, 1.0, 1e6])
+def test_a_lower_error_is_better(unit: float) -> None:
+    """Errors as they are, their differences in the same unit, and the lowest is the best."""
+    relu = [unit * (2.0 + 0.1 * seed) for seed in range(8)]
+    grelu = [value - unit * (0.5 + 0.01 * seed) for seed, value in enumerate(relu)]
+    relu_row, grelu_row = rows = tables.compare_rows(errors("relu", relu) + errors("grelu", grelu))
+    assert relu_row.is_error
+    assert (relu_row.mean, relu_row.best) == (pytest.approx(2.35 * unit), relu[0])
+    assert grelu_row.over_relu.difference == pytest.approx(0.535 * unit, rel=1e-3)
+    assert grelu_row.over_relu.outcome == "better"
+    lead = tables.amount(grelu_row.over_relu)
+    assert lead.startswith(f"{0.535 * unit:+.3g} [")
+    assert tables.compare_cells(grelu_row)["mean"] == f"{1.815 * unit:.4g}"
+    best = terminal.compare_table(rows).columns[1]
+    assert [cell.style for cell in best.cells] == ["", "bold"]
+    assert verdict(rows) == (
+        f"GReLU is significantly better than ReLU here ({lead} MAE over 8 seeds, corrected "
+        "p = 0.008)."
+    )
+    behind = tables.compare_rows(errors("grelu", relu[:6]) + errors("elu", grelu[:6]))
+    assert "ELU is significantly ahead of GReLU" in verdict(behind)
+    few = tables.compare_rows(errors("grelu", relu[:2]) + errors("elu", grelu[:2]))
+    assert f"ELU is {0.505 * unit:.3g} MAE ahead of GReLU, but not sig" in verdict(few)
 
 
 def test_pairs_are_of_the_same_seed() -> None:

@@ -43,12 +43,12 @@ function drawRuns() {
   });
   const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
   document.getElementById("table-note").textContent = rows.length
-    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set in percent, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. ● is the highest mean of a cell, ○ is not significantly behind it, ▲ is significantly ahead of all others (Wilcoxon test, 5 %, Holm's correction over the table). * marks a significant difference to ReLU, corrected over ${cells > 1 ? "the cells of an activation" : "the activations"}.`
+    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. ● is the best mean of a cell, ○ is not significantly behind it, ▲ is significantly ahead of all others (Wilcoxon test, 5 %, Holm's correction over the table). * marks a significant difference to ReLU, corrected over ${cells > 1 ? "the cells of an activation" : "the activations"}.`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
 }
-const METRICS = { accuracy: "Accuracy", f1: "Macro F1", rocauc: "Area under the ROC curve" };
+const METRICS = { accuracy: "Accuracy in percent", f1: "F1 in percent", rocauc: "Area under the ROC curve in percent", mae: "Mean absolute error, the lower the better,", r2: "R² in percent" };
 
 function drawDifferences(rows) {
   const many = unique(rows.map(cellOf)).length > 1 && state.activation === ALL;
