@@ -43,7 +43,7 @@ bench: $(STAMP)
 # Mutated files for the readers, so many seconds of each kind; what is found lies in .fuzz.
 fuzz-files: $(STAMP)
 	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[fuzz]"
-	for kind in npz pt model records; do \
+	for kind in npz pt graphs tables model records; do \
 		$(BIN)/python -m tests.fuzz $$kind --seconds $(FUZZ_SECONDS) || exit 1; \
 	done
 

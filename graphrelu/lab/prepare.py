@@ -16,26 +16,36 @@ from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
+from graphrelu.lab.engine.fold_train import build_graph_model
+from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.deep_backbones import NORMS
 from graphrelu.lab.record import machine
 from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric, SplitName
-from graphrelu.lab.record.recipes import NODE_DATASETS, check_name, graph_cell, modern, recipe
+from graphrelu.lab.record.recipes import (
+    GRAPH_DATASETS,
+    NODE_DATASETS,
+    check_name,
+    graph_cell,
+    modern,
+    modern_graphs,
+    recipe,
+)
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import CompareRow
 
 # Of a comparison on a deep network: about a minute for a small graph on two cores.
-DEFAULTS = {"epochs": 200, "patience": 10}
-DEEP_SETTINGS = ("layers", "norm", "residual")
+DEFAULTS = {"epochs": 200, "patience": 30}
+DEEP_SETTINGS = ("norm", "residual", "layers")
+MEANING = {"classes": "classes", "labels": "labels, any number of each node", "values": "values"}
 
 
 def wants_deep(dataset: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a comparison is on a deep network: on every graph but the paper's, and wherever a
-    setting of deep networks is given."""
-    if data.holds_graphs(dataset):
-        return False
-    asked = any(settings.get(name) is not None for name in DEEP_SETTINGS)
-    return asked or dataset.lower() not in NODE_DATASETS
+    """Whether a comparison is on a deep network: on every graph and set of graphs but the paper's,
+    and wherever a setting of deep networks is given; the paper's of graphs have layers, too."""
+    names = DEEP_SETTINGS[:2] if data.holds_graphs(dataset) else DEEP_SETTINGS
+    asked = any(settings.get(name) is not None for name in names)
+    return asked or dataset.lower() not in (*NODE_DATASETS, *GRAPH_DATASETS)
 
 
 def prepare(
@@ -52,17 +62,17 @@ def prepare(
 
     ``settings`` are the same for every activation: fields of :class:`Config`, and in a ``deep``
     network arguments of :func:`~graphrelu.lab.record.recipes.modern`. The recipe decides what is
-    ``None``; the norm ``"none"`` means no norm.
+    ``None``, the graph on its split and metric; the norm ``"none"`` means no norm.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
     for name, choices in (("split", SplitName), ("metric", Metric)):
         if name in settings:
             settings[name] = check_name(name, settings[name], get_args(choices))
-    if data.holds_graphs(dataset):
-        return _prepare_graphs(dataset, backbone, activations, list(seeds), root, settings)
     if "norm" in settings:
         name = check_name("norm", settings["norm"], (*NORMS, "none"))
         settings["norm"] = None if name == "none" else name
+    if data.holds_graphs(dataset):
+        return _prepare_graphs(dataset, backbone, activations, list(seeds), root, deep, settings)
 
     def cell(name: str, family: str, activation: str) -> Config:
         if not deep:
@@ -70,14 +80,32 @@ def prepare(
         return modern(name, backbone, activation, **{**DEFAULTS, **settings})
 
     # Once without the graph, to find a misspelt name before anything is downloaded.
-    configs = [cell("any", "other", name) for name in activations]
+    activations = [cell("any", "other", name).activation for name in activations]
     graph = data.load(dataset, root)
+    # A graph that comes with splits has been compared on them; the paper's are split at random.
+    has_masks = None not in (graph.train_mask, graph.val_mask, graph.test_mask)
+    own = deep and has_masks and dataset.lower() not in NODE_DATASETS
+    settings.setdefault("split", "masks" if own else "random")
+    settings["metric"] = _metric(graph, settings.get("metric"), deep)
     for seed in seeds:
-        make_split(graph, seed, configs[0].split)
-    name = _identity(dataset, graph)
-    configs = [cell(name, graph.family, config.activation) for config in configs]
+        make_split(graph, seed, settings["split"])
+    configs = [cell(_identity(dataset, graph), graph.family, name) for name in activations]
     build(configs[0], graph, 0)  # finds a width that the heads cannot share before the training
     return graph, configs
+
+
+def _metric(graph: Graph | GraphSet, asked: Metric | None, deep: bool) -> Metric:
+    """The metric that was asked for, if it fits the labels; else the usual one."""
+    known: tuple[Metric, ...] = tuple(TASKS[graph.task].scores)
+    if asked is None:
+        binary = deep and isinstance(graph, Graph) and graph.num_classes == 2
+        return "rocauc" if binary and "rocauc" in known else known[0]
+    if asked not in known:
+        raise ValueError(
+            f"The metric {asked} does not fit {graph.name}, whose y holds {MEANING[graph.task]}; "
+            f"known are {', '.join(known)}."
+        )
+    return asked
 
 
 def _prepare_graphs(
@@ -86,27 +114,34 @@ def _prepare_graphs(
     activations: Iterable[str],
     seeds: Sequence[int],
     root: str | Path | None,
+    deep: bool,
     settings: dict[str, Any],
 ) -> tuple[GraphSet, list[Config]]:
-    for name in DEEP_SETTINGS[1:]:
+    for name in ("patience", "normalize_features"):
         if name in settings:
-            raise ValueError(f"{dataset} is a set of graphs, whose networks take no {name}.")
+            raise ValueError(f"{dataset} is a set of graphs, whose training takes no {name}.")
     split = settings.get("split", "random")
     split = "folds" if split == "random" else split
     if split not in FOLD_SPLITS:
         known = ", ".join(FOLD_SPLITS)
         raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not {split}.")
     settings["split"] = split
-    configs = [graph_cell(dataset, backbone, name, **settings) for name in activations]
+    cell = modern_graphs if deep else graph_cell
+    configs = [cell(dataset, backbone, name, **settings) for name in activations]
     if split in GIN_SPLITS and len(seeds) % NUM_FOLDS:
         raise ValueError(
             f"runs must be a multiple of {NUM_FOLDS} for the split {split}, which chooses an "
             f"epoch for all folds, not {len(seeds)}."
         )
     graphs = data.load_graphs(dataset, root)
+    if split == "gin_folds" and graphs.task != "classes":
+        raise ValueError("The split gin_folds chooses an epoch by accuracy, so y must be classes.")
+    metric = _metric(graphs, settings.get("metric"), deep)
     for seed in seeds:
-        fold_split(graphs.y, seed, split)
-    configs = [replace(config, dataset=_identity(dataset, graphs)) for config in configs]
+        fold_split(graphs.strata, seed, split)
+    name = _identity(dataset, graphs)
+    configs = [replace(config, dataset=name, metric=metric) for config in configs]
+    build_graph_model(configs[0], graphs, 0)
     return graphs, configs
 
 
@@ -130,8 +165,8 @@ def to_json(
     margin: float,
     looks: Sequence[int],
 ) -> dict[str, Any]:
-    """Everything about a comparison in plain JSON types; the rows are in percent. ``looks`` are the
-    numbers of seeds after which it may end."""
+    """Everything about a comparison in plain JSON types; the rows are in percent, or errors.
+    ``looks`` are the numbers of seeds after which it may end."""
     config = results[0].config
     runs = [{"activation": r.config.activation, **r.to_dict()} for r in results]
     return {
@@ -140,6 +175,7 @@ def to_json(
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
         "features": graph.num_features,
+        "task": graph.task,
         "classes": graph.num_classes,
         "backbone": config.backbone,
         "metric": config.metric,

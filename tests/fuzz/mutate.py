@@ -21,6 +21,21 @@ SNIPPETS = (b"K\x00", b"K\x05", b"M\xff\xff", b"J\xff\xff\xff\xff", b"J\xff\xff\
 SNIPPETS += (b"\x88", b")", b"}", b"]", b"G\x7f\xf8\x00\x00\x00\x00\x00\x00", b"X\x01\x00\x00\x00x")
 SNIPPETS += (b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f", b"ctorch\nSize\n", b"\x85", b"R", b"b")
 
+# In place of a field of a table: numbers of all kinds, words, names of columns, halves of quotes.
+FIELDS = (b"", b"0", b"1", b"-1", b"2", b"0.5", b"1e999", b"nan", b"99999999999999999999", b"x")
+FIELDS += (
+    b'"',
+    b'"a,b"',
+    b"\xff",
+    b"\x00",
+    b"label",
+    b"label_z",
+    b"id",
+    b"train",
+    b"val_1",
+    b"1_0",
+)
+
 ODD: tuple[Any, ...] = (None, True, 0, -1, 1, 2, 10**19, 10**400, 0.5, -0.0, 1e300, 1e-300, "", "x")
 ODD += ("é\ud800", "<script>", [], [[]], {}, {"a": 1}, [1, 2], [None], [1e308, -1e308], "cora")
 ODD += ("relu", "grelu", "folds", "gin_folds", "rocauc", {"layers": 3}, {"K": 4}, {"K": 8})
@@ -86,6 +101,24 @@ def _odd_array(chance: random.Random) -> bytes:
     stream = io.BytesIO()
     np.save(stream, array)
     return stream.getvalue()
+
+
+def refielded(content: bytes, mutate: Mutate, chance: random.Random) -> bytes:
+    """Lines of fields with one replaced, left out or repeated; at times, the file's bytes are."""
+    lines = content.split(b"\n")
+    at, action = chance.randrange(len(lines)), chance.random()
+    fields = lines[at].split(b",")
+    place = chance.randrange(len(fields))
+    if action < 0.15:
+        return mutate(content)
+    if action < 0.7:
+        fields[place] = chance.choice((*FIELDS, fields[0], mutate(fields[place])))
+    elif action < 0.8:
+        del fields[place]
+    else:
+        fields.insert(place, chance.choice(fields))
+    lines[at] = b",".join(fields)
+    return b"\n".join(lines)
 
 
 def relined(content: bytes, mutate: Mutate, chance: random.Random) -> bytes:

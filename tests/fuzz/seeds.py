@@ -19,6 +19,13 @@ from graphrelu.lab.reproduce import complexity, inspection, runtime
 from tests.lab.fake_engine import make_result
 
 NODES = 12
+PARTS = ("train", "val", "test")
+TABLES = {  # of nodes: classes, several labels, values
+    "label,id,f": "{a},{n},1\n",
+    "label,train,val,test,f": "w{a},{a},0,{b},2e1\n",
+    "label_x,f,label_y": "{a},{n},{b}\n",
+    "f,label,train_0,val_0,test_0": "-1,{v},{a},{b},0\n",
+}
 SURROUNDINGS = {"versions": {"torch": "2"}, "commit": None, "date": "2026-11-01T00:00:00+00:00"}
 
 
@@ -46,11 +53,17 @@ def npz() -> Iterator[bytes]:
         "attr_shape": np.array([NODES, 3]),
     }
     dense = {"attr_matrix": np.ones((NODES, 3), np.float16), "train_mask": node < 6}
-    for features in (sparse, dense):
+    several, values = np.stack([node % 2, node % 3 == 0], axis=1), node / 2
+    for arrays in (sparse, dense, {**dense, "labels": several}, {**sparse, "labels": values}):
         for save in (np.savez, np.savez_compressed):
             stream = io.BytesIO()
-            save(stream, **adjacency, **features)
+            save(stream, **(adjacency | arrays))
             yield stream.getvalue()
+    edges = np.stack([node, (node + 1) % NODES], axis=1)
+    stream = io.BytesIO()
+    masks = {f"{part}_masks": np.stack([node % 3 == k] * 2) for k, part in enumerate(PARTS)}
+    np.savez(stream, node_features=np.eye(NODES, 3), node_labels=node % 2, edges=edges, **masks)
+    yield stream.getvalue()
 
 
 def pt() -> Iterator[bytes]:
@@ -62,8 +75,28 @@ def pt() -> Iterator[bytes]:
     rare.x = rare.x.to_sparse()
     rare.edge_index = EdgeIndex(rare.edge_index)
     rare.y = rare.y.to(torch.uint16)
-    for data in (plain, sparse, rare):
+    several, values = ring(), ring()
+    several.y = torch.stack([plain.y, 1 - plain.y], dim=1).float()
+    values.y = torch.arange(NODES) / 2
+    for data in (plain, sparse, rare, several, values):
         yield _saved(data)
+
+
+def graphs() -> Iterator[bytes]:
+    """Sets of graphs, of classes and of values."""
+    for values in (False, True):
+        many = [ring() for _ in range(10)]
+        for place, data in enumerate(many):
+            data.y = torch.tensor([place / 3 if values else place % 2])
+        yield _saved(many)
+
+
+def tables() -> Iterator[bytes]:
+    """Both tables of a graph in one: that of the nodes, an empty line, and that of the edges."""
+    edges = "".join(f"{node},{(node + 1) % NODES}\n" for node in range(NODES))
+    for header, row in TABLES.items():
+        nodes = "".join(row.format(n=n, a=n % 2, b=n % 3 // 2, v=n / 2) for n in range(NODES))
+        yield f"{header}\n{nodes}\n{edges}".encode()
 
 
 def models() -> Iterator[bytes]:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphrelu.lab import page
-from graphrelu.lab.data import DataError, load
+from graphrelu.lab.data import DataError, load, load_graphs
 from graphrelu.lab.engine.keep import read_model, saved_model
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce import complexity, inspection, runtime
 from tests.fuzz import seeds
-from tests.fuzz.mutate import Mutate, relined, rezipped
+from tests.fuzz.mutate import Mutate, refielded, relined, rezipped
 
 # Calls of these kinds while a file is read mean that something in it was run, or that it reached
 # beyond itself.
@@ -37,12 +37,36 @@ def dataset(path: Path) -> None:
         _one_sentence(error)
         return
     assert graph.x.size(0) == graph.y.size(0) > 0
+    assert graph.y.dim() == (2 if graph.task == "labels" else 1)
+    assert bool(graph.y.isfinite().all())
+    assert 0 <= graph.num_unlabelled < graph.num_nodes
     assert graph.edge_index.numel() == 0 or int(graph.edge_index.min()) >= 0
     assert graph.edge_index.numel() == 0 or int(graph.edge_index.max()) < graph.num_nodes
     if graph.x.is_sparse_csr:
         columns = graph.x.col_indices()
         assert columns.numel() == 0 or 0 <= int(columns.min()) <= int(columns.max())
         assert columns.numel() == 0 or int(columns.max()) < graph.num_features
+
+
+def tables(path: Path) -> None:
+    """Both tables of a graph, as :func:`seeds.tables` has them in one file."""
+    nodes, _, edges = path.read_bytes().partition(b"\n\n")
+    folder = path.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    (folder / "nodes.csv").write_bytes(nodes)
+    (folder / "edges.csv").write_bytes(edges)
+    dataset(folder)
+
+
+def graphs(path: Path) -> None:
+    try:
+        found = load_graphs(f"graphs:{path}")
+    except DataError as error:
+        _one_sentence(error)
+        return
+    assert found.num_graphs > 1
+    assert bool(found.y.isfinite().all())
+    assert found.num_nodes == int(found.node_ptr[-1])
 
 
 def model(path: Path) -> None:
@@ -72,6 +96,8 @@ def record(path: Path) -> None:
 TARGETS = {
     "npz": Target(".npz", dataset, seeds.npz, rezipped),
     "pt": Target(".pt", dataset, seeds.pt, rezipped),
+    "graphs": Target(".pt", graphs, seeds.graphs, rezipped),
+    "tables": Target(".txt", tables, seeds.tables, refielded),
     "model": Target(".pt", model, seeds.models, rezipped),
     "records": Target(".jsonl", record, seeds.records, relined),
 }

@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import graphrelu.lab
+from graphrelu.lab import cli
 from graphrelu.lab.data import fetch
 from graphrelu.lab.data.folds import fold_split
 from graphrelu.lab.data.graph import Graph
@@ -120,6 +123,8 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def offline(*arguments: object) -> Path:
         raise OSError("no network")
 
+    for name in cli.COMMANDS:  # a command that is imported later would keep the fake
+        import_module(f"graphrelu.lab.cli.{name}")
     monkeypatch.setitem(sys.modules, "graphrelu.lab.engine", sys.modules[__name__])
     monkeypatch.setattr(graphrelu.lab, "engine", sys.modules[__name__], raising=False)
     monkeypatch.setattr(fetch, "download", offline)
@@ -129,9 +134,5 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*arguments: object) -> Any:
-    """The command line, its output kept; Typer is not needed for the rest of this file."""
-    from typer.testing import CliRunner
-
-    from graphrelu.lab import cli
-
+    """The command line, its output kept."""
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])

@@ -39,10 +39,14 @@ SETTINGS = (
     Option(
         "split",
         "random: few labels; full: 60 % of them; masks: the graph's own. For sets of graphs "
-        "folds, or gin_folds: the GIN paper's protocol, or gin_paper: with its networks, too.",
-        default="random",
+        "folds, or gin_folds: the GIN paper's protocol, or gin_paper: with its networks, too. Else "
+        "masks where the graph has them, but random on the paper's graphs.",
     ),
-    Option("metric", "accuracy, f1 or rocauc.", default="accuracy"),
+    Option(
+        "metric",
+        "accuracy, f1 or rocauc; of several labels rocauc or f1; of values mae or r2. Else the "
+        "first of these, but rocauc for two classes of nodes.",
+    ),
     Option("hidden", "Hidden units.", int),
     Option("epochs", "Epochs at most.", int),
     Option("lr", "Learning rate.", float),

@@ -13,10 +13,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 Family = Literal["citation", "social", "other"]
+# One class of each node, or graph; any number of labels of it, each 0 or 1; or a number to predict.
+Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
-# Fewer nodes than this cannot fill a training, a validation and a test set of their class.
-MIN_NODES_PER_CLASS = 5
+# Fewer nodes than this cannot fill a training, a validation and a test set (of their class).
+MIN_NODES = 5
 
 
 class DataError(ValueError):
@@ -41,10 +43,11 @@ def told(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[Non
 
 
 class Sized:
-    """How much a graph, or a set of graphs, holds."""
+    """How much a graph, or a set of graphs, holds, and what its labels ask for."""
 
     x: Tensor
     edge_index: Tensor
+    y: Tensor
 
     @property
     def num_nodes(self) -> int:
@@ -58,13 +61,31 @@ class Sized:
     def num_features(self) -> int:
         return self.x.size(1)
 
+    @property
+    def task(self) -> Task:
+        """What is learned; the labels say it."""
+        if self.y.dim() == 2:
+            return "labels"
+        return "values" if self.y.is_floating_point() else "classes"
+
+    @property
+    def strata(self) -> Tensor:
+        """What a split keeps in proportion: the classes, or nothing; -1 where there is no label."""
+        if self.task == "classes":
+            return self.y
+        if self.task == "values":
+            return torch.zeros_like(self.y, dtype=torch.long)
+        return self.y[:, 0].long().clamp(max=0)
+
 
 @dataclass(frozen=True, eq=False)
 class Graph(Sized):
-    """A graph for node classification, with its features as they were stored.
+    """A graph whose nodes are learned, with its features as they were stored.
 
-    ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. Nodes with
-    ``y < 0`` are unlabelled. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
+    ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. ``y`` are classes
+    ``[N]``, labels ``[N, L]`` of 0 and 1 in floating point, or values ``[N]`` in floating point;
+    ``num_classes`` is the number of classes or of labels, and 1 for values. A node without a label
+    has -1. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
     """
 
     name: str
@@ -81,7 +102,7 @@ class Graph(Sized):
     @property
     def num_unlabelled(self) -> int:
         """The nodes that are neither learned from nor tested on."""
-        return int((self.y < 0).sum())
+        return int((self.strata < 0).sum())
 
 
 def from_data(data: Any, name: str, family: Family = "other") -> Graph:
@@ -164,22 +185,27 @@ def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:
     return flat
 
 
-def checked_labels(y: Any, num_nodes: int, name: str, what: str = "node") -> tuple[Tensor, int]:
-    """The labels of all nodes, or of all graphs, and the number of classes."""
+def checked_labels(y: Any, count: int, name: str, what: str = "node") -> tuple[Tensor, int]:
+    """The labels of all nodes, or of all graphs, and the number of classes, labels or values."""
     if y is None:
         raise DataError(f"{name} has no labels (y is missing).")
     if isinstance(y, Tensor) and y.dim() == 2 and y.size(1) == 1:
         y = y.view(-1)
-    if not isinstance(y, Tensor) or y.dim() != 1:
+    if not isinstance(y, Tensor) or y.dim() not in (1, 2) or 0 in y.shape[1:] or y.is_complex():
         raise DataError(
-            f"{name}: the labels must be one class number per {what} "
-            f"(several labels per {what} are not supported)."
+            f"{name}: y must hold a class or a value of each {what} [{what}s], or 0 and 1 for each "
+            f"of its labels [{what}s, labels]."
         )
-    if not _is_integer(y) and y.dtype != torch.bool:
-        raise DataError(f"{name}: the labels must be integers, not {y.dtype}.")
-    if y.numel() != num_nodes:
-        raise DataError(f"{name} has {y.numel()} labels for {num_nodes} {what}s.")
-    y = y.long()
+    if y.size(0) != count:
+        raise DataError(f"{name} has {y.size(0)} labels for {count} {what}s.")
+    if y.dim() == 2:
+        return _checked_matrix(y.float(), name, what)
+    if y.is_floating_point():
+        return _checked_values(y.double(), name, what)
+    return _checked_classes(y.long(), name, what)
+
+
+def _checked_classes(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
     labelled = y[y >= 0]
     if labelled.numel() == 0:
         raise DataError(f"{name} has no labels (every y is negative).")
@@ -193,12 +219,39 @@ def checked_labels(y: Any, num_nodes: int, name: str, what: str = "node") -> tup
             f"{name}: the labels of {classes.numel()} classes must run from 0 to "
             f"{classes.numel() - 1} without gaps, but the largest is {int(classes[-1])}."
         )
-    if int(sizes.min()) < MIN_NODES_PER_CLASS:
+    if int(sizes.min()) < MIN_NODES:
         raise DataError(
-            f"{name}: class {int(sizes.argmin())} has fewer than {MIN_NODES_PER_CLASS} {what}s "
+            f"{name}: class {int(sizes.argmin())} has fewer than {MIN_NODES} {what}s "
             f"({int(sizes.min())})."
         )
     return y, classes.numel()
+
+
+def _checked_matrix(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
+    unlabelled = (y == -1).all(dim=1)
+    labelled = y[~unlabelled]
+    if not bool(((labelled == 0) | (labelled == 1)).all()):
+        raise DataError(
+            f"{name}: a y of several columns must hold 0 and 1 only, or -1 in the whole row of a "
+            f"{what} without labels."
+        )
+    _check_enough(labelled, name, what)
+    return y, y.size(1)
+
+
+def _checked_values(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
+    if not bool(y.isfinite().all()):
+        without = "; masks can leave a node without a value out" if what == "node" else ""
+        raise DataError(f"{name}: y must hold finite values, not NaN or infinite ones{without}.")
+    _check_enough(y, name, what)
+    return y, 1
+
+
+def _check_enough(labelled: Tensor, name: str, what: str) -> None:
+    if len(labelled) < MIN_NODES:
+        raise DataError(f"{name} has fewer than {MIN_NODES} {what}s with labels ({len(labelled)}).")
+    if bool((labelled == labelled[0]).all()):
+        raise DataError(f"{name}: y is the same for all {what}s, there is nothing to learn.")
 
 
 def _mask(data: Data, key: str, num_nodes: int, name: str) -> Tensor | None:

@@ -19,10 +19,11 @@ from graphrelu.lab.data.graph import (
 
 @dataclass(frozen=True, eq=False)
 class GraphSet(Sized):
-    """Graphs for graph classification, one after another in the same tensors.
+    """Graphs to classify, or to predict a value of, one after another in the same tensors.
 
     ``node_ptr [G + 1]`` holds the first node of each graph, and the number of all nodes;
-    ``edge_index`` counts nodes over all graphs; ``y [G]`` are the graphs' classes.
+    ``edge_index`` counts nodes over all graphs; ``y [G]`` are the graphs' classes or, in
+    floating point, their values.
     """
 
     name: str
@@ -48,7 +49,9 @@ def graph_set(x: Any, edge_index: Any, node_ptr: Tensor, y: Any, name: str) -> G
     if x.size(0) != num_nodes:
         raise DataError(f"{name} has features of {x.size(0)} nodes, but graphs of {num_nodes}.")
     y, num_classes = checked_labels(y, node_ptr.numel() - 1, name, "graph")
-    if bool((y < 0).any()):
+    if y.dim() != 1:
+        raise DataError(f"{name}: each graph must have one class or one value.")
+    if not y.is_floating_point() and bool((y < 0).any()):
         raise DataError(f"{name}: graph {int((y < 0).int().argmax())} has no label.")
     edge_index = checked_edges(edge_index, num_nodes, name)
     owner = torch.repeat_interleave(node_ptr.diff())

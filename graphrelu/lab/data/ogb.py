@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import to_undirected
+from torch_geometric.utils import scatter, to_undirected
 
 from graphrelu.lab.data.fetch import link_files, publish
 from graphrelu.lab.data.graph import DataError, told
@@ -67,7 +67,11 @@ def _as_data(graph: dict[str, Any], labels: np.ndarray, split: dict[str, Any]) -
     num_nodes = int(graph["num_nodes"])
     if labels.dtype.kind == "f" and labels.ndim == 2 and labels.shape[1] == 1:
         labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)  # where none is known
-    features = graph["node_feat"]
+    features, of_edges = graph["node_feat"], graph.get("edge_feat")
+    if features is None and of_edges is not None:  # ogbn-proteins: the mean over a node's edges
+        target = torch.from_numpy(graph["edge_index"][1])
+        summed = scatter(torch.from_numpy(of_edges), target, 0, num_nodes, "mean")
+        features = summed.numpy()
 
     def mask(part: str) -> Tensor:
         chosen = torch.zeros(num_nodes, dtype=torch.bool)

@@ -164,13 +164,14 @@ def read_pt(path: Path) -> Data:
 
 
 def read_pt_list(path: Path, name: str) -> GraphSet:
-    """Many graphs, each with its class as ``y``: a list of PyG ``Data`` objects saved likewise."""
+    """Many graphs, each with its class or value as ``y``: a saved list of PyG ``Data`` objects."""
     how = "save them with torch.save(list, path), a list of PyG Data objects that hold tensors only"
     graphs = _loaded(path, how)
     if not _is_list(graphs):
         raise DataError(f"{path} holds a {type(graphs).__name__}; {how}.")
     xs: list[Tensor] = []
-    edges, ys, total, size = [], [], 0, 0
+    ys: list[Tensor] = []
+    edges, total, size = [], 0, 0
     for place, graph in enumerate(graphs):
         which, data = f"{name}, graph {place}", _fields(graph, path, how)
         size += _size(data)  # an object may be in the list many times
@@ -179,10 +180,12 @@ def read_pt_list(path: Path, name: str) -> GraphSet:
         if x.layout != torch.strided or x.size(1) != (xs or [x])[0].size(1):
             raise DataError(f"{which}: the features must be dense, and as many as graph 0 has.")
         if data.y is None or data.y.numel() != 1:
-            raise DataError(f"{which} must have one label.")
+            raise DataError(f"{which} must have one class or one value as y.")
         edges.append(checked_edges(data.edge_index, x.size(0), which) + total)
         total += x.size(0)
         xs.append(x)
+        if data.y.dtype != (ys or [data.y])[0].dtype:
+            raise DataError(f"{which}: y must be of one type, {ys[0].dtype} as in graph 0.")
         ys.append(data.y.view(1))
     node_ptr = torch.tensor([0, *(x.size(0) for x in xs)]).cumsum(0)
     return graph_set(torch.cat(xs), torch.cat(edges, dim=1), node_ptr, torch.cat(ys), name)

@@ -36,12 +36,14 @@ class Split:
 def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     """A split of a graph's nodes: ``"random"`` with few labels (:func:`planetoid_like`), ``"full"``
     with 60 % of them, the graph's own ``"masks"``, or the one that is ``"published"``."""
+    if how == "masks":
+        return from_masks(graph, seed)
+    if graph.task != "classes":
+        return _of_all(graph.strata, seed, how)
     if how == "random":
         return planetoid_like(graph.y, seed)
     if how == "full":
         return full(graph.y, seed)
-    if how == "masks":
-        return from_masks(graph, seed)
     if how == "published":
         return published(graph.y)
     raise DataError(f"There is no split {how!r}; known are random, full, masks and published.")
@@ -84,6 +86,17 @@ def full(y: Tensor, seed: int) -> Split:
     return _stratified(labels, _random_order(labels, seed), FULL_SHARES, note)
 
 
+def _of_all(strata: Tensor, seed: int, how: str) -> Split:
+    """Without classes there is nothing to keep in proportion."""
+    shares = {"random": SMALL_SHARES, "full": FULL_SHARES}.get(how)
+    if shares is None:
+        raise DataError(f"The split {how} is one of classes; choose random, full or masks.")
+    train, val = (round(100 * share) for share in shares)
+    note = f"{train} / {val} / {100 - train - val} % of the labelled nodes, at random"
+    labels = strata.cpu().numpy()
+    return _stratified(labels, _random_order(labels, seed), shares, note)
+
+
 def published(y: Tensor) -> Split:
     """The one random split for which `"Classic GNNs are Strong Baselines"
     <https://arxiv.org/abs/2406.08993>`_ gives its scores on Cora, CiteSeer and PubMed: the draws of
@@ -111,7 +124,7 @@ def from_masks(graph: Graph, seed: int) -> Split:
     columns = {mask.size(1) for mask in masks.values() if mask is not None and mask.dim() == 2}
     if len(columns) > 1 or 0 in columns:
         raise DataError(f"{graph.name}: the masks must all have the same number of splits.")
-    labelled = (graph.y >= 0).cpu().numpy()
+    labelled = (graph.strata >= 0).cpu().numpy()
     chosen = {}
     for name, mask in masks.items():
         if mask is None:

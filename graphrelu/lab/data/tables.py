@@ -37,10 +37,11 @@ def read_tables(edges: Path) -> Data:
     """A graph from a table of edges and that of its nodes, made undirected, without self-loops.
 
     Both are `.csv`, or `.tsv` with tabs. A line of the edges names two nodes, and may have a
-    weight; the first may be a header. The nodes have a header: ``label``, a number or a word, with
-    nothing or -1 where it is not known; if present, ``id``, what the edges call the node, which is
-    else its place from 0 on; ``train``, ``val`` and ``test`` with 0 and 1, or ``train_0``,
-    ``val_0``, ... of several splits; and every other column is a feature.
+    weight; the first may be a header. The nodes have a header: ``label``, for classes whole numbers
+    or words, for values any numbers; or ``label_NAME``, ... with 0 and 1, a column for each of
+    several labels. A class or a label that is not known is -1 or nothing. If present, ``id`` is
+    what the edges call the node, which is else its place from 0 on; ``train``, ``val`` and ``test``
+    hold 0 and 1, or ``train_0``, ... of several splits; and every other column is a feature.
     """
     nodes = nodes_beside(edges)
     for path in (edges, nodes):
@@ -67,34 +68,36 @@ def _read_nodes(path: Path) -> tuple[Data, dict[str, int] | None]:
     """All but the edges, and the places of nodes by their names, where they have names."""
     lines = _lines(path)
     _, header = next(lines, (0, []))
-    if "label" not in header:
+    labels = [name for name in header if name.partition("_")[0] == "label"]
+    if not labels:
         raise DataError(f"{path} must begin with a line of names, one of which is label.")
+    if "label" in labels and len(labels) > 1:
+        raise DataError(f"{path} must have a column label, or columns label_NAME, not both.")
     if len(set(header)) < len(header):
         raise DataError(f"{path} has two columns of one name.")
     masks = [name for name in header if name.partition("_")[0] in SPLITS]
-    special = {"id", "label", *masks}
+    special = {"id", *labels, *masks}
     features = [place for place, name in enumerate(header) if name not in special]
-    x, labels, ids = array("d"), [], []
-    marks: dict[str, list[str]] = {name: [] for name in masks}
+    x, ids = array("d"), []
+    columns: dict[str, list[str]] = {name: [] for name in (*labels, *masks)}
     for number, fields in lines:
         if len(fields) != len(header):
             raise DataError(
                 f"{path}, line {number}: there are {len(fields)} fields under {len(header)} names."
             )
         row = dict(zip(header, fields, strict=True))
-        labels.append(row["label"])
         ids.append(row.get("id", ""))
-        for name in masks:
-            marks[name].append(row[name])
+        for name, column in columns.items():
+            column.append(row[name])
         try:
             x.extend(float(fields[place]) for place in features)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: {first_line(error)}.") from None
     with np.errstate(over="ignore"):  # what is infinite then is found later
-        matrix = (
-            np.array(x, dtype=np.float64).reshape(len(labels), len(features)).astype(np.float32)
-        )
-    data = Data(x=torch.from_numpy(matrix), y=_classes(labels, path), **_masks(marks, path))
+        matrix = np.array(x, dtype=np.float64).reshape(len(ids), len(features)).astype(np.float32)
+    y = _labels({name: columns[name] for name in labels}, path)
+    marks = _masks({name: columns[name] for name in masks}, path)
+    data = Data(x=torch.from_numpy(matrix), y=y, **marks)
     if "id" not in header:
         return data, None
     places = {name: place for place, name in enumerate(ids)}
@@ -103,13 +106,31 @@ def _read_nodes(path: Path) -> tuple[Data, dict[str, int] | None]:
     return data, places
 
 
+def _labels(columns: dict[str, list[str]], path: Path) -> Tensor:
+    """The classes or the values of one column, or a matrix of several labels."""
+    if "label" in columns:
+        return _classes(columns["label"], path)
+    for name, fields in columns.items():
+        if unknown := set(fields) - {"0", "1", "-1", ""}:
+            raise DataError(
+                f"{path}: {name} must hold 0 and 1, or -1 or nothing where it is not known, "
+                f"not {min(unknown)!r}."
+            )
+    matrix = [[int(field or -1) for field in fields] for fields in columns.values()]
+    return torch.tensor(matrix, dtype=torch.long).t()
+
+
 def _classes(labels: list[str], path: Path) -> Tensor:
-    """Numbers as they are; of words, the place in their order. What is not known is -1."""
+    """Whole numbers as they are, of words the place in their order, -1 where nothing is known; or
+    values, where all are numbers and not all of them whole."""
     known = {label for label in labels if label not in ("", "-1")}
     try:
         numbers = {label: int(label) for label in known}
     except ValueError:
-        numbers = {label: place for place, label in enumerate(sorted(known))}
+        try:
+            return torch.tensor([float(label or "nan") for label in labels], dtype=torch.double)
+        except ValueError:
+            numbers = {label: place for place, label in enumerate(sorted(known))}
     if any(abs(number) > len(labels) for number in numbers.values()):
         raise DataError(f"{path} has labels that are larger than its number of nodes.")
     return torch.tensor([numbers.get(label, -1) for label in labels], dtype=torch.long)

@@ -188,7 +188,8 @@ def run(
                         save_models(trained, save)
                     missing = {r.seed: r for r in results if r.seed in batch.missing}
                     if record is not None:
-                        if isinstance(trained, SeedBatch) and seeds[0] in missing:
+                        is_of_classes = trained.graph.task == "classes"
+                        if isinstance(trained, SeedBatch) and is_of_classes and seeds[0] in missing:
                             inspect(trained, seeds[0], record.path)
                         record.append(missing.values())
                     done.update({(config.key(), seed): r for seed, r in missing.items()})

@@ -1,4 +1,4 @@
-"""Graph classification: all folds of a configuration trained at once, each in its own order.
+"""Sets of graphs: all folds of a configuration trained at once, each in its own order.
 
 Every run has its own mini-batches, initialisation and dropout stream, all from its own seed: what
 comes out depends on configuration and seed alone, not on the runs beside it, but that the GIN
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from graphrelu.lab.data.folds import (
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
 from graphrelu.lab.engine.stacked import Nodes, StackedRuns, seeded
+from graphrelu.lab.models.deep_backbones import DeepGraphGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.graph_backbones import GINPaperGNN, GraphGNN
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection
@@ -36,9 +38,10 @@ HALVE_EVERY = 50  # epochs, of the learning rate
 
 
 def build_graph_model(config: Config, graphs: GraphSet, seed: int) -> GraphGNN:
-    """The model of a graph cell."""
-    network = GINPaperGNN if config.split == "gin_paper" else GraphGNN
-    return seeded(network, config, graphs, seed)
+    """The model of a graph cell: the paper's, the GIN paper's, or a deep one."""
+    if config.split == "gin_paper":
+        return seeded(GINPaperGNN, config, graphs, seed)
+    return seeded(DeepGraphGNN if config.is_deep else GraphGNN, config, graphs, seed)
 
 
 def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphCollection:
@@ -72,7 +75,7 @@ class FoldBatch(StackedRuns):
     ) -> None:
         super().__init__(config, graphs, collection, seeds, device)
         padding = graphs.num_graphs
-        self.steps = steps_per_epoch(graphs.y, config.split)
+        self.steps = steps_per_epoch(graphs.strata, config.split)
         arguments = (config.epochs, self.steps, padding, BATCH_SIZE)
         if config.split == "gin_paper":  # each step draws from all training graphs
             self.steps = GIN_STEPS
@@ -94,7 +97,7 @@ class FoldBatch(StackedRuns):
         return build_graph_model(self.config, self.graph, seed)
 
     def split(self, seed: int) -> Split:
-        return fold_split(self.graph.y, seed, self.config.split)
+        return fold_split(self.graph.strata, seed, self.config.split)
 
     def learning_rate(self) -> Tensor:
         # A tensor, as a captured step would keep a number for ever; of the type that Adam takes.
@@ -145,7 +148,8 @@ class FoldBatch(StackedRuns):
         logits = self.logits(self.state, batch, order.size(1), training=True)
         weight = (order < self.graph.num_graphs).to(logits.dtype)
         weight = weight / weight.sum(dim=1, keepdim=True)
-        loss = Graphs(order, weight, self.labels[order]).loss(logits)
+        part = replace(self.train, index=order, weight=weight, label=self.labels[order])
+        loss = part.loss(logits)
         self.update(loss)
         self.train_loss += loss.detach() / self.steps
         self.minibatch += 1
@@ -154,10 +158,11 @@ class FoldBatch(StackedRuns):
     def look(self) -> None:
         """The end of an epoch: the books that choosing one, and the record, need."""
         logits = self._evaluate(self.state, self.gathered)
-        val_loss, accuracy = self.val.loss(logits), self.val.accuracy(logits)
-        by_mean = self.config.split in GIN_SPLITS
-        self.keep_the_best(-(self.same_assignment @ accuracy) if by_mean else val_loss)
-        self.note(train_loss=self.train_loss, val_loss=val_loss, val_accuracy=accuracy)
+        value = val_loss = self.val.loss(logits)
+        if self.config.split in GIN_SPLITS:
+            value = -(self.same_assignment @ self.val.accuracy(logits))
+        self.keep_the_best(value)
+        self.note(self.train_loss, val_loss, logits)
         self.train_loss.zero_()
         self.step += 1
 

@@ -6,21 +6,22 @@ elementwise; on a GPU a whole epoch is captured once and replayed.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import stack_module_state
 
-from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph import Graph, Task
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
-from graphrelu.lab.engine.scores import SCORES, calibration_error
-from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config
+from graphrelu.lab.engine.scores import TASKS, calibration_error
+from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import Result, thin
 
@@ -58,37 +59,61 @@ def seeded(
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """One part of the splits of all runs: `index [R, n]`, padded with nodes of weight zero."""
+    """One part of the splits of all runs: `index [R, n]`, padded with nodes of weight zero.
+
+    A model predicts values in `units`: their mean and standard deviation, both `[R, 1]`, among the
+    training nodes.
+    """
 
     index: Tensor
     weight: Tensor
     label: Tensor
+    task: Task = "classes"
+    units: tuple[Tensor, Tensor] | None = None
 
     @classmethod
-    def stack(cls, parts: Sequence[Tensor], y: Tensor, device: torch.device) -> Nodes:
+    def stack(
+        cls, parts: Sequence[Tensor], y: Tensor, device: torch.device, task: Task = "classes"
+    ) -> Nodes:
         width = max(len(part) for part in parts)
         index = torch.zeros(len(parts), width, dtype=torch.long)
         weight = torch.zeros(len(parts), width, dtype=torch.double)
         for row, part in enumerate(parts):
             index[row, : len(part)] = part
             weight[row, : len(part)] = 1 / len(part)
-        return cls(index.to(device), weight.to(device), y[index].to(device))
+        return cls(index.to(device), weight.to(device), y[index].to(device), task)
+
+    def own_units(self) -> tuple[Tensor, Tensor] | None:
+        """The mean and the standard deviation of these values; one is 1 where all are the same."""
+        if self.task != "values":
+            return None
+        mean = (self.weight * self.label).sum(dim=1, keepdim=True)
+        std = (self.weight * (self.label - mean).square()).sum(dim=1, keepdim=True).sqrt()
+        return mean, torch.where(std > 0, std, 1.0)
 
     def chosen(self, logits: Tensor) -> Tensor:
         """The logits `[R, n, classes]` of these nodes, from those of all nodes."""
         return logits.take_along_dim(self.index.unsqueeze(2), dim=1)
 
     def loss(self, logits: Tensor) -> Tensor:
-        """The mean cross-entropy of each run, `[R]`."""
-        likelihood = self.chosen(logits).log_softmax(dim=2).gather(2, self.label.unsqueeze(2))
-        return -(self.weight.to(logits.dtype) * likelihood.squeeze(2)).sum(dim=1)
+        """The mean loss of each run, `[R]`."""
+        label = self.label
+        if self.units is not None:
+            mean, std = self.units
+            label = (label - mean) / std
+        losses = TASKS[self.task].loss(self.chosen(logits), label)
+        return (self.weight.to(logits.dtype) * losses).sum(dim=1)
 
     def accuracy(self, logits: Tensor) -> Tensor:
         right = self.chosen(logits).argmax(dim=2) == self.label
         return (self.weight * right).sum(dim=1)
 
-    def score(self, logits: Tensor, metric: str) -> Tensor:
-        return SCORES[metric](self.chosen(logits), self.label, self.weight > 0)
+    def score(self, logits: Tensor, metric: Metric) -> Tensor:
+        logits = self.chosen(logits)
+        if self.units is not None:
+            mean, std = (unit.unsqueeze(2) for unit in self.units)
+            logits = logits * std + mean
+        return TASKS[self.task].scores[metric](logits, self.label, self.weight > 0)
 
     def calibration_error(self, logits: Tensor) -> Tensor:
         return calibration_error(self.chosen(logits), self.label, self.weight > 0)
@@ -130,12 +155,17 @@ class StackedRuns(ABC):
         self.best_value = torch.full((runs,), torch.inf, device=device, dtype=torch.double)
         self.best_epoch = torch.zeros(runs, dtype=torch.long, device=device)
         self.epochs_run = torch.zeros(runs, dtype=torch.long, device=device)
-        self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in CURVES}
+        names = CURVES if graph.task == "classes" else CURVES[:2]
+        self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in names}
         self.splits = [self.split(seed) for seed in seeds]
-        self.train, self.val, self.test = (
-            self.part_class.stack([getattr(s, part) for s in self.splits], graph.y, device)
+        parts = [
+            self.part_class.stack(
+                [getattr(split, part) for split in self.splits], graph.y, device, graph.task
+            )
             for part in ("train", "val", "test")
-        )
+        ]
+        units = parts[0].own_units()
+        self.train, self.val, self.test = (replace(part, units=units) for part in parts)
 
     @classmethod
     def trained(
@@ -198,8 +228,11 @@ class StackedRuns(ABC):
             chosen = improved.view(-1, *(1,) * (best.dim() - 1))
             best.copy_(torch.where(chosen, self.state[name], best))
 
-    def note(self, **values: Tensor) -> None:
-        """This epoch's point of each curve."""
+    def note(self, train_loss: Tensor, val_loss: Tensor, logits: Tensor) -> None:
+        """This epoch's point of each curve; the logits are those of the validation."""
+        values = {"train_loss": train_loss, "val_loss": val_loss}
+        if "val_accuracy" in self.curves:
+            values["val_accuracy"] = self.val.accuracy(logits)
         for name, value in values.items():
             self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
 
@@ -265,10 +298,14 @@ class StackedRuns(ABC):
             for part in ("val", "test")
         }
         if any(bool(score.isnan().any()) for score in scores.values()):
-            raise ValueError("The area under the ROC curve needs nodes of two classes.")
+            raise ValueError(
+                f"The metric {config.metric} needs validation and test labels that differ."
+            )
         if config.select == "loss" and config.split not in FOLD_SPLITS:
             losses["val"] = self.best_value.cpu()
-        calibration = self.test.calibration_error(outs["test"]).cpu()
+        calibration = [math.nan] * len(self.seeds)
+        if self.test.task == "classes":
+            calibration = self.test.calibration_error(outs["test"]).tolist()
         runs, memory = len(self.seeds), None
         if self.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self.device) // runs
@@ -291,7 +328,7 @@ class StackedRuns(ABC):
                     train_loss=float(losses["train"][row]),
                     val_loss=float(losses["val"][row]),
                     test_loss=float(losses["test"][row]),
-                    calibration_error=float(calibration[row]),
+                    calibration_error=calibration[row],
                     parameters=parameters,
                     peak_memory=memory,
                     curves={

@@ -63,7 +63,7 @@ class SeedBatch(StackedRuns):
             logits = self.logits(self.state, training=False)
             val_loss = self.val.loss(logits)
             self.keep_the_best(self._value(logits, val_loss))
-            self.note(train_loss=loss, val_loss=val_loss, val_accuracy=self.val.accuracy(logits))
+            self.note(loss, val_loss, logits)
             self._stop(val_loss)
             self.step += 1
 

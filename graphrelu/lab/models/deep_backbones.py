@@ -1,4 +1,4 @@
-"""Deep networks for nodes, as they are trained today: one class for all convolutions."""
+"""Deep networks, as they are trained today: for nodes, and for graphs of a set."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +16,8 @@ from graphrelu.lab.models.backbones import (
     check_name,
     convolution,
 )
+from graphrelu.lab.models.graph_backbones import POOLING, GraphGNN, pool
+from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.sparse import Features
 
 # The options of each backbone, and what they are unless told otherwise.
@@ -121,8 +123,7 @@ class DeepGNN(NodeNetwork):
         if self.backbone == "gat":
             return GATConv(in_channels, width // options["heads"], options["heads"])
         if self.backbone == "gin":
-            mlp = (Linear(in_channels, width), torch.nn.ReLU(), Linear(width, width))
-            return GINConv(torch.nn.Sequential(*mlp))
+            return gin_convolution(in_channels, width)
         return convolution(self.backbone, in_channels, width, options)
 
     def _layers(
@@ -142,3 +143,71 @@ class DeepGNN(NodeNetwork):
             x = F.dropout(act(out, *graph), p=self.dropout, training=self.training)
         out = apply(self.head, x)
         return out if self.propagation is None else apply(self.propagation, out)
+
+
+class DeepGraphGNN(GraphGNN):
+    r"""The layers of :class:`DeepGNN`; pooling and a linear head turn the nodes of each graph into
+    its outputs, as in :class:`~graphrelu.lab.models.graph_backbones.GraphGNN`, whose calls it has.
+
+    Args:
+        backbone (str): :obj:`"gcn"`, :obj:`"sage"` or :obj:`"gin"`.
+        in_channels, hidden_channels, out_channels, activation, layers, residual, dropout,
+            activation_options: As in :class:`DeepGNN`.
+        norm (str, optional): :obj:`"layer"`, :obj:`"batch"` with running statistics, or none.
+            (default: :obj:`None`)
+    """
+
+    def __init__(
+        self,
+        backbone: str,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        activation: str | Callable[..., torch.nn.Module] = "relu",
+        layers: int = 4,
+        norm: str | None = None,
+        residual: bool = False,
+        dropout: float = 0.5,
+        activation_options: dict[str, Any] | None = None,
+    ) -> None:
+        channels = in_channels, hidden_channels, out_channels
+        super().__init__(backbone, *channels, layers, activation, dropout, activation_options)
+        if norm is not None:
+            check_name("norm", norm, NORMS)
+        self.backbone_options |= {"norm": norm, "residual": residual}
+        kind = {"layer": torch.nn.LayerNorm, "batch": MaskedBatchNorm}.get(norm or "")
+        self.norms = torch.nn.ModuleList(kind(hidden_channels) for _ in self.convs if kind)
+        widths = (in_channels, *(layers - 1) * (hidden_channels,))
+        self.skips = torch.nn.ModuleList(Linear(w, hidden_channels) for w in widths if residual)
+
+    def _convolution(self, in_channels: int) -> torch.nn.Module:
+        if self.backbone == "gin":
+            return gin_convolution(in_channels, self.hidden_channels)
+        return super()._convolution(in_channels)
+
+    def _layers(
+        self,
+        x: Tensor,
+        apply: Callable[[torch.nn.Module, Tensor], Tensor],
+        graph: Any,
+        batch: Tensor,
+        batch_size: int,
+        is_node: Tensor | None,
+    ) -> Tensor:
+        for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
+            out = apply(conv, x)
+            if len(self.skips) > 0:
+                out = out + self.skips[layer](x)
+            if len(self.norms) > 0:
+                norm = self.norms[layer]
+                out = norm(out, is_node) if isinstance(norm, MaskedBatchNorm) else norm(out)
+            out = act(out, graph, None, batch, batch_size)
+            x = F.dropout(out, p=self.dropout, training=self.training)
+        pooled: Tensor = self.head(pool(x, batch, batch_size, POOLING[self.backbone]))
+        return pooled
+
+
+def gin_convolution(in_channels: int, out_channels: int) -> torch.nn.Module:
+    """With an MLP of two layers, whose inner ReLU is not the compared activation."""
+    mlp = (Linear(in_channels, out_channels), torch.nn.ReLU(), Linear(out_channels, out_channels))
+    return GINConv(torch.nn.Sequential(*mlp))

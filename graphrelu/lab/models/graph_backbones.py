@@ -139,7 +139,7 @@ class GraphGNN(Network):
         return self._layers(x, pyg, edge_index, batch, batch_size, None)
 
     def _gathered(self, conv: torch.nn.Module, x: Tensor, inputs: GraphBatch) -> Tensor:
-        if isinstance(conv, GINConv):
+        if isinstance(conv, GINConv) and isinstance(conv.nn, GINLayer):
             out: Tensor = conv.nn(x + matmul(inputs.graph, x), inputs.is_node)
             return out
         return convolve(conv, x, inputs.graph)

@@ -99,7 +99,8 @@ def from_comparison(
     config = results[0].config
     title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
     content = _empty(title) | {"verdict": verdict, "command": command}
-    graphs = {config.dataset: graph} if isinstance(graph, Graph) else {}
+    drawn = isinstance(graph, Graph) and graph.task == "classes"  # nodes are right or wrong
+    graphs = {config.dataset: graph} if drawn else {}
     _add_runs(content, results, config.dataset, record, graphs, rows)
     return content
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +18,13 @@ from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_D
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.tables import CompareRow, in_order, label, percent, price
 from graphrelu.lab.reproduce.graph import choices
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared, shared_settings
+from graphrelu.lab.stats.comparison import (
+    Comparison,
+    Scores,
+    compared,
+    relative_to,
+    shared_settings,
+)
 
 Plain: TypeAlias = dict[str, Any]
 Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its settings from others'
@@ -37,16 +44,16 @@ PROTOCOLS = {
 def tables_of(
     results: Sequence[Result], source: str, decided: Sequence[CompareRow] = ()
 ) -> list[Plain]:
-    """A table for the graphs of a record, and one for each protocol of its sets of graphs.
+    """A table for the graphs of a record, and one for each protocol of its sets of graphs; errors,
+    which are no shares, have tables of their own.
 
     In the table of one comparison the rows of the terminal say what is ``decided``."""
-    by_protocol: dict[str, list[Result]] = {}
+    parts: dict[str, list[Result]] = {}
     for result in results:
-        by_protocol.setdefault(PROTOCOLS.get(result.config.split, ""), []).append(result)
-    return [
-        _table(part, f"{source}, {protocol}" if protocol else source, decided)
-        for protocol, part in by_protocol.items()
-    ]
+        config = result.config
+        names = (source, PROTOCOLS.get(config.split), "errors" if config.metric == "mae" else None)
+        parts.setdefault(", ".join(filter(None, names)), []).append(result)
+    return [_table(part, name, decided) for name, part in parts.items()]
 
 
 def runs_by_cell(results: Sequence[Result]) -> Runs:
@@ -117,29 +124,33 @@ def _table(results: Sequence[Result], name: str, decided: Sequence[CompareRow]) 
         cell: {name: {run.seed: run.score for run in runs} for name, runs in by_name.items()}
         for cell, by_name in cells.items()
     }
-    leads = leads_over_relu(scores)
+    is_error = results[0].config.metric == "mae"
+    factor = -1 if is_error else 100
+    leads = leads_over_relu(
+        {cell: relative_to("ReLU", own) if is_error else own for cell, own in scores.items()}
+    )
     decisions = {row.activation: row.over_relu for row in decided}
     rows = []
     repeated = []
     for cell, by_name in cells.items():
         names = {"dataset": label(cell[0]), "backbone": label(cell[1]) + _difference(cell, cells)}
-        best = max(percent(own)[0] for own in scores[cell].values())
+        best = max(fmean(own.values()) for own in scores[cell].values())
         for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
             runs = by_name[which]
             family = runs[0].config.activation
             lead = decisions[family] if decided else leads.get((cell, which))
-            shares = percent(scores[cell][which])
+            own = scores[cell][which]
             row = {
                 **names,
                 "activation": which,
                 "family": family,
                 "metric": runs[0].config.metric,
-                **dict(zip(SCORES, shares, strict=True)),
-                "highest": len(by_name) > 1 and shares[0] == best,
+                **dict(zip(SCORES, percent(own, is_error), strict=True)),
+                "highest": len(by_name) > 1 and fmean(own.values()) == best,
                 "price": asdict(price(runs)),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
-                "seeds": [[seed, 100 * s] for seed, s in sorted(scores[cell][which].items())],
+                "seeds": [[seed, factor * s] for seed, s in sorted(own.items())],
                 "curves": bands(runs),
             }
             rows.append(row)

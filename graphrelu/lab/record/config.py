@@ -17,8 +17,8 @@ Options: TypeAlias = tuple[tuple[str, Option], ...]
 SplitName = Literal["random", "full", "masks", "published", "folds", "gin_folds", "gin_paper"]
 # By the GIN paper's protocol one epoch is chosen for all folds of an assignment.
 GIN_SPLITS = ("gin_folds", "gin_paper")
-FOLD_SPLITS = ("folds", *GIN_SPLITS)  # those of graph classification
-Metric = Literal["accuracy", "f1", "rocauc"]
+FOLD_SPLITS = ("folds", *GIN_SPLITS)  # those of sets of graphs
+Metric = Literal["accuracy", "f1", "rocauc", "mae", "r2"]
 Dtype = Literal["float32", "float64"]
 Select = Literal["loss", "score"]
 # Of GReLU's calibrated form; a record spells them out, so that no default is taken for another.
@@ -34,7 +34,7 @@ class Config:
 
     ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT it
     is the width of one head. The network is the paper's, or deep where ``backbone_options`` name
-    its ``layers`` (:class:`~graphrelu.lab.models.deep_backbones.DeepGNN`). The best epoch is that
+    its ``norm`` (:mod:`graphrelu.lab.models.deep_backbones`). The best epoch is that
     of the lowest validation loss or, by ``select``, of the highest validation score. ``patience``
     is 0 where training never stops early. The features are multiplied by ``feature_scale``, after
     any normalisation.
@@ -86,8 +86,8 @@ class Config:
 
     @property
     def is_deep(self) -> bool:
-        """Whether nodes are classified by a network other than the paper's."""
-        return self.split not in FOLD_SPLITS and "layers" in dict(self.backbone_options)
+        """Whether the network is another than the paper's."""
+        return "norm" in dict(self.backbone_options)
 
     @property
     def told_options(self) -> Options:

@@ -256,6 +256,25 @@ def graph_cell(
     return _config((dataset, backbone, activation), values, overrides)
 
 
+def modern_graphs(
+    dataset: str,
+    backbone: str,
+    activation: str,
+    *,
+    layers: int = 4,
+    norm: str | None = "layer",
+    residual: bool = True,
+    **overrides: Any,
+) -> Config:
+    """A configuration of a deep network (:func:`modern`) on any set of graphs; it is trained by the
+    protocol of :func:`graph_cell`."""
+    backbone = check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES)
+    network = {"layers": layers, "norm": norm, "residual": residual}
+    values = DEEP | {"epochs": GRAPHS["epochs"], "split": "folds", "select": "loss"}
+    values |= {"activation_options": {}, "backbone_options": network}
+    return _config((dataset, backbone, activation), values, overrides)
+
+
 def check_name(what: str, name: str, known: Sequence[str]) -> str:
     """The known name that is meant, whatever its case; otherwise an error with the nearest."""
     names = {candidate.lower(): candidate for candidate in known}

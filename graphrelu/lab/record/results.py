@@ -40,7 +40,8 @@ LATER = ("calibration_error", "parameters", "peak_memory")  # not in older recor
 
 @dataclass(frozen=True)
 class Result:
-    """One finished run. Scores are shares in [0, 1]; scores and losses are the best epoch's.
+    """One finished run. Scores are shares in [0, 1], but for R², which has no lower bound, and the
+    mean absolute error, which is negative: higher is better. All are the best epoch's.
 
     The best epoch is the one that ``config.select`` names, and ``score`` the metric on the test
     nodes then. ``curves`` are thinned (see :func:`thin`); ``note`` says how the nodes were split.
@@ -72,8 +73,11 @@ class Result:
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int):
             raise ValueError(f"A seed is a whole number, not {self.seed!r}.")
-        if not 0 <= self.score <= 1:
-            raise ValueError(f"A score lies in [0, 1], unlike {self.score!r}.")
+        metric = self.config.metric
+        low = -kinds.LARGEST if metric in ("mae", "r2") else 0
+        high = 0 if metric == "mae" else 1
+        if not low <= self.score <= high:
+            raise ValueError(f"A score lies in [{low:g}, {high}], unlike {self.score!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; a loss that is not finite becomes ``None``."""

@@ -75,7 +75,8 @@ class Price:
 class CompareRow:
     """One activation on one graph: its scores, its lead over ReLU, and its price.
 
-    ``diverged`` counts the runs whose loss became infinite or NaN.
+    ``diverged`` counts the runs whose loss became infinite or NaN. The scores are in percent or, if
+    ``is_error``, mean absolute errors in the values' units, the lowest the best.
     """
 
     activation: str
@@ -86,6 +87,7 @@ class CompareRow:
     over_relu: Decision | None
     price: Price
     diverged: int = 0
+    is_error: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,9 +190,11 @@ def p_value(p: float | None) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
-def percent(scores: Scores) -> tuple[float, float, float, int]:
-    """Mean, standard deviation and best of the scores, and their number."""
+def percent(scores: Scores, is_error: bool = False) -> tuple[float, float, float, int]:
+    """Mean, standard deviation and best of the scores, and their number; errors as they are."""
     found = stats.summary(list(scores.values()))
+    if is_error:  # on record it is negative
+        return -found.mean, found.std, -found.best, found.n
     return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
 
 
@@ -204,7 +208,7 @@ def measured(lead: Comparison) -> str:
 
 def over_seeds(lead: Comparison | Decision) -> str:
     """A difference with its interval and its seeds."""
-    return f"{amount(lead)} points over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
+    return f"{amount(lead)} {lead.unit} over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
 
 
 def compare_rows(
@@ -219,7 +223,8 @@ def compare_rows(
     runs = {name: [r for r in results if r.config.activation == name] for name in scores}
     prices = {name: price(own) for name, own in runs.items()}
     lost = {name: sum(map(diverged, own)) for name, own in runs.items()}
-    return rows_of(scores, prices, lost, margin, looks)
+    is_error = results[0].config.metric == "mae"
+    return rows_of(scores, prices, lost, margin, looks, is_error)
 
 
 def rows_of(
@@ -228,11 +233,14 @@ def rows_of(
     lost: Mapping[str, int],
     margin: float,
     looks: int = 1,
+    is_error: bool = False,
 ) -> list[CompareRow]:
     """A row for each activation, from its scores, its price and its number of diverged runs."""
-    leads = decisions(scores, margin, looks)
+    leads = decisions(scores, margin, looks, is_error)
     return [
-        CompareRow(name, *percent(own), leads.get(name), prices[name], lost[name])
+        CompareRow(
+            name, *percent(own, is_error), leads.get(name), prices[name], lost[name], is_error
+        )
         for name, own in scores.items()
     ]
 
@@ -260,7 +268,7 @@ def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
     of any row has no column."""
     lines = []
     for row in rows:
-        lead, paid = row.over_relu, row.price
+        lead, paid, digits = row.over_relu, row.price, "4g" if row.is_error else "1f"
         prices = {
             "test loss": (paid.test_loss, "{:.3f}"),
             "ECE": (paid.calibration_error, "{:.1f}"),
@@ -271,8 +279,8 @@ def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
         lines.append(
             {
                 "activation": label(row.activation),
-                "mean": f"{row.mean:.1f}",
-                "std": f"{row.std:.1f}" if row.n > 1 else "",
+                "mean": f"{row.mean:.{digits}}",
+                "std": f"{row.std:.{digits}}" if row.n > 1 else "",
                 "runs": f"{row.n}{MARK if row.diverged else ''}",
                 "difference to ReLU": amount(lead) if lead else "",
                 "verdict": lead.outcome if lead else "",

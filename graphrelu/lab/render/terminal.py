@@ -33,7 +33,13 @@ PRICE_NOTES = {
     "MB per run": "MB per run: the GPU's peak memory for the seeds trained at once, divided by "
     "their number.",
 }
-METRICS = {"accuracy": "accuracy", "f1": "macro F1", "rocauc": "area under the ROC curve"}
+METRICS = {
+    "accuracy": "accuracy in percent",
+    "f1": "F1 in percent",
+    "rocauc": "area under the ROC curve in percent",
+    "mae": "mean absolute error",
+    "r2": "R² in percent",
+}
 STATE_STYLES = {"present": "green", "missing": "yellow", "altered": "red"}
 
 
@@ -95,16 +101,29 @@ def headline(
     depth = f"{options['layers']} layers of " if options.get("layers") else ""
     norm = f"{options['norm']} norm, " if options.get("norm") else ""
     skips = "linear skips, " if options.get("residual") else ""
+    average = ""
+    if config.metric == "f1":
+        average = "micro " if graph.task == "labels" else "macro "
     return (
         f"{graph.name}: {graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {graph.num_classes} classes{unlabelled}\n"
+        f"{graph.num_features:,} features, {_task(graph)}{unlabelled}\n"
         f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
         f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"
         f"{runs} {'run' if runs == 1 else 'runs'} of each activation"
         f"{' at most, until GReLU is decided' if until_decided else ''}, {config.split} split, "
-        f"test {METRICS[config.metric]} in percent"
+        f"test {average}{METRICS[config.metric]}"
     )
+
+
+def _task(graph: Graph | GraphSet) -> str:
+    """What is learned, as the labels say."""
+    if graph.task == "classes":
+        return f"{graph.num_classes} classes"
+    if graph.task == "labels":
+        return f"{graph.num_classes} labels, any number of each node (multi-label classification)"
+    low, high = float(graph.y.min()), float(graph.y.max())
+    return f"values from {low:.4g} to {high:.4g} (regression)"
 
 
 def compare_table(rows: Sequence[CompareRow]) -> Table:
@@ -112,7 +131,7 @@ def compare_table(rows: Sequence[CompareRow]) -> Table:
     lines = compare_cells(rows)
     first, *columns = lines[0]
     table = _table([first], ["\n".join(name.rsplit(" ", 1)) for name in columns])
-    best = max(row.mean for row in rows)
+    best = (min if rows[0].is_error else max)(row.mean for row in rows)
     for row, (name, mean, *rest) in zip(rows, map(dict.values, lines), strict=True):
         table.add_row(name, Text(mean, style="bold" if row.mean == best else ""), *rest)
     return table
@@ -127,10 +146,12 @@ def compare_notes(rows: Sequence[CompareRow], looks: int) -> str:
         if looks > 1:
             together += f" at {looks} looks"
         notes = [
-            f"Differences are paired by seed, in points. Their intervals hold together with 95 % "
-            f"confidence (Bonferroni, {together}). Better, worse: the interval lies above, below "
-            f"0. No difference that matters: it lies within {lead.margin:g} of 0."
+            f"Differences are paired by seed, in {lead.unit}. Their intervals hold together with "
+            f"95 % confidence (Bonferroni, {together}). Better, worse: the interval lies above, "
+            f"below 0. No difference that matters: it lies within {lead.margin:g} of 0."
         ]
+    if rows[0].is_error:
+        notes.append("A lower error is better: a difference above 0 is a lower error.")
     shown = compare_cells(rows)[0]
     return " ".join([*notes, *(note for name, note in PRICE_NOTES.items() if name in shown)])
 

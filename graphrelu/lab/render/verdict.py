@@ -20,11 +20,12 @@ def verdict(rows: Sequence[CompareRow]) -> str:
         return "Whether GReLU helps is open, as ReLU is not among these activations."
     if lead is None:
         return "Whether GReLU helps is open, as it shares no seed with ReLU."
-    best = max(rows, key=lambda row: row.mean)
+    best = (min if rows[0].is_error else max)(rows, key=lambda row: row.mean)
     rest = ""
     if best.activation not in ("relu", "grelu") and best.over_relu is not None:
         found = f"{amount(best.over_relu)}, {best.over_relu.outcome}"
-        rest = f" The highest mean is that of {label(best.activation)} ({found})."
+        end = "lowest" if best.is_error else "highest"
+        rest = f" The {end} mean is that of {label(best.activation)} ({found})."
     return f"{_against_relu(lead)}.{rest}"
 
 

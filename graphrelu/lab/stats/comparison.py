@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Comparison:
     t-test's in tables that say so, ``p_holm`` the same after Holm's correction over a table;
     ``std`` is the standard deviation of the differences. One seed gives a difference only.
     """
+
+    unit: ClassVar[str] = "points"
 
     difference: float
     low: float | None
@@ -129,6 +131,15 @@ def _lead(first: list[float], second: list[float], test: Test) -> Comparison:
     low, high = 100 * found.low, 100 * found.high
     p = found.p if test == "wilcoxon" else found.p_ttest
     return Comparison(100 * found.mean, low, high, 100 * std, p, None, found.n)
+
+
+def relative_to(relu: str, errors: Mapping[str, Scores]) -> dict[str, Scores]:
+    """Errors as shares of ReLU's mean error: differences are then in percent of that error."""
+    whole = abs(fmean(errors[relu].values())) if errors.get(relu) else 0.0
+    return {
+        name: {seed: error / (whole or 1.0) for seed, error in own.items()}
+        for name, own in errors.items()
+    }
 
 
 def shared_settings(config: Config) -> dict[str, Any]:

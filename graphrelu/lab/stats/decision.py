@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from graphrelu.lab import stats
-from graphrelu.lab.stats.comparison import SIGNIFICANCE, Scores, fewest_seeds
+from graphrelu.lab.stats.comparison import SIGNIFICANCE, Scores, fewest_seeds, relative_to
 
-MARGIN = 0.5  # percent points
+MARGIN = 0.5  # percent points, or percent of an error
 FIRST_LOOK = 10  # with fewer seeds hardly a comparison is decided
 Outcome = Literal["better", "worse", "no difference", "undecided"]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """How far an activation is ahead of ReLU, in percent points, over the seeds of both.
+    """How far an activation is ahead of ReLU, in percent points, over the seeds of both; where the
+    score is an error, in percent of ReLU's mean error.
 
     ``low`` and ``high`` bound the t-interval of the mean of the paired differences, ``std`` is
     their standard deviation; one seed has neither. ``tests`` is the number of intervals that hold
@@ -40,6 +41,7 @@ class Decision:
     tests: int
     outcome: Outcome
     seeds: int | None
+    unit: str = "points"
 
 
 def check_margin(margin: float) -> float:
@@ -88,19 +90,28 @@ def _seeds(mean: float, std: float, margin: float, error: float, fewest: int) ->
 
 
 def decisions(
-    scores: Mapping[str, Scores], margin: float = MARGIN, looks: int = 1
+    scores: Mapping[str, Scores],
+    margin: float = MARGIN,
+    looks: int = 1,
+    is_error: bool = False,
 ) -> dict[str, Decision]:
     """Each activation against ReLU, paired by seed; one that shares no seed with ReLU is left out.
 
     ``looks`` is how often, at most, the scores are looked at while seeds are added.
     """
+    unit = "points"
+    if is_error:
+        scores, unit = relative_to("relu", scores), "% of ReLU's error"
     relu = scores.get("relu", {})
     shared = {
         name: [100 * (own[seed] - relu[seed]) for seed in sorted(own.keys() & relu.keys())]
         for name, own in scores.items()
         if name != "relu" and own.keys() & relu.keys()
     }
-    return {name: decide(own, margin, looks * len(shared)) for name, own in shared.items()}
+    return {
+        name: replace(decide(own, margin, looks * len(shared)), unit=unit)
+        for name, own in shared.items()
+    }
 
 
 def looks_until(runs: int) -> list[int]:

@@ -56,7 +56,21 @@ BAD = {
     "norm": (["--norm", "batches"], "There is no norm 'batches' (did you mean batch?)"),
     "layers": (["--layers", 0], "layers must be a whole number from 1, got 0."),
     "heads": (["--backbone", "gat", "--hidden", 12], "must be a multiple of heads (8), got 12."),
-    "norm of graphs": (["mutag", "--norm", "layer"], "whose networks take no norm."),
+    "patience of graphs": (["mutag", "--patience", 3], "whose training takes no patience."),
+    "backbone of graphs": (["graphs:x.pt", "--backbone", "gat"], "for sets of graphs 'gat'"),
+    "metric of classes": (["--metric", "mae"], "known are accuracy, f1, rocauc."),
+    "metric of labels": (
+        ["several.pt", "--metric", "accuracy"],
+        "The metric accuracy does not fit several.pt, whose y holds labels, any number of each "
+        "node; known are rocauc, f1.",
+    ),
+    "metric of values": (
+        ["values.pt", "--metric", "f1"],
+        "The metric f1 does not fit values.pt, whose y holds values; known are mae, r2.",
+    ),
+    "shape of y": (["cube.pt"], "cube.pt: y must hold a class or a value of each node [nodes]"),
+    "nan in y": (["nany.pt"], "nany.pt: y must hold finite values, not NaN or infinite ones"),
+    "no test node": (["masks.pt"], "masks.pt: the test_mask selects no labelled node."),
     "missing file": (["gone.npz"], "There is no file gone.npz."),
     "corrupt file": (["corrupt.npz"], "corrupt.npz cannot be read as an .npz file"),
     "missing raw files": (["cora"], "cora is not complete and cannot be downloaded (no network)"),
@@ -88,6 +102,12 @@ def test_bad_input_costs_one_sentence(case: str, folder: Path, ring: Data, tree:
     broken(folder / "nolabels.pt", ring.clone(), y=None)
     broken(folder / "small.pt", ring.clone(), y=(torch.arange(12) < 4).long())
     broken(folder / "nan.pt", ring.clone(), x=torch.full((12, 3), torch.nan))
+    broken(folder / "several.pt", ring.clone(), y=torch.eye(12, 2))
+    broken(folder / "values.pt", ring.clone(), y=torch.rand(12))
+    broken(folder / "cube.pt", ring.clone(), y=torch.ones(12, 2, 2))
+    broken(folder / "nany.pt", ring.clone(), y=torch.full((12,), torch.nan))
+    masks = {f"{part}_mask": torch.arange(12) % 3 == k for k, part in enumerate(("train", "val"))}
+    broken(folder / "masks.pt", ring.clone(), **masks, test_mask=torch.zeros(12).bool())
     broken(folder / "range.pt", ring.clone(), edge_index=torch.tensor([[0], [12]]))
     before = tree(folder)
     result = invoke("compare", *arguments)

@@ -10,6 +10,18 @@ from graphrelu.lab.data.graph import DataError, from_data
 
 NAN = torch.full((12, 3), float("nan"))
 LABELS = torch.arange(12) % 2
+SHAPES = (
+    "ring: y must hold a class or a value of each node [nodes], or 0 and 1 for each of its labels "
+    "[nodes, labels]."
+)
+MATRIX = (
+    "ring: a y of several columns must hold 0 and 1 only, or -1 in the whole row of a node without "
+    "labels."
+)
+FINITE = (
+    "ring: y must hold finite values, not NaN or infinite ones; masks can leave a node without a "
+    "value out."
+)
 
 
 def test_a_sound_graph(ring: Data) -> None:
@@ -63,12 +75,24 @@ def test_a_sound_graph(ring: Data) -> None:
         ({"y": None}, "ring has no labels (y is missing)."),
         ({"y": -torch.ones(12).long()}, "ring has no labels (every y is negative)."),
         ({"y": LABELS[:10]}, "ring has 10 labels for 12 nodes."),
-        ({"y": LABELS.float()}, "ring: the labels must be integers, not torch.float32."),
+        ({"y": torch.ones(12, 2, 2)}, SHAPES),
+        ({"y": torch.ones(12, 0)}, SHAPES),
+        ({"y": torch.ones(12) * 1j}, SHAPES),
+        ({"y": torch.ones(10, 2)}, "ring has 10 labels for 12 nodes."),
+        ({"y": torch.arange(24).view(12, 2)}, MATRIX),
+        ({"y": torch.tensor([[1, -1]]).repeat(12, 1)}, MATRIX),
+        ({"y": NAN}, MATRIX),
         (
-            {"y": torch.ones(12, 2).long()},
-            "ring: the labels must be one class number per node "
-            "(several labels per node are not supported).",
+            {"y": torch.ones(12, 2).bool()},
+            "ring: y is the same for all nodes, there is nothing to learn.",
         ),
+        ({"y": -torch.ones(12, 2)}, "ring has fewer than 5 nodes with labels (0)."),
+        (
+            {"y": torch.full((12,), 0.5)},
+            "ring: y is the same for all nodes, there is nothing to learn.",
+        ),
+        ({"y": NAN[:, :1]}, FINITE),
+        ({"y": 1 / LABELS.float()}, FINITE),
         (
             {"y": torch.zeros(12).long()},
             "ring: all labelled nodes are of one class, there is nothing to learn.",
@@ -123,3 +147,27 @@ def test_a_column_of_labels_weights_and_unlabelled_nodes(ring: Data) -> None:
     assert graph.edge_weight is not None
     assert graph.edge_weight.shape == (24,)
     assert graph.edge_weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.uint16, torch.long, torch.float])
+def test_the_task_is_in_the_labels(ring: Data, dtype: torch.dtype) -> None:
+    ring.y = torch.stack([LABELS, 1 - LABELS, LABELS], dim=1).to(dtype)
+    graph = from_data(ring, "ring")
+    assert (graph.task, graph.num_classes, graph.num_unlabelled) == ("labels", 3, 0)
+    assert torch.equal(graph.y, torch.stack([LABELS, 1 - LABELS, LABELS], dim=1).float())
+    ring.y = LABELS.to(dtype)
+    graph = from_data(ring, "ring")
+    assert graph.task == ("values" if dtype == torch.float else "classes")
+    assert graph.num_classes == (1 if dtype == torch.float else 2)
+
+
+def test_nodes_without_labels_and_values_below_zero(ring: Data) -> None:
+    ring.y = torch.stack([LABELS, 1 - LABELS], dim=1)
+    ring.y[3] = -1
+    graph = from_data(ring, "ring")
+    assert graph.num_unlabelled == 1
+    assert graph.strata.tolist() == [0, 0, 0, -1, *8 * [0]]
+    ring.y = -torch.arange(12.0).view(12, 1)
+    graph = from_data(ring, "ring")
+    assert graph.num_unlabelled == 0
+    assert graph.y.tolist() == [-node for node in range(12)]

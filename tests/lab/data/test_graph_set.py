@@ -178,8 +178,9 @@ def test_broken_sets() -> None:
         "graph 1 has no nodes": (x, edge_index, node_ptr[[0, 1, 1, *range(2, 31)]], y),
         "has 29 labels for 30 graphs": (x, edge_index, node_ptr, y[:-1]),
         "graph 3 has no label": (x, edge_index, node_ptr, y.where(torch.arange(30) != 3, -1)),
-        "one class number per graph": (x, edge_index, node_ptr, torch.stack([y, y], dim=1)),
-        "the labels must be integers": (x, edge_index, node_ptr, y.float()),
+        "one class or one value": (x, edge_index, node_ptr, torch.stack([y, y], dim=1)),
+        r"not NaN or infinite ones\.$": (x, edge_index, node_ptr, y / torch.zeros(30)),
+        "y is the same for all graphs": (x, edge_index, node_ptr, torch.ones(30)),
     }
     for sentence, parts in cases.items():
         with pytest.raises(DataError, match=sentence):

@@ -55,6 +55,24 @@ def test_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "rings.pt: 40 graphs, 180 nodes" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("options", ["--norm batch --backbone gin", "--no-residual --layers 2"])
+def test_a_value_of_each_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: str
+) -> None:
+    graphs = rings()
+    for place, graph in enumerate(graphs):
+        graph.y = torch.tensor([100.0 + place])
+    name = saved(graphs, tmp_path / "rings.pt")
+    options += " --activations relu,grelu --runs 2 --epochs 3 --hidden 4 --device cpu"
+    assert cli.run(["compare", name, *options.split()]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "2 features, values from 100 to 139 (regression)" in shown
+    assert "folds split, test mean absolute error Split: 10 stratified folds" in shown
+    assert cli.run(["compare", name, "--split", "gin_folds"]) == 2
+    sentence = "The split gin_folds chooses an epoch by accuracy, so y must be classes.\n"
+    assert capsys.readouterr().err == sentence
+
+
 def changed(**fields: object) -> list[Data]:
     graphs = rings()
     for key, value in fields.items():
@@ -72,10 +90,13 @@ def changed(**fields: object) -> list[Data]:
         (changed(x=torch.ones(4, 3)), r"graph 5: the features must be dense, and as many as .*\."),
         (changed(x=torch.eye(4, 2).to_sparse()), r"graph 5: the features must be dense, and .*\."),
         (changed(x=[1]), r"rings.pt: x must be a plain tensor of numbers\."),
-        (changed(y=None), r"graph 5 must have one label\."),
-        (changed(y=torch.zeros(2)), r"graph 5 must have one label\."),
+        (changed(y=None), r"graph 5 must have one class or one value as y\."),
+        (changed(y=torch.zeros(2)), r"graph 5 must have one class or one value as y\."),
         (changed(y=torch.tensor([-1])), r"rings.pt: graph 5 has no label\."),
-        (changed(y=torch.tensor([0.5])), r"rings.pt: the labels must be integers, not .*\."),
+        (
+            changed(y=torch.tensor([0.5])),
+            r"graph 5: y must be of one type, torch.int64 as in graph 0\.",
+        ),
         (changed(edge_index=torch.tensor([[0], [4]])), r"graph 5: an edge names node 4, .*\."),
         (changed(edge_index=None), r"graph 5 has no edges \(edge_index is missing\)\."),
     ],

@@ -91,6 +91,23 @@ def test_splits(tmp_path: Path) -> None:
     assert from_masks(graph, 1).note == "the graph's own masks, split 2 of 2"
 
 
+def test_several_labels(tmp_path: Path) -> None:
+    """A column for each; a node without any is left out."""
+    rows = [f"{node % 2},1,{node % 3 // 2}" for node in range(11)]
+    graph = load(str(write(tmp_path, nodes=["label_a,f,label_b", *rows, ",1,-1"])))
+    assert (graph.task, graph.num_features, graph.num_unlabelled) == ("labels", 1, 1)
+    assert graph.y[:4].tolist() == [[0, 0], [1, 0], [0, 1], [1, 0]]
+
+
+def test_values(tmp_path: Path) -> None:
+    """Numbers that are not all whole; then -1 is a value, too."""
+    graph = load(
+        str(write(tmp_path, nodes=["label,f", *(f"{node / 2 - 1:g},1" for node in range(12))]))
+    )
+    assert graph.task == "values"
+    assert graph.y.tolist() == [node / 2 - 1 for node in range(12)]
+
+
 def nodes_with(line: str, header: str = "label,f") -> list[str]:
     return [header, *(f"{node % 2},1" for node in range(12)), line]
 
@@ -120,6 +137,15 @@ def nodes_with(line: str, header: str = "label,f") -> list[str]:
             nodes_with(f"{10**30},1"),
             r"nodes.csv has labels that are larger than its number of nodes\.",
         ),
+        (
+            None,
+            [*nodes_with("0.5,1"), ",1"],
+            r"y must hold finite values, not NaN .*\.",
+        ),
+        (None, nodes_with("1e999,1"), r"y must hold finite values, not NaN .*\."),
+        (None, nodes_with("0,2", "label_a,label_b"), r"label_b must hold 0 and 1, .*, not '2'\."),
+        (None, ["label_a,label_b,f", *12 * ["0,,1"]], r"or -1 in the whole row of a node .*\."),
+        (None, nodes_with("0,1", "label,label_b"), r"label, or columns label_NAME, not both\."),
         (None, nodes_with("7,1"), r"the labels of 3 classes must run from 0 to 2 .*\."),
         (None, nodes_with("0,yes", "label,train"), r"train must hold 0 and 1 only, not 'yes'\."),
         (None, nodes_with("0,1", "label,val_x"), r"val_x must be val, or val_ and the number .*\."),

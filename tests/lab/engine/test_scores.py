@@ -10,7 +10,7 @@ import torch
 from sklearn import metrics
 from torch import Tensor
 
-from graphrelu.lab.engine.scores import SCORES, calibration_error, rocauc
+from graphrelu.lab.engine.scores import TASKS, calibration_error, r2, rocauc, rocauc_of_labels
 
 
 def runs(classes: int, ties: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -35,11 +35,11 @@ def by_scikit_learn(metric: str, logits: Tensor, label: Tensor) -> float:
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("classes", [2, 3, 6])
-@pytest.mark.parametrize("metric", list(SCORES))
+@pytest.mark.parametrize("metric", list(TASKS["classes"].scores))
 def test_as_scikit_learn_has_them(metric: str, classes: int, ties: bool) -> None:
     logits, label, is_node = runs(classes, ties)
     label[4, is_node[4]] %= 2  # the last run has no node of the other classes
-    found = SCORES[metric](logits, label, is_node)
+    found = TASKS["classes"].scores[metric](logits, label, is_node)
     for run, value in enumerate(found.tolist()):
         chosen = is_node[run]
         expected = by_scikit_learn(metric, logits[run, chosen], label[run, chosen])
@@ -74,3 +74,31 @@ def test_rocauc_of_constant_logits() -> None:
     _, label, is_node = runs(2, ties=False)
     assert rocauc(torch.zeros(5, 40, 2), label, is_node).tolist() == [0.5] * 5
     assert rocauc(torch.zeros(5, 40, 2), torch.ones(5, 40).long(), is_node).isnan().all()
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_several_labels_as_scikit_learn_has_them(ties: bool) -> None:
+    logits, _, is_node = runs(3, ties)
+    label = (torch.rand(logits.shape, generator=torch.Generator().manual_seed(0)) < 0.4).float()
+    label[:, :, 2] = 1  # tells no node from another
+    for metric, score in TASKS["labels"].scores.items():
+        for run, value in enumerate(score(logits, label, is_node).tolist()):
+            own, true = logits[run, is_node[run]], label[run, is_node[run]]
+            if metric == "f1":
+                expected = metrics.f1_score(true, own > 0, average="micro")
+            else:
+                expected = metrics.roc_auc_score(true[:, :2], own[:, :2], average="macro")
+            assert value == pytest.approx(expected, abs=1e-12)
+    assert rocauc_of_labels(logits, torch.ones_like(label), is_node).isnan().all()
+
+
+def test_values_as_scikit_learn_has_them() -> None:
+    logits, _, is_node = runs(1, ties=False)
+    label = logits.squeeze(2).sin() + 5
+    for metric, score in TASKS["values"].scores.items():
+        for run, value in enumerate(score(logits, label, is_node).tolist()):
+            own, true = logits[run, is_node[run], 0], label[run, is_node[run]]
+            error = metrics.mean_absolute_error(true, own)
+            expected = -error if metric == "mae" else metrics.r2_score(true, own)
+            assert value == pytest.approx(expected, abs=1e-10)
+    assert r2(logits, torch.ones_like(label), is_node).isnan().all()

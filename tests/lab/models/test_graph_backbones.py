@@ -12,6 +12,7 @@ from torch_geometric.utils import add_self_loops, scatter
 from graphrelu import GReLU
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.lab.models.activations import ACTIVATIONS
+from graphrelu.lab.models.deep_backbones import DeepGraphGNN
 from graphrelu.lab.models.graph_backbones import POOLING, GINPaperGNN, GraphGNN, pool
 from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.ops.cpu import CSR
@@ -31,9 +32,17 @@ def graphs(directed: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def model(
-    backbone: str, activation: str, network: type[GraphGNN] = GraphGNN, **options: object
+    backbone: str,
+    activation: str,
+    network: type[GraphGNN] = GraphGNN,
+    norm: str | None = None,
+    **options: object,
 ) -> GraphGNN:
-    net = network(backbone, 3, 4, 2, layers=2, activation=activation, dropout=0.0, **options)
+    """The paper's network, the GIN paper's, or a deep one with a norm."""
+    common = {"layers": 2, "activation": activation, "dropout": 0.0, **options}
+    if network is DeepGraphGNN:
+        common |= {"norm": norm, "residual": True}
+    net = network(backbone, 3, 4, 2, **common)
     for module in net.modules():
         if isinstance(module, GReLU):
             opened(module)
@@ -55,22 +64,31 @@ def select(x: Tensor, edge_index: Tensor, chosen: list[int]) -> tuple[Tensor, Te
 
 @pytest.mark.parametrize("activation", ["relu", "maxout", "grelu"])
 @pytest.mark.parametrize("backbone", POOLING)
-@pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize("network", [GraphGNN, GINPaperGNN])
+@pytest.mark.parametrize(
+    ("network", "directed", "norm"),
+    [
+        (GraphGNN, False, None),
+        (GraphGNN, True, None),
+        (GINPaperGNN, False, None),
+        (GINPaperGNN, True, None),
+        (DeepGraphGNN, True, "layer"),
+        (DeepGraphGNN, False, "batch"),
+    ],
+)
 def test_gathered_batches_equal_pyg(
-    network: type[GraphGNN], backbone: str, activation: str, directed: bool
+    network: type[GraphGNN], backbone: str, activation: str, directed: bool, norm: str | None
 ) -> None:
     """Two models at once, each with its own graphs and padding: outputs, gradients and running
     statistics are those of each model alone on PyG's own batch."""
     x, edge_index = graphs(directed)
-    nets = [model(backbone, activation, network) for _ in range(2)]
+    nets = [model(backbone, activation, network, norm) for _ in range(2)]
     chosen = torch.tensor([[2, 6, 0, 5], [4, 1, 6, 6]])  # 6 is no graph, but an empty place
     collection = nets[0].collect(x, edge_index, NODE_PTR)
     batch = collection.gather(chosen, collection.capacity(chosen))
     for training in (True, False):
         for net in nets:
             net.train(training)
-        skeleton = model(backbone, activation, network).train(training)
+        skeleton = model(backbone, activation, network, norm).train(training)
         parameters, buffers = stack_module_state(nets)
         state = {**parameters, **buffers}
 

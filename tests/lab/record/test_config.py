@@ -54,11 +54,12 @@ def test_title() -> None:
     assert scaled.title == "cora gat grelu, features x 100 (form=residual, steps=10)"
 
 
-def test_deep_networks_name_their_layers() -> None:
+def test_deep_networks_name_their_norm() -> None:
     deep = replace(CONFIG, backbone_options=(("layers", 4), ("norm", "layer")))
     assert deep.is_deep
     assert not CONFIG.is_deep
-    assert not replace(deep, split="folds").is_deep
+    assert replace(deep, split="folds").is_deep
+    assert not replace(deep, backbone_options=(("layers", 4),), split="folds").is_deep
     assert deep.title == "cora gat grelu 8 x 4 (form=residual, steps=10)"
     assert replace(deep, split="folds").title == (
         "cora gat grelu 8 x 4 folds (form=residual, steps=10)"
@@ -128,7 +129,7 @@ def test_it_is_frozen_and_hashable() -> None:
             "split must be one of random, full, masks, published, folds, gin_folds, gin_paper, "
             "not 'test'.",
         ),
-        ({"metric": "loss"}, "metric must be one of accuracy, f1, rocauc, not 'loss'."),
+        ({"metric": "loss"}, "metric must be one of accuracy, f1, rocauc, mae, r2, not 'loss'."),
         ({"dtype": "int8"}, "dtype must be one of float32, float64, not 'int8'."),
         ({"select": "f1"}, "select must be one of loss, score, not 'f1'."),
         (

@@ -215,3 +215,14 @@ def test_thin() -> None:
     assert {b - a for a, b in pairwise(positions)} <= {20, 21}
     assert kept_positions(51) == sorted(set(kept_positions(51)))
     assert kept_positions(10, at_most=4) == [0, 3, 6, 9]
+
+
+@pytest.mark.parametrize(
+    ("metric", "good", "bad"), [("rocauc", 0.5, -0.5), ("r2", -7.0, 1.5), ("mae", -7.0, 0.5)]
+)
+def test_scores_have_the_range_of_their_metric(metric: str, good: float, bad: float) -> None:
+    config = replace(GCN, metric=metric)
+    assert Result.from_dict(make_result(config, 0, good).to_dict()).score == good
+    for score in (bad, float("nan"), float("-inf")):
+        with pytest.raises(ValueError, match="A score lies in"):
+            make_result(config, 0, score)

@@ -12,7 +12,8 @@ import pytest
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table, recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import export, tables
+from graphrelu.lab.render import export, tables, terminal
+from graphrelu.lab.render.verdict import verdict
 from graphrelu.lab.reproduce import node
 from tests.lab.fake_engine import make_result
 
@@ -68,6 +69,33 @@ def test_the_price() -> None:
     (shown,) = tables.compare_cells(tables.compare_rows(older))
     assert list(shown) == ["activation", "mean", "std", "runs", "test loss", "s per epoch"]
     assert tables.price([replace(first, epochs_run=0)]).seconds_per_epoch is None
+
+
+def errors(activation: str, values: Sequence[float]) -> list[Result]:
+    """Runs with these mean absolute errors, which are negative on record."""
+    config = replace(recipe("cora", "citation", "gcn", activation), metric="mae")
+    return [make_result(config, seed, -value) for seed, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("unit", [1e-13, 1.0, 1e6])
+def test_a_lower_error_is_better(unit: float) -> None:
+    """Errors as they are, their differences in percent of ReLU's, and the lowest is the best."""
+    relu = [unit * (2.0 + 0.1 * seed) for seed in range(8)]
+    grelu = [value - unit * (0.5 + 0.01 * seed) for seed, value in enumerate(relu)]
+    relu_row, grelu_row = rows = tables.compare_rows(errors("relu", relu) + errors("grelu", grelu))
+    assert relu_row.is_error
+    assert (relu_row.mean, relu_row.best) == (pytest.approx(2.35 * unit), relu[0])
+    lead = grelu_row.over_relu
+    assert (lead.outcome, lead.unit) == ("better", "% of ReLU's error")
+    assert lead.difference == pytest.approx(100 * 0.535 / 2.35)
+    assert tables.compare_cells(rows)[1]["mean"] == f"{1.815 * unit:.4g}"
+    best = terminal.compare_table(rows).columns[1]
+    assert [cell.style for cell in best.cells] == ["", "bold"]
+    assert verdict(rows) == (
+        f"GReLU is better than ReLU here ({tables.amount(lead)} % of ReLU's error over 8 seeds)."
+    )
+    others = errors("relu", relu) + errors("grelu", relu) + errors("elu", grelu)
+    assert "The lowest mean is that of ELU (+22.8 " in verdict(tables.compare_rows(others))
 
 
 def test_pairs_are_of_the_same_seed() -> None:

@@ -9,14 +9,14 @@ function drawForest(where, rows) {
   const height = top + step * rows.length + bottom;
   const ends = rows.flatMap(({ lead }) => [lead.difference, lead.low ?? lead.difference, lead.high ?? lead.difference]);
   const x = scale([0, ...ends], left + 8, width - right - 8);
-  const drawing = svg("svg", { class: "forest", width, height, role: "img", "aria-label": "Differences to ReLU in percent points, with intervals; the same numbers are in the table." });
+  const drawing = svg("svg", { class: "forest", width, height, role: "img", "aria-label": "Differences to ReLU, with intervals; the same numbers are in the table." });
   for (const tick of x.ticks(narrow ? 4 : 8)) {
     drawing.append(svg("line", { class: tick === 0 ? "axis" : "grid", "stroke-width": tick === 0 ? 2 : 1, x1: x(tick), x2: x(tick), y1: top, y2: height - bottom }));
     drawing.append(svg("text", { class: "soft", x: x(tick), y: height - bottom + 16, "text-anchor": "middle" }, number(tick)));
   }
   rows.forEach((row, i) => {
     const { lead } = row, y = top + step * (i + 0.5);
-    const group = svg("g", {}, svg("title", {}, `${label(row)}: ${leadText(lead)} over ${lead.n} seeds`));
+    const group = svg("g", {}, svg("title", {}, `${label(row)}: ${leadText(row)} over ${lead.n} seeds`));
     group.append(svg("text", { x: left, y: y + 4, "text-anchor": "end" }, short(label(row), Math.floor((left - 4) / 6.4))));
     if (lead.low !== null) group.append(svg("line", { class: outcomeClass(lead), "stroke-width": 2, x1: x(lead.low), x2: x(lead.high), y1: y, y2: y }));
     const shape = { better: [[-6, 5], [6, 5], [0, -6]], worse: [[-6, -5], [6, -5], [0, 6]], undecided: [[-5, 0], [0, -5], [5, 0], [0, 5]], "no difference": [[-4, -4], [4, -4], [4, 4], [-4, 4]] }[lead.outcome];
@@ -24,7 +24,7 @@ function drawForest(where, rows) {
     if (!narrow) group.append(svg("text", { class: "soft", x: width - right + 6, y: y + 4 }, leadText(lead)));
     drawing.append(group);
   });
-  drawing.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "percent points"));
+  drawing.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, rows[0].metric === "mae" ? "percent of the error with ReLU" : "percent points"));
   where.replaceChildren(drawing);
 }
 

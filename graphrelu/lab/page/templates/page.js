@@ -43,12 +43,12 @@ function drawRuns() {
   });
   const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
   document.getElementById("table-note").textContent = rows.length
-    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set in percent, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The highest mean of a cell is bold. ${verdictNote(rows, cells)} ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.`
+    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)} ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
 }
-const METRICS = { accuracy: "Accuracy", f1: "Macro F1", rocauc: "Area under the ROC curve" };
+const METRICS = { accuracy: "Accuracy in percent", f1: "F1 in percent", rocauc: "Area under the ROC curve in percent", mae: "Mean absolute error, the lower the better,", r2: "R² in percent" };
 
 // A comparison is decided by its intervals, against a margin; a record of many cells by a test.
 const decidedLead = (rows) => rows.map((row) => row.lead).find((lead) => lead && lead.margin !== undefined);

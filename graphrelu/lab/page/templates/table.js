@@ -4,7 +4,7 @@ const COLUMNS = [
   { name: "dataset", value: (row) => row.dataset },
   { name: "backbone", value: (row) => row.backbone },
   { name: "activation", value: (row) => row.activation },
-  { name: "ours", number: true, class: "mean", value: (row) => row.mean, text: (row) => row.mean.toFixed(1) + (row.n > 1 ? ` ± ${row.std.toFixed(1)}` : "") },
+  { name: "ours", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
   { name: "paper", number: true, class: "wide", value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
   { name: "ours − paper", number: true, class: "wide", value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
   { name: "difference to ReLU", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
@@ -69,7 +69,7 @@ function drawTable(where, rows, sort, changed) {
     const next = event.target[step];
     if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
   });
-  where.replaceChildren(el("table", {}, el("caption", { hidden: "" }, "Test scores in percent"), el("thead", {}, head), body));
+  where.replaceChildren(el("table", {}, el("caption", { hidden: "" }, "Test scores"), el("thead", {}, head), body));
 }
 
 function showSeeds(line, row) {
@@ -80,10 +80,10 @@ function showSeeds(line, row) {
   strip.append(svg("line", { class: "axis", x1: 6, x2: 294, y1: 24, y2: 24 }));
   values.forEach((value, i) => strip.append(svg("circle", { class: "dot", cx: x(value), cy: 24 + ((i % 3) - 1) * 6, r: 4 })));
   strip.append(svg("line", { class: "thin", x1: x(row.mean), x2: x(row.mean), y1: 4, y2: 38 }));
-  const list = row.seeds.map(([seed, value]) => el("li", {}, el("span", {}, `${seed}: `), value.toFixed(1)));
+  const list = row.seeds.map(([seed, value]) => el("li", {}, el("span", {}, `${seed}: `), fixed(value, row)));
   tip.replaceChildren(
     el("p", {}, el("strong", {}, `${row.dataset}, ${row.backbone}, ${row.activation}`)),
-    el("p", {}, `Every seed, from ${Math.min(...values).toFixed(1)} to ${Math.max(...values).toFixed(1)}; the line is the mean.`),
+    el("p", {}, `Every seed, from ${fixed(Math.min(...values), row)} to ${fixed(Math.max(...values), row)}; the line is the mean.`),
     strip, el("ul", { class: "seeds" }, ...list));
   tip.hidden = false;
   line.setAttribute("aria-describedby", "tip");

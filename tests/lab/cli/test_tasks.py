@@ -1,0 +1,76 @@
+"""Each task from a file to its table, page and summary, with real training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphrelu.lab.record.results import Record
+from tests.lab.fake_engine import invoke
+
+OPTIONS = "--activations relu,grelu --runs 2 --epochs 4 --hidden 4 --layers 2 --device cpu"
+NODE = torch.arange(60)
+TASKS = {
+    "two classes": (
+        NODE % 2,
+        "2 classes",
+        "random split, test area under the ROC curve in percent",
+        "rocauc",
+    ),
+    "several labels": (
+        torch.stack([NODE % 2, NODE % 3 // 2, NODE % 5 // 4], dim=1).masked_fill(
+            (NODE < 3).view(-1, 1), -1
+        ),
+        "3 labels, any number of each node (multi-label classification), 3 nodes left out",
+        "random split, test area under the ROC curve in percent",
+        "rocauc",
+    ),
+    "values": (
+        -NODE / 4,
+        "values from -14.75 to 0 (regression)",
+        "random split, test mean absolute error",
+        "mae",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_from_a_file_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    y, first_line, last_line, metric = TASKS[task]
+    edges = torch.stack([NODE, (NODE + 1) % 60])
+    edge_index = torch.cat([edges, edges.flip(0)], dim=1)
+    torch.save(Data(x=torch.randn(60, 3), edge_index=edge_index, y=y), "mine.pt")
+    files = "--json a.json --out a.jsonl --report a.html"
+    result = invoke("compare", "mine.pt", *OPTIONS.split(), *files.split())
+    assert (result.exit_code, result.stderr) == (0, "")
+    shown = " ".join(result.stdout.split())
+    assert shown.startswith(f"mine.pt: 60 nodes, 120 edges, 3 features, {first_line}")
+    assert last_line in shown
+    assert ("A lower error is better" in shown) == (metric == "mae")
+    content = json.loads(Path("a.json").read_text())
+    assert content["metric"] == metric
+    kept = Record("a.jsonl").read()  # an error is negative on record, and positive in the table
+    factor = -1 if metric == "mae" else 100
+    mean = sum(run.score for run in kept if run.config.activation == "relu") / 2
+    assert content["rows"][0]["mean"] == pytest.approx(factor * mean)
+    assert content["rows"][0]["mean"] >= 0
+    name = "mine.pt" if metric != "mae" else ", errors"
+    assert name in Path("a.html").read_text(encoding="utf-8")
+
+
+def test_masks_are_the_default_where_the_file_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    edge_index = torch.stack([NODE, NODE.roll(1)])
+    masks = {f"{part}_mask": k == NODE % 3 for k, part in enumerate(("train", "val", "test"))}
+    torch.save(Data(x=torch.randn(60, 3), edge_index=edge_index, y=NODE % 4, **masks), "mine.pt")
+    result = invoke("compare", "mine.pt", *OPTIONS.split())
+    assert "masks split, test accuracy" in result.stdout
+    result = invoke("compare", "mine.pt", *OPTIONS.split(), "--split", "random")
+    assert "random split, test accuracy" in result.stdout
