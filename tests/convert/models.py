@@ -145,6 +145,7 @@ class InPlace(Base):
         y = 1 * x
         x.relu_()
         F.relu(y, inplace=True)
+        y = y + F.leaky_relu(x, True)  # a slope of 1, not in place
         z = self.conv2(x + y, edge_index) * 1
         z[:, :4].relu_()
         return self.conv3(F.leaky_relu_(1 * z, 0.3), edge_index)
@@ -178,6 +179,36 @@ class AsksForItsClass(Base):
             elif type(layer) is GCNConv:
                 x = layer(x, edge_index)
         return x * float(self.layers[3].negative_slope)  # type: ignore[arg-type]
+
+
+class GoesThroughItself(torch.nn.Sequential):
+    """Its layers are its children, the last of which it may leave out."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:  # type: ignore[override]
+        for layer in list(self)[: -1 if embed else len(self)]:
+            x = layer(x, edge_index) if isinstance(layer, GCNConv) else layer(x)
+        return x
+
+
+class ReadsItsParameters(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, penalty: bool = False) -> Tensor:
+        x = self.conv3(F.relu(self.conv1(x, edge_index)), edge_index)
+        squares = [parameter.pow(2).sum() for parameter in self.parameters()]
+        return x + sum(squares) / len(list(self.children())) if penalty else x
+
+
+class SharedWithAConvolution(torch.nn.Module):
+    """An activation that is met inside of a convolution first, and matrices that no node has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        act = ReLU()
+        self.conv = GINConv(torch.nn.Sequential(Linear(5, 8), act))
+        self.act = act
+
+    def forward(self, x: Tensor, edge_index: Tensor, sparse: bool = False) -> Tensor:
+        x = self.act(self.conv(x, edge_index) - 0.1)
+        return torch.relu((x - 0.5).to_sparse()).to_dense() if sparse else x
 
 
 class HiddenInAList(Base):
@@ -527,9 +558,18 @@ CASES: dict[str, Case] = {
     "unreadable source": Case(unreadable, WEIGHTED, 1),
     "any depth": Case(Depth, [(X, EDGES, 2), (X2, EDGES2, 4, True)], 2, example=(X, EDGES, 2)),
     "by value": Case(ByValue, PLAIN, 2),
-    "in place": Case(InPlace, PLAIN, 4),
+    "in place": Case(InPlace, PLAIN, 5),
     "one module, many places": Case(SharedModule, BATCHES, 3),
     "asks for its class": Case(AsksForItsClass, PLAIN, 2),
+    "goes through itself": Case(
+        lambda: GoesThroughItself(GCNConv(5, 8), ReLU(), GCNConv(8, 8), ReLU(), Linear(8, 3)),
+        [(X, EDGES), (X2, EDGES2, True)],
+        2,
+    ),
+    "reads its parameters": Case(ReadsItsParameters, [(X, EDGES), (X2, EDGES2, True)], 1),
+    "shared with a convolution": Case(
+        SharedWithAConvolution, [(X, EDGES), (X2, EDGES2, True)], 1, example=(X, EDGES, True)
+    ),
     "hidden in a list": Case(HiddenInAList, PLAIN, 2),
     "catches errors": Case(Catches, [(X, EDGES), (X2, EDGES2, True)], 2),
     "helper functions": Case(Helpers, [(X, EDGES), (X2, EDGES2, True)], 4),
