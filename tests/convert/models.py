@@ -37,6 +37,7 @@ from torch_geometric.nn import (
     global_mean_pool,
 )
 from torch_geometric.nn.models import AttentiveFP
+from torch_geometric.utils import to_torch_csr_tensor
 
 from tests.helpers import batch_of_graphs, random_graph
 
@@ -45,8 +46,8 @@ SIZES = [12, 8, 10]
 BATCHED, BATCH = batch_of_graphs(SIZES)
 X, EDGES, WEIGHT = torch.randn(30, 5), random_graph(30, 90), torch.rand(90)
 X2, EDGES2, WEIGHT2 = torch.randn(21, 5), random_graph(21, 60), torch.rand(60)
-PLAIN: list[Any] = [(X, EDGES), (X2, EDGES2)]
-BATCHES: list[Any] = [(X, BATCHED, BATCH), (X2, EDGES2, torch.zeros(21, dtype=torch.long))]
+PLAIN: list[Any] = [(X, EDGES), (X2, to_torch_csr_tensor(torch.unique(EDGES2, dim=1)))]
+BATCHES: list[Any] = [(X, BATCHED, BATCH), (X2, EDGES2, None)]
 DEGREES = torch.tensor([1, 5, 10, 8])
 PNA_OPTIONS = {"aggregators": ["mean", "max"], "scalers": ["identity"], "deg": DEGREES}
 
@@ -273,9 +274,10 @@ class WithoutMessagePassing(torch.nn.Module):
         super().__init__()
         self.lin1, self.lin2 = Linear(5, 8), Linear(8, 4)
 
-    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+    def forward(self, x: Tensor, adj: Tensor, log: bool = False) -> Tensor:
         x = F.relu(torch.sparse.mm(adj, self.lin1(x)))
-        return torch.sparse.mm(adj, self.lin2(x))
+        x = torch.sparse.mm(adj, self.lin2(x))
+        return F.log_softmax(x, dim=1) if log else x
 
 
 class GPS(torch.nn.Module):
@@ -486,7 +488,8 @@ def lightning() -> torch.nn.Module:
 
 
 class Case(NamedTuple):
-    """A model, two inputs that take different branches, and how many GReLUs it gets."""
+    """A model, two inputs that take different branches, and how many GReLUs it gets. A sparse
+    adjacency, no batch vector, or edge weights take another branch in most of PyG's models."""
 
     build: Callable[[], torch.nn.Module]
     inputs: list[Any]
@@ -503,14 +506,15 @@ def adjacency(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 WEIGHTED: list[Any] = [(X, EDGES), (X2, EDGES2, WEIGHT2)]
 GRAPHS: list[Any] = [(data(y=torch.zeros(1)),), (data([9, 6], y=torch.zeros(1)),)]
+GRAPHS[1][0].edge_index = to_torch_csr_tensor(torch.unique(GRAPHS[1][0].edge_index, dim=1))
 UNPACKED: list[Any] = [
     (Data(x=X, edge_index=EDGES),),
     (Data(x=X2, edge_index=EDGES2, edge_weight=WEIGHT2),),
 ]
-ADJACENCIES: list[Any] = [(X, adjacency(EDGES, 30)), (X2, adjacency(EDGES2, 21))]
+ADJACENCIES: list[Any] = [(X, adjacency(EDGES, 30)), (X2, adjacency(EDGES2, 21), True)]
 MOLECULES: list[Any] = [
     (X, BATCHED, torch.rand(90, 2), BATCH),
-    (X2, EDGES2, torch.rand(60, 2), torch.zeros(21, dtype=torch.long)),
+    (X2, PLAIN[1][1], torch.rand(PLAIN[1][1]._nnz(), 2), torch.zeros(21, dtype=torch.long)),
 ]
 
 CASES: dict[str, Case] = {
@@ -559,7 +563,9 @@ CASES: dict[str, Case] = {
     "any depth": Case(Depth, [(X, EDGES, 2), (X2, EDGES2, 4, True)], 2, example=(X, EDGES, 2)),
     "by value": Case(ByValue, PLAIN, 2),
     "in place": Case(InPlace, PLAIN, 5),
-    "one module, many places": Case(SharedModule, BATCHES, 3),
+    "one module, many places": Case(
+        SharedModule, [BATCHES[0], (X2, EDGES2, torch.zeros(21, dtype=torch.long))], 3
+    ),
     "asks for its class": Case(AsksForItsClass, PLAIN, 2),
     "goes through itself": Case(
         lambda: GoesThroughItself(GCNConv(5, 8), ReLU(), GCNConv(8, 8), ReLU(), Linear(8, 3)),
@@ -586,7 +592,9 @@ CASES: dict[str, Case] = {
         LinkPrediction, PLAIN, 1, example=lambda m: m.encode(X, EDGES), method="encode"
     ),
     "examples/mutag_gin.py": Case(MutagGIN, BATCHES, 2),
-    "examples/enzymes_topk_pool.py": Case(EnzymesTopK, GRAPHS, 2),
+    "examples/enzymes_topk_pool.py": Case(
+        EnzymesTopK, [GRAPHS[0], (Data(x=X2, edge_index=EDGES2),)], 2
+    ),
     "HeteroConv": Case(
         lambda: HeteroConv({("a", "to", "a"): GCNConv(5, 8)}), PLAIN, refused="one type of nodes"
     ),
