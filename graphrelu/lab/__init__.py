@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from graphrelu.lab.loggers import TensorBoard, WandB
+from graphrelu.lab.render.loggers import TensorBoard, WandB
 
 __all__ = ["TensorBoard", "WandB", "compare"]
 

@@ -33,10 +33,10 @@ from graphrelu.convert import convert
 from graphrelu.convert.examples import call_with
 from graphrelu.convert.graphs import read
 from graphrelu.lab.engine import choose_device
-from graphrelu.lab.loggers import Epoch
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.render.export import to_csv
+from graphrelu.lab.render.loggers import Epoch
 from graphrelu.lab.render.tables import CompareRow, compare_cells, rows_of
 from graphrelu.lab.render.verdict import verdict
 
@@ -147,7 +147,7 @@ def compare(
         lr, weight_decay (float, optional): Of Adam. (default: :obj:`0.01` and :obj:`0.0`)
         device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
         callbacks (list of callable, optional): Each is called with an
-            :class:`~graphrelu.lab.loggers.Epoch` after every epoch. (default: :obj:`()`)
+            :class:`~graphrelu.lab.render.loggers.Epoch` after every epoch. (default: :obj:`()`)
     """
     names = _names(model, activations)
     check_count("runs", runs)

@@ -11,9 +11,11 @@ from typing import Any
 from graphrelu.lab import data as on_disk
 from graphrelu.lab.prepare import prepare, split_rule, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
+from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import tables, terminal
+from graphrelu.lab.render.loggers import TensorBoard
 from graphrelu.lab.render.verdict import verdict
 from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
@@ -28,6 +30,7 @@ FILES = (
     Option("out", "Record of runs (.jsonl): keep each run, and continue from there.", Path),
     Option("report", "Write an HTML page (.html) to this file.", Path),
     Option("save", "Keep the trained models in this folder.", Path),
+    Option("log", "Write the training curves to this folder, for TensorBoard.", Path),
 )
 SETTINGS = (
     Option(
@@ -78,6 +81,7 @@ def compare(
     out: Path | None,
     report: Path | None,
     save: Path | None,
+    log: Path | None,
     **settings: Any,
 ) -> None:
     """Compare activations on a graph: the same seeds, splits and settings for each."""
@@ -87,7 +91,8 @@ def compare(
     with one_sentence(kept):
         check_runs(runs)
         where = engine.choose_device(device)
-        _check_files(out, json, report, save)
+        _check_files(out, json, report, save, log)
+        board = None if log is None else _board(log)
         deep = wants_deep(dataset, settings)
         activations = activations or ",".join(compared() if deep else ACTIVATIONS)
         graph, configs = prepare(
@@ -109,6 +114,9 @@ def compare(
                 )
             if not results:  # another process is at work on all of them
                 raise ValueError(f"{out} has no finished runs yet; look again later.")
+            if board is not None:
+                for result in results:
+                    board.write(result)
             rows = tables.compare_rows(results)
             sentence = verdict(rows)
             if report is not None and record is not None:
@@ -132,8 +140,19 @@ def compare(
             screen.print(f"Page: {report}", soft_wrap=True)
 
 
+def _board(folder: Path) -> TensorBoard:
+    try:
+        return TensorBoard(folder)
+    except ImportError as error:
+        raise MachineError(str(error)) from error
+
+
 def _check_files(
-    record: Path | None, json: Path | None, report: Path | None, save: Path | None
+    record: Path | None,
+    json: Path | None,
+    report: Path | None,
+    save: Path | None,
+    log: Path | None,
 ) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
     if json is not None and record is not None and json.resolve() == record.resolve():
@@ -146,8 +165,8 @@ def _check_files(
         check_ending(output.check_file(report), ".html", "a page")
     if json is not None:
         output.check_file(json)
-    if save is not None:
-        output.check_folder(save)
+    for folder in filter(None, (save, log)):
+        output.check_folder(folder)
 
 
 @contextmanager
