@@ -244,15 +244,18 @@ class Run:
                 "call the converted model on all nodes at once, or convert it with "
                 f"exclude=[{str(place)!r}]."
             )
-        # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
-        if may_look(x, grelu.validate) and not bool(x.isfinite().all()):
-            raise ValueError(f"x of the GReLU at {str(place)!r} must be finite, got inf or nan.")
         given = x.clone() if in_place else x
         if torch.is_grad_enabled() and x.requires_grad and can_be_read(x):
             # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
             given = given.view_as(given)
             given.register_hook(partial(_laid_out, torch.empty_like(x, device="meta").stride()))
         out: Tensor = self.closed(grelu, given, *graph[:4])
+        # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
+        if may_look(x, grelu.validate) and not bool(x.isfinite().all() & out.isfinite().all()):
+            raise ValueError(
+                f"x of the GReLU at {str(place)!r} must be finite, got inf or nan, or numbers "
+                "whose sums are."
+            )
         if in_place:
             return x.copy_(out)
         return out if x.is_contiguous() else torch.empty_like(x).copy_(out)

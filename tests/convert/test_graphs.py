@@ -203,10 +203,16 @@ def test_part_of_the_nodes() -> None:
 
 
 def test_numbers_that_are_not_finite() -> None:
-    model, x = opened_model(CoraGCN()), X.clone()
-    x[0, 0] = float("inf")
-    with pytest.raises(ValueError, match="'forward:2 after conv1' must be finite, got inf or nan"):
-        model(x, EDGES)
+    class Plain(Base):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.relu(x) + self.conv1(x, edge_index).sum()
+
+    for model in (opened_model(Plain()), convert(Plain())):
+        for value in (float("inf"), float("nan"), -3e38):  # so large that sums overflow
+            x = X.clone()
+            x[:, 0] = value
+            with pytest.raises(ValueError, match="GReLU at 'forward:1' must be finite, got inf or"):
+                model(x, EDGES)
 
 
 def test_an_error_that_the_model_catches_is_raised() -> None:
