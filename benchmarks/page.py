@@ -89,8 +89,24 @@ def diffusion(record: dict[str, Any]) -> str:
     return f"{title}\nalpha = {record['alpha']}; {where(record)}.\n\n{table(head, lines)}"
 
 
+def hetero(record: dict[str, Any]) -> str:
+    lines = []
+    for row in record["rows"]:
+        (first, smallest), *_, (last, largest) = row["milliseconds"].items()
+        span = [f"{row['axis']}, {int(first):,} to {int(last):,}", number(smallest)]
+        interval = f"[{row['low']:.2f}, {row['high']:.2f}]"
+        lines.append([*span, number(largest), f"{row['exponent']:.2f}", interval])
+    head = ("HeteroGReLU", "smallest, ms", "largest, ms", "exponent", "95 % interval")
+    note = (
+        "CPU time of one thread, forward and backward; three types, four relations. With exponent"
+    )
+    title = f"## Cost on heterogeneous graphs\n\n{where(record)}.\n\n{note} 1 the time is\n"
+    return f"{title}proportional to the size.\n\n{table(head, lines)}"
+
+
 def page() -> str:
     kinds = {"activation": activation, "cases": cases, "seeds": seeds, "diffusion": diffusion}
+    kinds |= {"hetero": hetero}
     parts = [INTRODUCTION]
     for kind, render in kinds.items():
         for path in sorted(RESULTS.glob(f"{kind}*.json")):

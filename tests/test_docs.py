@@ -23,7 +23,7 @@ API = (
     "conversion/__init__",
     "lab/models/activations",
     "lab/own_model",
-    "lab/loggers",
+    "lab/render/loggers",
     "lab/models/undecomposed",
     "lab/models/backbones",
     "lab/models/graph_backbones",

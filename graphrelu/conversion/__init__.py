@@ -1,43 +1,48 @@
 """GReLU in a model that exists already, trained or not."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from types import FunctionType
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parallel import DataParallel, DistributedDataParallel
-from torch_geometric.nn import EdgePooling, HANConv, HeteroConv, HGTConv, MessagePassing
-from torch_geometric.nn import Sequential as GraphSequential
-from torch_geometric.nn.pool import ASAPooling, PANPooling, SAGPooling, TopKPooling
+from torch_geometric.nn import HANConv, HeteroConv, HGTConv
 
-from graphrelu.conversion.activations import EXACT, MODULES
-from graphrelu.conversion.calls import (
-    Activation,
-    Attention,
-    Call,
-    Closed,
-    Convolution,
-    Owner,
-    Pooling,
-    Template,
-    set_call,
-)
 from graphrelu.conversion.examples import run_example
-from graphrelu.conversion.report import Replacement, Replacements
-from graphrelu.conversion.run import Conversion, GReLUs, Place, Sight
+from graphrelu.conversion.run import MODULES, Children, Conversion, GReLUs, Place, Sight, install
 from graphrelu.grelu import GReLU
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
-_POOLINGS = (TopKPooling, SAGPooling, ASAPooling, PANPooling, EdgePooling)
-_ATTENTION = (
-    torch.nn.MultiheadAttention,
-    torch.nn.TransformerEncoder,
-    torch.nn.TransformerEncoderLayer,
-)
-# The classes of these packages have no methods that are the model's own.
-_FRAMEWORKS = ("torch", "pytorch_lightning", "lightning")
+EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
+
+
+class Replacement(NamedTuple):
+    """One place of a converted model where an activation is called."""
+
+    name: str
+    before: str
+    after: str  # empty where the activation stays
+    reason: str = ""  # why it stays
+
+    def __str__(self) -> str:
+        what = f"-> {self.after}" if self.after else f"stays: {self.reason}"
+        return f"{self.name}: {self.before} {what}"
+
+
+class Replacements(list[Replacement]):
+    """All of them; printed, one in a line."""
+
+    @property
+    def changed(self) -> list[Replacement]:
+        return [replacement for replacement in self if replacement.after]
+
+    @property
+    def left(self) -> list[Replacement]:
+        return [replacement for replacement in self if not replacement.after]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
 
 
 def convert(
@@ -87,32 +92,38 @@ def convert(
     """
     _check_arguments(model, activations, exclude, grelu_options)
     conversion = Conversion(tuple(activations), graph)
-    conversion.sights = []
+    conversion.sights = {}
     probe = copy.deepcopy(model)
-    _install(probe, conversion)
+    install(probe, conversion)
     run_example(probe, example)
     sights, conversion.sights = conversion.sights, None
     _check_exclude(model, sights, exclude)
-    chosen = _choose(sights, activations, exclude, conversion.report)
-    has_grelu = any(isinstance(module, GReLU) for module in model.modules())
-    if not conversion.report.changed and not has_grelu:
-        found = "; ".join(map(str, conversion.report)) or "it calls none"
+    reasons = {key: _reason(*key, sights[key], activations, exclude) for key in sights}
+    report = Replacements(
+        _replacement(place, sight, reasons[owner, place])
+        for (owner, place), sight in sights.items()
+    )
+    if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
             f"model must have an activation that a GReLU can replace, got "
-            f"{type(model).__name__}: {found}."
+            f"{type(model).__name__}: {'; '.join(map(str, report)) or 'it calls none'}."
         )
     converted = model if inplace else copy.deepcopy(model)
-    _install(converted, conversion)
-    modules = dict(converted.named_modules())
-    for owner, places in chosen.items():
-        grelus = GReLUs()
-        for place, sight in places.items():
-            grelus.places[place] = None if sight is None else len(grelus)
-            if sight is not None:
-                grelus.append(_grelu(sight, modules[owner].training, grelu_options))
-                conversion.calls_functions |= sight.is_function
-        modules[owner].grelus = grelus
-    vars(converted)["_conversion"] = conversion
+    install(converted, conversion)
+    modules = dict(converted.named_modules(remove_duplicate=False))
+    for (name, place), sight in sights.items():
+        owner = modules[name]
+        conversion.places[name, place] = None
+        if not reasons[name, place]:
+            if not hasattr(owner, "grelus"):
+                owner._modules = Children(owner._modules)
+                owner.grelus = GReLUs()
+            conversion.places[name, place] = len(owner.grelus)
+            options = {"negative_slope": place.slope, "device": sight.like.device, **grelu_options}
+            grelu = GReLU(place.width, **options).to(sight.like.dtype).train(owner.training)
+            owner.grelus.append(grelu)
+            conversion.calls_functions |= sight.module is None
+    vars(converted)["_replacements"] = report
     return converted
 
 
@@ -122,20 +133,14 @@ def replacements(model: torch.nn.Module) -> Replacements:
     Args:
         model (torch.nn.Module): A converted model, or one that contains converted models.
     """
-    found = Replacements()
-    conversions = list(_conversions(model))
-    for prefix, conversion in conversions:
-        dot = f"{prefix}." if prefix else ""
-        found += [r._replace(name=dot + r.name) for r in conversion.report]
-    if not conversions:
+    modules = [(n, m) for n, m in model.named_modules() if "_replacements" in vars(m)]
+    if not modules:
         raise ValueError("model must be a converted one: call graphrelu.convert on it first.")
-    return found
-
-
-def _conversions(model: torch.nn.Module) -> Iterator[tuple[str, Conversion]]:
-    for name, module in model.named_modules():
-        if "_conversion" in vars(module):
-            yield name, vars(module)["_conversion"]
+    return Replacements(
+        replacement._replace(name=f"{name}.{replacement.name}" if name else replacement.name)
+        for name, module in modules
+        for replacement in vars(module)["_replacements"]
+    )
 
 
 def _check_arguments(
@@ -143,12 +148,8 @@ def _check_arguments(
 ) -> None:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    wrappers = (DataParallel, DistributedDataParallel, torch.jit.ScriptModule)
-    if hasattr(model, "_orig_mod") or isinstance(model, wrappers):
-        raise ValueError(
-            f"model must not be compiled or wrapped yet, got {type(model).__name__}: convert it "
-            "first."
-        )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError("model must not be compiled yet, got a ScriptModule: convert it first.")
     for argument, value in (("activations", activations), ("exclude", exclude)):
         if isinstance(value, str) or not all(isinstance(name, str) for name in value):
             raise TypeError(f"{argument} must be a list of names, got {value!r}.")
@@ -156,17 +157,23 @@ def _check_arguments(
     for name in activations:
         if name not in names:
             raise ValueError(f"activations must be of {', '.join(names)}, got {name!r}.")
-    if next(_conversions(model), None) is not None:
-        raise ValueError("model must not be converted already: convert the whole of it at once.")
     for module in model.modules():
-        if isinstance(module, (HeteroConv, HGTConv, HANConv)):
+        kind = type(module).__name__
+        is_wrapped = isinstance(module, (DataParallel, DistributedDataParallel))
+        if is_wrapped or hasattr(module, "_orig_mod"):
             raise ValueError(
-                f"model must be for one type of nodes, got a {type(module).__name__} in it."
+                f"model must not be compiled or wrapped yet, got a {kind} in it: convert it first."
             )
+        if "_replacements" in vars(module):
+            raise ValueError(
+                "model must not be converted already: convert the whole of it at once."
+            )
+        if isinstance(module, (HeteroConv, HGTConv, HANConv)):
+            raise ValueError(f"model must be for one type of nodes, got a {kind} in it.")
         if hasattr(module, "grelus"):
             raise ValueError(
                 f"model must not have an attribute grelus, which is where GReLUs are put, got a "
-                f"{type(module).__name__} with one."
+                f"{kind} with one."
             )
     for name in ("channels", "device", "negative_slope"):
         if name in grelu_options:
@@ -180,97 +187,32 @@ def _check_arguments(
             )
 
 
-def _check_exclude(model: torch.nn.Module, sights: list[Sight], exclude: Sequence[str]) -> None:
+def _check_exclude(model: torch.nn.Module, sights: Any, exclude: Sequence[str]) -> None:
     names = {name for name, _ in model.named_modules(remove_duplicate=False)}
     for name in exclude:
-        if not name or name not in names | {str(sight.place) for sight in sights}:
+        if not name or name not in names | {str(place) for _, place in sights}:
             raise ValueError(
                 f"exclude must name modules of the model or places of activations, got {name!r}."
             )
 
 
-def _install(model: torch.nn.Module, conversion: Conversion) -> None:
-    """Puts a call before the methods of all modules that matter."""
-    closed = " "  # the module that all of what follows is inside of; no name starts so
-    for name, module in list(model.named_modules()):
-        kind: type[Call] | None = None
-        is_inside = f"{name}.".startswith(closed)
-        if isinstance(module, _ATTENTION):
-            kind = Attention
-        elif is_inside or hasattr(type(module), "__deepcopy__"):
-            continue  # a class that copies itself would lose the call
-        elif type(module) in MODULES:
-            kind = Activation
-        elif isinstance(module, GReLU):
-            kind = Closed
-        elif isinstance(module, (MessagePassing, *_POOLINGS)) and name:
-            kind = Pooling if isinstance(module, _POOLINGS) else Convolution
-        elif not type(module).__module__.startswith("torch."):
-            for method in _own_methods(module):
-                set_call(module, Owner(module, method, name, conversion))
-            if isinstance(module, GraphSequential):
-                set_call(module, Template(module, "_set_jittable_template", name, conversion))
-        elif any(True for _ in module.parameters(recurse=False)):
-            kind = Call
-        if isinstance(module, torch.jit.ScriptModule):
-            kind, closed = None, f"{name}."
-        if kind is not None:
-            set_call(module, kind(module, "forward", name, conversion))
-            if issubclass(kind, Closed) and not is_inside:
-                closed = f"{name}."
+def _reason(
+    owner: str, place: Place, sight: Sight, activations: Sequence[str], exclude: Sequence[str]
+) -> str:
+    """Why an activation stays; empty where it does not."""
+    inside = [f"{name}." for name in (owner, place.where)]
+    if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
+        return "it is excluded"
+    if place.activation == "prelu":
+        return "its slope is a parameter"
+    if place.activation not in activations:
+        reason = f"activations does not name {place.activation!r}"
+        return reason if place.activation in EXACT else f"{reason}, which no GReLU starts as"
+    return "its slope is above 1" if place.slope > 1 else sight.problem
 
 
-def _own_methods(module: torch.nn.Module) -> list[str]:
-    """The methods that a model's own classes define, which may call activations."""
-    names = {"forward"}
-    for cls in type(module).__mro__:
-        if cls.__module__.split(".")[0] not in (*_FRAMEWORKS, "builtins"):
-            names |= {name for name, value in vars(cls).items() if isinstance(value, FunctionType)}
-    return sorted(
-        name
-        for name in names
-        if name == "forward" or not (name.startswith("__") or hasattr(torch.nn.Module, name))
-    )
-
-
-def _choose(
-    sights: list[Sight],
-    activations: Sequence[str],
-    exclude: Sequence[str],
-    report: Replacements,
-) -> dict[str, dict[Place, Sight | None]]:
-    """For each module, the places of its activations, with nothing where one stays."""
-    chosen: dict[str, dict[Place, Sight | None]] = {}
-    for owner, place in dict.fromkeys((sight.owner, sight.place) for sight in sights):
-        own = [sight for sight in sights if (sight.owner, sight.place) == (owner, place)]
-        reason = next((sight.problem for sight in own if sight.problem), "")
-        if place.slope > 1:
-            reason = "its slope is above 1"
-        if place.activation == "prelu":
-            reason = "its slope is a parameter"
-        elif place.activation not in activations:
-            reason = f"activations does not name {place.activation!r}"
-            reason += "" if place.activation in EXACT else ", which no GReLU starts as"
-        if _is_excluded(owner, place, exclude):
-            reason = "it is excluded"
-        chosen.setdefault(owner, {})[place] = None if reason else own[0]
-        slope = f", negative_slope={place.slope:g}" if place.slope else ""
-        after = "" if reason else f"GReLU({place.width}{slope})"
-        report.append(Replacement(str(place), own[0].before, after, reason))
-    return chosen
-
-
-def _is_excluded(owner: str, place: Place, exclude: Sequence[str]) -> bool:
-    names = (owner, place.where)
-    return str(place) in exclude or any(
-        f"{name}.".startswith(f"{prefix}.") for name in names for prefix in exclude
-    )
-
-
-def _grelu(sight: Sight, training: bool, options: dict[str, Any]) -> GReLU:
-    like = sight.like
-    assert like is not None
-    grelu = GReLU(
-        sight.place.width, negative_slope=sight.place.slope, device=like.device, **options
-    )
-    return grelu.to(like.dtype).train(training)
+def _replacement(place: Place, sight: Sight, reason: str) -> Replacement:
+    slope = f", negative_slope={place.slope:g}" if place.slope else ""
+    before = f"{place.activation}()" if sight.module is None else repr(sight.module)
+    after = "" if reason else f"GReLU({place.width}{slope})"
+    return Replacement(str(place), before, after, reason)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch_geometric.data import Data
 from torch_geometric.nn import Sequential as GraphSequential
@@ -56,11 +55,7 @@ def _given(model: torch.nn.Module, example: Any) -> Callable[[], Any]:
 
 
 def _copied(value: Any) -> Any:
-    if isinstance(value, Data):
-        return value.clone()
-    if isinstance(value, Tensor) and value.is_floating_point():
-        return value.detach().clone().requires_grad_(value.requires_grad)
-    return copy.copy(value)
+    return value.clone() if hasattr(value, "clone") else copy.copy(value)
 
 
 def _made_up(model: torch.nn.Module) -> Callable[[], Any]:
@@ -72,25 +67,21 @@ def _made_up(model: torch.nn.Module) -> Callable[[], Any]:
     edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     width = _input_width(model)
-    values = {
-        "x": torch.linspace(-1, 1, 13 * width).view(13, width).to(like.dtype),
-        "edge_index": edge_index,
-        "edge_weight": torch.ones(edge_index.size(1), dtype=like.dtype),
-        "batch": batch,
-    }
-    values = {name: value.to(like.device) for name, value in values.items()}
+    x = torch.linspace(-1, 1, 13 * width).view(13, width).to(like.dtype)
+    weight = torch.ones(edge_index.size(1), dtype=like.dtype)
+    data = Data(x=x, edge_index=edge_index, edge_weight=weight, batch=batch).to(like.device)
     parameters = inspect.signature(model.forward).parameters.values()
     required = [p.name for p in parameters if p.default is p.empty and p.kind in _NAMED]
     if isinstance(model, GraphSequential):
         required = parameter_names(model)
+    unknown = [name for name in required if name not in data]
+    if unknown and len(required) > 1:
+        raise _example_needed(model, f"its argument {unknown[0]!r} is unknown")
 
     def call() -> Any:
+        own = data.clone()
         try:
-            if len(required) == 1 and required[0] not in values:
-                return model(Data(**values))
-            return model(**{name: _copied(values[name]) for name in required})
-        except KeyError as error:
-            raise _example_needed(model, f"its argument {error} is unknown") from error
+            return model(own) if unknown else model(**{name: own[name] for name in required})
         except Exception as error:
             name = type(error).__name__
             raise _example_needed(model, f"on a small graph it raises {name}") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import Sequential as GraphSequential
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
@@ -29,12 +29,8 @@ def parameter_names(module: torch.nn.Module, method: str = "forward") -> list[st
 def read(names: list[str], args: Args, kwargs: Kwargs, named: str | None, guess: bool) -> Graph:
     """The graph and the batch vector that a call was given, each None where it was given none.
 
-    Args:
-        names: The positional arguments of what was called.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        named: The name of the argument that is the graph, where it has a name of its own.
-        guess: Whether the only argument that looks like a graph is one.
+    The graph is the argument that is `named`, else one of the usual names, else, for a `guess`, the
+    only one that looks like a graph. `names` are those of the positional arguments.
     """
     unnamed = [f"*{i}" for i in range(len(args) - len(names))]  # of a forward with *args
     arguments = {**dict(zip((*names, *unnamed), args, strict=False)), **kwargs}
@@ -56,24 +52,12 @@ def read(names: list[str], args: Args, kwargs: Kwargs, named: str | None, guess:
 
 
 def _edge_index(arguments: Mapping[str, Any], named: str | None, guess: bool) -> Any:
-    typed = [arguments.get(name) for name in ("x", *_EDGES)]
-    if any(isinstance(v, Mapping) for v in typed) or any(
-        isinstance(v, HeteroData) for v in arguments.values()
-    ):
-        raise TypeError(
-            "edge_index must belong to one graph, got one for each type of edges: a converted "
-            "model is for one type of nodes."
-        )
     if named is not None and named in arguments:
         return arguments[named]
     found = [arguments[name] for name in _EDGES if _is_graph(arguments.get(name))]
     if not found and guess:
-        skipped = ("hyperedge", "label")
-        found = [
-            value
-            for name, value in arguments.items()
-            if not any(word in name for word in skipped) and _is_graph(value)
-        ]
+        others = [n for n in arguments if "hyperedge" not in n and "label" not in n]
+        found = [arguments[name] for name in others if _is_graph(arguments[name])]
         found = found if len(found) == 1 else []  # of two any would be a guess
     return found[0] if found else None
 
@@ -92,4 +76,4 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
         return sizes[0] if len(sizes) == 2 and sizes[0] == sizes[1] else None
     if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
         return x.size(0) if x.dim() == 2 else None
-    return batch.size(0) if batch is not None else None
+    return None if batch is None else batch.size(0)

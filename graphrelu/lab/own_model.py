@@ -33,10 +33,10 @@ from graphrelu.conversion import convert
 from graphrelu.conversion.examples import call_with
 from graphrelu.conversion.graphs import read
 from graphrelu.lab.engine import choose_device
-from graphrelu.lab.loggers import Epoch
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.render.export import to_csv
+from graphrelu.lab.render.loggers import Epoch
 from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, rows_of
 from graphrelu.lab.render.verdict import verdict
 from graphrelu.lab.stats.decision import MARGIN, check_margin
@@ -149,7 +149,7 @@ def compare(
         lr, weight_decay (float, optional): Of Adam. (default: :obj:`0.01` and :obj:`0.0`)
         device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
         callbacks (list of callable, optional): Each is called with an
-            :class:`~graphrelu.lab.loggers.Epoch` after every epoch. (default: :obj:`()`)
+            :class:`~graphrelu.lab.render.loggers.Epoch` after every epoch. (default: :obj:`()`)
         margin (float, optional): The largest difference, in percent points, that does not matter.
             (default: :obj:`0.5`)
     """

@@ -37,6 +37,7 @@ from torch_geometric.nn import (
     global_mean_pool,
 )
 from torch_geometric.nn.models import AttentiveFP
+from torch_geometric.utils import to_torch_csr_tensor
 
 from tests.helpers import batch_of_graphs, random_graph
 
@@ -45,8 +46,8 @@ SIZES = [12, 8, 10]
 BATCHED, BATCH = batch_of_graphs(SIZES)
 X, EDGES, WEIGHT = torch.randn(30, 5), random_graph(30, 90), torch.rand(90)
 X2, EDGES2, WEIGHT2 = torch.randn(21, 5), random_graph(21, 60), torch.rand(60)
-PLAIN: list[Any] = [(X, EDGES), (X2, EDGES2)]
-BATCHES: list[Any] = [(X, BATCHED, BATCH), (X2, EDGES2, torch.zeros(21, dtype=torch.long))]
+PLAIN: list[Any] = [(X, EDGES), (X2, to_torch_csr_tensor(torch.unique(EDGES2, dim=1)))]
+BATCHES: list[Any] = [(X, BATCHED, BATCH), (X2, EDGES2, None)]
 DEGREES = torch.tensor([1, 5, 10, 8])
 PNA_OPTIONS = {"aggregators": ["mean", "max"], "scalers": ["identity"], "deg": DEGREES}
 
@@ -145,6 +146,7 @@ class InPlace(Base):
         y = 1 * x
         x.relu_()
         F.relu(y, inplace=True)
+        y = y + F.leaky_relu(x, True)  # a slope of 1, not in place
         z = self.conv2(x + y, edge_index) * 1
         z[:, :4].relu_()
         return self.conv3(F.leaky_relu_(1 * z, 0.3), edge_index)
@@ -178,6 +180,36 @@ class AsksForItsClass(Base):
             elif type(layer) is GCNConv:
                 x = layer(x, edge_index)
         return x * float(self.layers[3].negative_slope)  # type: ignore[arg-type]
+
+
+class GoesThroughItself(torch.nn.Sequential):
+    """Its layers are its children, the last of which it may leave out."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:  # type: ignore[override]
+        for layer in list(self)[: -1 if embed else len(self)]:
+            x = layer(x, edge_index) if isinstance(layer, GCNConv) else layer(x)
+        return x
+
+
+class ReadsItsParameters(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, penalty: bool = False) -> Tensor:
+        x = self.conv3(F.relu(self.conv1(x, edge_index)), edge_index)
+        squares = [parameter.pow(2).sum() for parameter in self.parameters()]
+        return x + sum(squares) / len(list(self.children())) if penalty else x
+
+
+class SharedWithAConvolution(torch.nn.Module):
+    """An activation that is met inside of a convolution first, and matrices that no node has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        act = ReLU()
+        self.conv = GINConv(torch.nn.Sequential(Linear(5, 8), act))
+        self.act = act
+
+    def forward(self, x: Tensor, edge_index: Tensor, sparse: bool = False) -> Tensor:
+        x = self.act(self.conv(x, edge_index) - 0.1)
+        return torch.relu((x - 0.5).to_sparse()).to_dense() if sparse else x
 
 
 class HiddenInAList(Base):
@@ -242,9 +274,10 @@ class WithoutMessagePassing(torch.nn.Module):
         super().__init__()
         self.lin1, self.lin2 = Linear(5, 8), Linear(8, 4)
 
-    def forward(self, x: Tensor, adj: Tensor) -> Tensor:
+    def forward(self, x: Tensor, adj: Tensor, log: bool = False) -> Tensor:
         x = F.relu(torch.sparse.mm(adj, self.lin1(x)))
-        return torch.sparse.mm(adj, self.lin2(x))
+        x = torch.sparse.mm(adj, self.lin2(x))
+        return F.log_softmax(x, dim=1) if log else x
 
 
 class GPS(torch.nn.Module):
@@ -455,7 +488,8 @@ def lightning() -> torch.nn.Module:
 
 
 class Case(NamedTuple):
-    """A model, two inputs that take different branches, and how many GReLUs it gets."""
+    """A model, two inputs that take different branches, and how many GReLUs it gets. A sparse
+    adjacency, no batch vector, or edge weights take another branch in most of PyG's models."""
 
     build: Callable[[], torch.nn.Module]
     inputs: list[Any]
@@ -472,14 +506,15 @@ def adjacency(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 WEIGHTED: list[Any] = [(X, EDGES), (X2, EDGES2, WEIGHT2)]
 GRAPHS: list[Any] = [(data(y=torch.zeros(1)),), (data([9, 6], y=torch.zeros(1)),)]
+GRAPHS[1][0].edge_index = to_torch_csr_tensor(torch.unique(GRAPHS[1][0].edge_index, dim=1))
 UNPACKED: list[Any] = [
     (Data(x=X, edge_index=EDGES),),
     (Data(x=X2, edge_index=EDGES2, edge_weight=WEIGHT2),),
 ]
-ADJACENCIES: list[Any] = [(X, adjacency(EDGES, 30)), (X2, adjacency(EDGES2, 21))]
+ADJACENCIES: list[Any] = [(X, adjacency(EDGES, 30)), (X2, adjacency(EDGES2, 21), True)]
 MOLECULES: list[Any] = [
     (X, BATCHED, torch.rand(90, 2), BATCH),
-    (X2, EDGES2, torch.rand(60, 2), torch.zeros(21, dtype=torch.long)),
+    (X2, PLAIN[1][1], torch.rand(PLAIN[1][1]._nnz(), 2), torch.zeros(21, dtype=torch.long)),
 ]
 
 CASES: dict[str, Case] = {
@@ -527,9 +562,20 @@ CASES: dict[str, Case] = {
     "unreadable source": Case(unreadable, WEIGHTED, 1),
     "any depth": Case(Depth, [(X, EDGES, 2), (X2, EDGES2, 4, True)], 2, example=(X, EDGES, 2)),
     "by value": Case(ByValue, PLAIN, 2),
-    "in place": Case(InPlace, PLAIN, 4),
-    "one module, many places": Case(SharedModule, BATCHES, 3),
+    "in place": Case(InPlace, PLAIN, 5),
+    "one module, many places": Case(
+        SharedModule, [BATCHES[0], (X2, EDGES2, torch.zeros(21, dtype=torch.long))], 3
+    ),
     "asks for its class": Case(AsksForItsClass, PLAIN, 2),
+    "goes through itself": Case(
+        lambda: GoesThroughItself(GCNConv(5, 8), ReLU(), GCNConv(8, 8), ReLU(), Linear(8, 3)),
+        [(X, EDGES), (X2, EDGES2, True)],
+        2,
+    ),
+    "reads its parameters": Case(ReadsItsParameters, [(X, EDGES), (X2, EDGES2, True)], 1),
+    "shared with a convolution": Case(
+        SharedWithAConvolution, [(X, EDGES), (X2, EDGES2, True)], 1, example=(X, EDGES, True)
+    ),
     "hidden in a list": Case(HiddenInAList, PLAIN, 2),
     "catches errors": Case(Catches, [(X, EDGES), (X2, EDGES2, True)], 2),
     "helper functions": Case(Helpers, [(X, EDGES), (X2, EDGES2, True)], 4),
@@ -546,7 +592,9 @@ CASES: dict[str, Case] = {
         LinkPrediction, PLAIN, 1, example=lambda m: m.encode(X, EDGES), method="encode"
     ),
     "examples/mutag_gin.py": Case(MutagGIN, BATCHES, 2),
-    "examples/enzymes_topk_pool.py": Case(EnzymesTopK, GRAPHS, 2),
+    "examples/enzymes_topk_pool.py": Case(
+        EnzymesTopK, [GRAPHS[0], (Data(x=X2, edge_index=EDGES2),)], 2
+    ),
     "HeteroConv": Case(
         lambda: HeteroConv({("a", "to", "a"): GCNConv(5, 8)}), PLAIN, refused="one type of nodes"
     ),

@@ -24,8 +24,10 @@ from tests.conversion.models import (
     BATCH,
     BATCHED,
     EDGES,
+    PLAIN,
     SIZES,
     WEIGHT,
+    Base,
     CoraGCN,
     IsNone,
     MutagGIN,
@@ -201,10 +203,31 @@ def test_part_of_the_nodes() -> None:
 
 
 def test_numbers_that_are_not_finite() -> None:
-    model, x = opened_model(CoraGCN()), X.clone()
-    x[0, 0] = float("inf")
-    with pytest.raises(ValueError, match="'forward:2 after conv1' must be finite, got inf or nan"):
-        model(x, EDGES)
+    class Plain(Base):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.relu(x) + self.conv1(x, edge_index).sum()
+
+    for model in (opened_model(Plain()), convert(Plain())):
+        for value in (float("inf"), float("nan"), -3e38):  # so large that sums overflow
+            x = X.clone()
+            x[:, 0] = value
+            with pytest.raises(ValueError, match="GReLU at 'forward:1' must be finite, got inf or"):
+                model(x, EDGES)
+
+
+def test_an_error_that_the_model_catches_is_raised() -> None:
+    class Catches(Base):
+        def forward(self, x: Tensor, edge_index: Tensor, rows: int = 30) -> Tensor:
+            h = self.conv1(x, edge_index)
+            try:
+                return F.relu(h[:rows])
+            except ValueError:
+                return self.lin1(x)
+
+    converted = convert(Catches(), example=PLAIN[0])
+    with pytest.raises(ValueError, match="must have a row for each node, but it sees"):
+        converted(X, EDGES, 20)
+    assert converted(X, EDGES).shape == (30, 8)
 
 
 def test_places_met_later_stay_and_say_so_once() -> None:
@@ -283,5 +306,22 @@ def test_graphs_of_data_objects() -> None:
     (act,) = grelus(model)
     hidden = act(model.lin(graphs.x), graphs.edge_index, batch=graphs.batch)
     assert torch.equal(model(graphs), model.conv(hidden, graphs.edge_index))
-    with pytest.raises(TypeError, match="must belong to one graph, got one for each type"):
-        convert(GCN(5, 8, 2), example=({"a": X}, {("a", "to", "a"): EDGES}))
+
+
+def test_types_of_nodes() -> None:
+    class Typed(Base):
+        def forward(self, x: dict[str, Tensor], edge_index: dict[str, Tensor]) -> Tensor:
+            a = F.relu(self.conv1(x["a"], edge_index["a"]))
+            return F.relu(self.between((a, x["b"]), edge_index["ab"]))
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.between = SAGEConv((8, 5), 8)
+
+    between = torch.stack([EDGES[0], EDGES[1] % 10])
+    inputs = ({"a": X, "b": X[:10]}, {"a": EDGES, "ab": between})
+    model = opened_model(Typed(), example=inputs)
+    (act,), (left,) = grelus(model), replacements(model).left
+    assert left.reason == "the convolution before it tells no number of nodes, or two of them"
+    a = act(model.conv1(X, EDGES), EDGES)
+    assert torch.equal(model(*inputs), model.between((a, X[:10]), between).relu())

@@ -214,7 +214,7 @@ def in_a_group(store: str) -> None:
         assert torch.equal(out, converted(X, EDGES))
         out.pow(2).sum().backward()
         assert all(bool(p.grad.any()) for act in grelus(converted) for p in act.parameters())
-        with pytest.raises(ValueError, match="must not be compiled or wrapped yet, got Distr"):
+        with pytest.raises(ValueError, match="must not be compiled or wrapped yet, got a Distr"):
             convert(wrapped)
     torch.distributed.destroy_process_group()
 

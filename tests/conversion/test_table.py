@@ -1,6 +1,6 @@
 """Every model of the table: the same to the last bit, or refused in one sentence."""
 
-import copy
+import sys
 import warnings
 from typing import Any
 
@@ -22,15 +22,19 @@ def grelus(model: torch.nn.Module) -> list[GReLU]:
     return [module for module in model.modules() if isinstance(module, GReLU)]
 
 
+def copied(args: Any) -> list[Any]:
+    """A model may write into its arguments."""
+    return [a.clone() if hasattr(a, "clone") else a for a in args]
+
+
 def outcome(model: torch.nn.Module, method: str, args: Any, training: bool) -> list[Tensor]:
     """The outputs of a model and all gradients, from a fixed seed."""
     torch.manual_seed(7)
     model.train(training)
     model.zero_grad()
-    args = copy.deepcopy(args)
-    inputs = [
-        a for a in args if isinstance(a, Tensor) and a.is_floating_point() and not a.is_sparse
-    ]
+    args = copied(args)
+    inputs = [a for a in args if isinstance(a, Tensor) and a.is_floating_point()]
+    inputs = [x for x in inputs if x.layout == torch.strided]
     for x in inputs:
         x.requires_grad_()
     out = getattr(model, method)(*args) if method != "forward" else model(*args)
@@ -52,20 +56,38 @@ def assert_same(model: torch.nn.Module, converted: torch.nn.Module, case: Case) 
                 assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_same_or_refused(name: str) -> None:
-    case = CASES[name]
-    for package in {"LightningModule": ["pytorch_lightning"], "GraphGym": ["yacs"]}.get(name, []):
-        pytest.importorskip(package)
+def path(model: torch.nn.Module, method: str, args: Any) -> list[tuple[str, int]]:
+    """The instructions of the model's code, and of PyG's, that a call comes to."""
+    found: list[tuple[str, int]] = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if not frame.f_globals.get("__name__", "tests").startswith(("tests", "torch_geometric")):
+            return None
+        frame.f_trace_opcodes = True
+        found.append((frame.f_code.co_name, frame.f_lasti))
+        return trace
+
+    args, before = copied(args), sys.gettrace()
+    sys.settrace(trace)
+    try:
+        getattr(model, method)(*args)
+    finally:
+        sys.settrace(before)
+    return found
+
+
+def check(case: Case) -> str:
+    """What became of a model: converted and the same, or refused."""
     torch.manual_seed(3)
     model = case.build()
     if case.refused:
         with pytest.raises(ValueError, match=case.refused) as caught:
             convert(model, example=case.example)
         assert "\n" not in str(caught.value)
-        return
+        return f"refused: {caught.value}"
     converted = convert(model, example=case.example)
-    assert len(grelus(converted)) == case.grelus == len(replacements(converted).changed)
+    report = replacements(converted)
+    assert len(grelus(converted)) == case.grelus == len(report.changed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The activation at .* was not met")
         assert_same(model, converted, case)
@@ -73,7 +95,23 @@ def test_same_or_refused(name: str) -> None:
             outs = []
             for m in (model, converted):
                 torch.manual_seed(0)
-                outs.append(getattr(m.eval(), case.method)(*copy.deepcopy(case.inputs[0])))
+                outs.append(getattr(m.eval(), case.method)(*copied(case.inputs[0])))
             leaves = [tree_leaves(out) for out in outs]
             assert all(torch.equal(a, b) for a, b in zip(*leaves, strict=True))
     assert not grelus(model)
+    first, second = (path(model, case.method, args) for args in case.inputs)
+    assert first != second  # another branch
+    return f"same on 2 paths: {len(report.changed)} GReLUs, {len(report.left)} activations stay"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_same_or_refused(name: str) -> None:
+    for package in {"LightningModule": ["pytorch_lightning"], "GraphGym": ["yacs"]}.get(name, []):
+        pytest.importorskip(package)
+    check(CASES[name])
+
+
+if __name__ == "__main__":  # python -m tests.conversion.test_table shows the table
+    warnings.simplefilter("ignore")
+    for number, (name, case) in enumerate(CASES.items(), 1):
+        print(f"{number:2} {name:34} {check(case)}")

@@ -22,9 +22,9 @@ from torch_geometric.utils import subgraph, to_undirected
 
 from graphrelu.lab import TensorBoard, WandB, compare, own_model
 from graphrelu.lab.data import load
-from graphrelu.lab.loggers import Epoch
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.own_model import ModelComparison
+from graphrelu.lab.render.loggers import Epoch
 from graphrelu.lab.stats.decision import decisions
 
 CPU = torch.device("cpu")

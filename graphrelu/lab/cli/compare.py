@@ -15,9 +15,11 @@ from graphrelu.lab import page
 from graphrelu.lab.cli.shared import add_command
 from graphrelu.lab.prepare import prepare, split_rule, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
+from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import tables, terminal
+from graphrelu.lab.render.loggers import TensorBoard
 from graphrelu.lab.render.verdict import decided, verdict
 from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
@@ -34,6 +36,7 @@ FILES = (
     Option("out", "Record of runs (.jsonl): keep each run, and continue from there.", Path),
     Option("report", "Write an HTML page (.html) to this file.", Path),
     Option("save", "Keep the trained models in this folder.", Path),
+    Option("log", "Write the training curves to this folder, for TensorBoard.", Path),
 )
 SETTINGS = (
     Option(
@@ -102,6 +105,7 @@ def compare(
     out: Path | None,
     report: Path | None,
     save: Path | None,
+    log: Path | None,
     **settings: Any,
 ) -> None:
     """Compare activations on a graph: the same seeds, splits and settings for each."""
@@ -113,7 +117,8 @@ def compare(
         check_runs(runs)
         check_margin(margin)
         where = engine.choose_device(device)
-        _check_files(out, json, report, save)
+        _check_files(out, json, report, save, log)
+        board = None if log is None else _board(log)
         deep = wants_deep(dataset, settings)
         activations = activations or ",".join(compared() if deep else ACTIVATIONS)
         if until_decided and not {"relu", "grelu"} <= set(names(activations)):
@@ -142,6 +147,9 @@ def compare(
                 rows = tables.compare_rows(results, margin, len(looks))
                 if decided(rows):
                     break
+            if board is not None:
+                for result in results:
+                    board.write(result)
             sentence = verdict(rows)
             if report is not None and record is not None:
                 told = {"backbone": backbone, "activations": activations, "runs": runs}
@@ -162,13 +170,24 @@ def compare(
             screen.print(f"Page: {report}", soft_wrap=True)
 
 
+def _board(folder: Path) -> TensorBoard:
+    try:
+        return TensorBoard(folder)
+    except ImportError as error:
+        raise MachineError(str(error)) from error
+
+
 app = typer.Typer()
 EXAMPLE = "graphrelu compare cora --backbone gat --runs 30 --json cora.json"
 add_command(app, "compare", options(), compare, EXAMPLE)
 
 
 def _check_files(
-    record: Path | None, json: Path | None, report: Path | None, save: Path | None
+    record: Path | None,
+    json: Path | None,
+    report: Path | None,
+    save: Path | None,
+    log: Path | None,
 ) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
     if json is not None and record is not None and json.resolve() == record.resolve():
@@ -181,8 +200,8 @@ def _check_files(
         check_ending(output.check_file(report), ".html", "a page")
     if json is not None:
         output.check_file(json)
-    if save is not None:
-        output.check_folder(save)
+    for folder in filter(None, (save, log)):
+        output.check_folder(folder)
 
 
 @contextmanager

@@ -86,6 +86,7 @@ BAD = {
     "out is a table": (["--out", "x.csv"], "name of a record must end in .jsonl, unlike x.csv."),
     "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
     "json is out": (["--json", "x", "--out", "./x"], "x cannot be the record and the summary"),
+    "log is a file": (["--log", "a_file"], "a_file cannot be a folder"),
     "save is a file": (["--save", "a_file"], "a_file cannot be a folder"),
 }
 

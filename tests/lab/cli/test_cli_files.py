@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
+from graphrelu.lab.record.results import Record
 from tests.fuzz import seeds
 from tests.lab import fake_engine
 from tests.lab.archives import Named, npy, pickled, pt_of, with_entry
@@ -106,6 +110,38 @@ def test_odd_paths_of_models(
     result = invoke("inspect", path, "--model", model, "--pairs", 10, "--out", prefix)
     assert (result.exit_code, result.stderr) == (0, "")
     assert prefix.with_suffix(".png").stat().st_size > 0
+
+
+def test_curves_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, list[Any]] = {}
+
+    class Writer:
+        def __init__(self, folder: str) -> None:
+            self.points = told.setdefault(folder, [])
+
+        def add_scalar(self, *point: Any) -> None:
+            self.points.append(point)
+
+        def close(self) -> None:
+            self.points.append("closed")
+
+    module = "torch.utils.tensorboard"
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(SummaryWriter=Writer))
+    command = ("compare", "--runs", 2, "--activations", "relu,grelu", "--log", "logs")
+    result = invoke(*command, "--out", "r.jsonl")
+    assert (result.exit_code, result.stderr) == (0, "")
+    runs = Record("r.jsonl").read()
+    assert told.keys() == {f"logs/{run.config.activation}/{run.seed}" for run in runs}
+    for run in runs:
+        *points, closed = told[f"logs/{run.config.activation}/{run.seed}"]
+        assert {(name, value) for name, value, _ in points} == {
+            (name, value) for name, curve in run.curves.items() for value in curve
+        }
+        assert (points[0][2], points[-1][2], closed) == (1, run.epochs_run, "closed")
+    monkeypatch.setitem(sys.modules, module, None)
+    result = invoke(*command)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "TensorBoard needs the package tensorboard: pip install tensorboard.\n"
 
 
 def test_a_record_between_torn_lines(folder: Path) -> None:

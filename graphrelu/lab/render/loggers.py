@@ -1,4 +1,5 @@
-"""Training curves for TensorBoard and Weights & Biases: callbacks of ``graphrelu.lab.compare``.
+"""Training curves for TensorBoard and Weights & Biases: callbacks of ``graphrelu.lab.compare``, and
+``graphrelu compare --log``.
 
 Neither package is needed by the laboratory; each is imported where its callback is made.
 """
@@ -6,7 +7,10 @@ Neither package is needed by the laboratory; each is imported where its callback
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from graphrelu.lab.record.results import Result
 
 
 class Epoch(NamedTuple):
@@ -44,6 +48,17 @@ class TensorBoard:
         self.writer.add_scalar("val_score", now.val_score, now.epoch)
         if now.epoch == now.epochs:
             self.writer.close()
+
+    def write(self, run: Result) -> None:
+        """Writes the curves of a finished run, at the epochs that its record keeps."""
+        from graphrelu.lab.record.results import kept_positions
+
+        writer = self.open(str(self.folder / run.config.activation / str(run.seed)))
+        for name, curve in run.curves.items():
+            epochs = kept_positions(run.epochs_run, len(curve))
+            for epoch, value in zip(epochs, curve, strict=True):
+                writer.add_scalar(name, value, epoch + 1)
+        writer.close()
 
 
 class WandB:
