@@ -97,11 +97,10 @@ def hetero(record: dict[str, Any]) -> str:
         interval = f"[{row['low']:.2f}, {row['high']:.2f}]"
         lines.append([*span, number(largest), f"{row['exponent']:.2f}", interval])
     head = ("HeteroGReLU", "smallest, ms", "largest, ms", "exponent", "95 % interval")
-    note = (
-        "CPU time of one thread, forward and backward; three types, four relations. With exponent"
-    )
-    title = f"## Cost on heterogeneous graphs\n\n{where(record)}.\n\n{note} 1 the time is\n"
-    return f"{title}proportional to the size.\n\n{table(head, lines)}"
+    note = "CPU time of one thread, forward and backward; three types, four relations. With\n"
+    note += "exponent 1 the time is proportional to the size."
+    title = f"## HeteroGReLU as each size is doubled\n\n{where(record)}.\n\n{note}\n"
+    return f"{title}\n{table(head, lines)}"
 
 
 def page() -> str:
