@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,15 @@ from tests.lab.pages import NAMES, cell, runs
 RESULTS = Path(__file__).parents[3] / "results"
 
 
-def test_rows_are_those_of_the_comparison() -> None:
+@pytest.mark.parametrize("metric", ["accuracy", "mae"])
+def test_rows_are_those_of_the_comparison(metric: str) -> None:
+    """An error is negative on record: one less than a share is such a number."""
     results = [run for name in NAMES for run in runs(cell("digits", "gcn", name))]
+    if metric == "mae":
+        results = [
+            replace(run, config=replace(run.config, metric="mae"), score=run.score - 1)
+            for run in results
+        ]
     (table,) = page_tables.tables_of(results, "runs.jsonl")
     for row, expected in zip(table["rows"], compare_rows(results), strict=True):
         assert row["family"] == expected.activation
@@ -28,6 +36,8 @@ def test_rows_are_those_of_the_comparison() -> None:
         assert (row["lead"] is None) == (lead is None)
         if lead is not None:
             assert (row["lead"]["p_holm"], row["lead"]["outcome"]) == (lead.p_holm, lead.outcome)
+            assert row["lead"]["difference"] == lead.difference
+        assert np.mean([value for _, value in row["seeds"]]) == pytest.approx(expected.mean)
     assert [len(row["seeds"]) for row in table["rows"]] == [8, 8, 8]
     assert [row["mark"] for row in table["rows"]] == ["", "", "winner"]
 
