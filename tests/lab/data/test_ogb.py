@@ -47,6 +47,8 @@ class Fake:
     """What `NodePropPredDataset` promises."""
 
     labels: Any = NODE[:, None] % 2
+    node_feat: Any = FEATURES
+    edge_feat: Any = None
 
     def __init__(self, name: str, root: str) -> None:
         if name != "ogbn-arxiv":
@@ -57,7 +59,8 @@ class Fake:
         (Path(root) / "ogbn_arxiv" / "processed" / "data_processed").write_text("Saving...")
 
     def __getitem__(self, _: int) -> tuple[dict[str, Any], Any]:
-        graph = {"edge_index": EDGES, "node_feat": FEATURES, "num_nodes": 12}
+        graph = {"edge_index": EDGES, "num_nodes": 12, "node_feat": self.node_feat}
+        graph["edge_feat"] = self.edge_feat
         return graph, self.labels
 
     def get_idx_split(self) -> dict[str, np.ndarray]:
@@ -117,6 +120,17 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fake, "labels", {"paper": NODE})
     with pytest.raises(DataError, match=r"^ogbn-arxiv has nodes of several kinds"):
         load("ogbn-arxiv", tmp_path)
+
+
+@pytest.mark.usefixtures("fake")
+def test_features_of_edges_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in ogbn-proteins: a node has the mean over the edges that end there."""
+    of_edges = np.stack([NODE, NODE**2], axis=1).astype(np.float32)
+    monkeypatch.setattr(Fake, "node_feat", None)
+    monkeypatch.setattr(Fake, "edge_feat", of_edges)
+    graph = load("ogbn-arxiv", tmp_path)
+    assert graph.x[1].tolist() == [0, 0]  # edge 0 ends at node 1
+    assert graph.x[0].tolist() == [11, 121]
 
 
 @pytest.mark.usefixtures("fake")
