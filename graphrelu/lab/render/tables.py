@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from math import isfinite
 from statistics import fmean
@@ -32,6 +32,15 @@ LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {name: name.capitalize() for name in (*OF_PYG, *FILES)} | {"cs": "CS"}
 LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
+
+# The columns of a price: its field, and how the field is shown.
+PRICES = {
+    "test loss": ("test_loss", "{:.3f}", 1),
+    "ECE": ("calibration_error", "{:.1f}", 1),
+    "s per epoch": ("seconds_per_epoch", "{:#.2g}", 1),
+    "parameters": ("parameters", "{:,}", 1),
+    "MB per run": ("peak_memory", "{:,.0f}", 1e-6),
+}
 
 CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
@@ -268,14 +277,7 @@ def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
     of any row has no column."""
     lines = []
     for row in rows:
-        lead, paid, digits = row.over_relu, row.price, "4g" if row.is_error else "1f"
-        prices = {
-            "test loss": (paid.test_loss, "{:.3f}"),
-            "ECE": (paid.calibration_error, "{:.1f}"),
-            "s per epoch": (paid.seconds_per_epoch, "{:#.2g}"),
-            "parameters": (paid.parameters, "{:,}"),
-            "MB per run": (paid.peak_memory and paid.peak_memory / 1e6, "{:,.0f}"),
-        }
+        lead, paid, digits = row.over_relu, asdict(row.price), "4g" if row.is_error else "1f"
         lines.append(
             {
                 "activation": label(row.activation),
@@ -285,7 +287,10 @@ def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
                 "difference to ReLU": amount(lead) if lead else "",
                 "verdict": lead.outcome if lead else "",
             }
-            | {name: form.format(v) if v is not None else "" for name, (v, form) in prices.items()}
+            | {
+                title: "" if paid[name] is None else form.format(factor * paid[name])
+                for title, (name, form, factor) in PRICES.items()
+            }
         )
     shown = [name for name in lines[0] if any(line[name] for line in lines)]
     return [{name: line[name] for name in shown} for line in lines]

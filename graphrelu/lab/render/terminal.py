@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from rich import box, progress
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +17,7 @@ from graphrelu.lab.data import DatasetStatus
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.render.tables import CompareRow, compare_cells, label
+from graphrelu.lab.render.tables import PRICES, CompareRow, compare_cells, label
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
@@ -126,15 +126,19 @@ def _task(graph: Graph | GraphSet) -> str:
     return f"values from {low:.4g} to {high:.4g} (regression)"
 
 
-def compare_table(rows: Sequence[CompareRow]) -> Table:
-    """One row per activation; the best mean is in bold."""
+def compare_table(rows: Sequence[CompareRow]) -> Group:
+    """One row per activation, with the best mean in bold, and below it the price of each: together
+    they would be wider than a terminal."""
     lines = compare_cells(rows)
     first, *columns = lines[0]
-    table = _table([first], ["\n".join(name.rsplit(" ", 1)) for name in columns])
+    paid = [name for name in columns if name in PRICES]
+    scores, prices = _table([first], [n for n in columns if n not in paid]), _table([first], paid)
     best = (min if rows[0].is_error else max)(row.mean for row in rows)
-    for row, (name, mean, *rest) in zip(rows, map(dict.values, lines), strict=True):
-        table.add_row(name, Text(mean, style="bold" if row.mean == best else ""), *rest)
-    return table
+    for row, line in zip(rows, lines, strict=True):
+        name, mean, *rest = (line[name] for name in line if name not in paid)
+        scores.add_row(name, Text(mean, style="bold" if row.mean == best else ""), *rest)
+        prices.add_row(name, *(line[column] for column in paid))
+    return Group(scores, "", prices) if paid else Group(scores)
 
 
 def compare_notes(rows: Sequence[CompareRow], looks: int) -> str:

@@ -23,7 +23,7 @@ def test_a_small_graph(
     def compared(margin: float) -> dict[str, object]:
         done = invoke(*command.split(), "--margin", margin)
         assert done.exit_code == 0, done.stderr
-        assert " test s per" in " ".join(done.stdout.split())
+        assert "activation test loss ECE s per epoch parameters" in " ".join(done.stdout.split())
         found: dict[str, object] = json.loads(Path("a.json").read_text())
         return found
 

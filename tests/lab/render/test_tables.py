@@ -89,7 +89,7 @@ def test_a_lower_error_is_better(unit: float) -> None:
     assert (lead.outcome, lead.unit) == ("better", "% of ReLU's error")
     assert lead.difference == pytest.approx(100 * 0.535 / 2.35)
     assert tables.compare_cells(rows)[1]["mean"] == f"{1.815 * unit:.4g}"
-    best = terminal.compare_table(rows).columns[1]
+    best = terminal.compare_table(rows).renderables[0].columns[1]
     assert [cell.style for cell in best.cells] == ["", "bold"]
     assert verdict(rows) == (
         f"GReLU is better than ReLU here ({tables.amount(lead)} % of ReLU's error over 8 seeds)."
