@@ -10,7 +10,7 @@ INTRODUCTION = """\
 # Measured speed
 
 Made from the records in this folder by `benchmarks/page.py`; how, and what was done about it:
-[docs/speed.md](../../docs/speed.md). Times are medians in milliseconds, the rivals of a table are
+[docs/cost.md](../../docs/cost.md). Times are medians in milliseconds, the rivals of a table are
 measured in one run.
 """
 

@@ -164,7 +164,7 @@ def test_worst_errors_are_those_of_the_documentation() -> None:
     """On [-1, 1], where the spectrum of a normalised adjacency lies."""
     eigenvalue = torch.linspace(-1, 1, 20_001, dtype=torch.double)
     exact = 0.1 / (1 - 0.9 * eigenvalue)
-    text = (Path(__file__).parent.parent / "docs" / "speed.md").read_text()
+    text = (Path(__file__).parent.parent / "docs" / "cost.md").read_text()
     (line,) = [line for line in text.splitlines() if line.startswith("| error at worst")]
     stated = [float(number) for number in re.findall(r"0\.\d{3}", line)]
     errors = []

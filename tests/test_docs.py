@@ -58,11 +58,11 @@ def test_links_are_found() -> None:
 @pytest.mark.parametrize(
     ("page", "link", "expected"),
     [
-        ("README.md", "docs/speed.md", "speed.md"),
+        ("README.md", "docs/cost.md", "cost.md"),
         ("README.md", "CONTRIBUTING.md", "contributing.md"),
-        ("docs/speed.md", "../benchmarks/results/README.md", "benchmarks/results/README.md"),
-        ("docs/speed.md", "paper_map.md#a-b", "paper_map.md#a-b"),
-        ("benchmarks/results/README.md", "../../docs/speed.md", "../../speed.md"),
+        ("docs/cost.md", "../benchmarks/results/README.md", "benchmarks/results/README.md"),
+        ("docs/cost.md", "paper_map.md#a-b", "paper_map.md#a-b"),
+        ("benchmarks/results/README.md", "../../docs/cost.md", "../../cost.md"),
         ("results/segments.md", "segments.png", "segments.png"),
         ("docs/use.md", "#the-graph", "#the-graph"),
         ("docs/use.md", "https://doi.org/10.1145/1", "https://doi.org/10.1145/1"),
@@ -90,7 +90,7 @@ def test_navigation_has_every_page() -> None:
     assert sorted(listed) == sorted(map(site_links.in_site, PAGES))
 
 
-@pytest.mark.parametrize("page", ["quickstart", "use", "convert", "own_model"])
+@pytest.mark.parametrize("page", ["use", "convert", "own_model"])
 def test_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     """In one go, as a reader would; a print says in a comment what it prints."""
     text = (ROOT / "docs" / f"{page}.md").read_text()

@@ -83,7 +83,7 @@ def test_readme_names_where_grelu_is_behind() -> None:
 
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:
-    docs = " ".join((ROOT / "docs" / "laboratory.md").read_text().split())
+    docs = " ".join((ROOT / "docs" / "reproduce.md").read_text().split())
     results = Record(ROOT / "results" / "node.jsonl").read()
     check = protocol_check(results)
     assert f"{len(check.within)} of {len(check.within) + len(check.others)}" in docs
