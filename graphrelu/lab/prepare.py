@@ -42,7 +42,10 @@ MEANING = {"classes": "classes", "labels": "labels, any number of each node", "v
 
 def wants_deep(dataset: str, settings: Mapping[str, Any]) -> bool:
     """Whether a comparison is on a deep network: on every graph and set of graphs but the paper's,
-    and wherever a setting of deep networks is given; the paper's of graphs have layers, too."""
+    and wherever a setting of deep networks is given; the paper's of graphs have layers, too. The
+    protocol gin_paper has networks of its own."""
+    if str(settings.get("split")).lower() == "gin_paper":
+        return False
     names = DEEP_SETTINGS[:2] if data.holds_graphs(dataset) else DEEP_SETTINGS
     asked = any(settings.get(name) is not None for name in names)
     return asked or dataset.lower() not in (*NODE_DATASETS, *GRAPH_DATASETS)
@@ -126,6 +129,9 @@ def _prepare_graphs(
         known = ", ".join(FOLD_SPLITS)
         raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not {split}.")
     settings["split"] = split
+    for name in DEEP_SETTINGS[:2]:
+        if name in settings and not deep:
+            raise ValueError(f"The networks of the split {split} take no {name}.")
     cell = modern_graphs if deep else graph_cell
     configs = [cell(dataset, backbone, name, **settings) for name in activations]
     if split in GIN_SPLITS and len(seeds) % NUM_FOLDS:
@@ -134,8 +140,8 @@ def _prepare_graphs(
             f"epoch for all folds, not {len(seeds)}."
         )
     graphs = data.load_graphs(dataset, root)
-    if split == "gin_folds" and graphs.task != "classes":
-        raise ValueError("The split gin_folds chooses an epoch by accuracy, so y must be classes.")
+    if split in GIN_SPLITS and graphs.task != "classes":
+        raise ValueError(f"The split {split} chooses an epoch by accuracy, so y must be classes.")
     metric = _metric(graphs, settings.get("metric"), deep)
     for seed in seeds:
         fold_split(graphs.strata, seed, split)

@@ -11,10 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 import graphrelu.lab
-from graphrelu.lab import cli
 from graphrelu.lab.data import fetch
 from graphrelu.lab.data.folds import fold_split
 from graphrelu.lab.data.graph import Graph
@@ -123,6 +121,8 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def offline(*arguments: object) -> Path:
         raise OSError("no network")
 
+    from graphrelu.lab import cli
+
     for name in cli.COMMANDS:  # a command that is imported later would keep the fake
         import_module(f"graphrelu.lab.cli.{name}")
     monkeypatch.setitem(sys.modules, "graphrelu.lab.engine", sys.modules[__name__])
@@ -134,5 +134,9 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def invoke(*arguments: object) -> Any:
-    """The command line, its output kept."""
+    """The command line, its output kept; Typer is not needed for the rest of this file."""
+    from typer.testing import CliRunner
+
+    from graphrelu.lab import cli
+
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])

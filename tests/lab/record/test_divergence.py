@@ -100,7 +100,7 @@ def test_tables_say_so(
     shown = invoke(*command, "--activations", "relu,grelu", "--json", "a.json")
     assert (shown.exit_code, shown.stderr) == (0, "")
     rows = [line.split() for line in shown.stdout.splitlines() if line.startswith(("ReLU", "GRe"))]
-    assert [row[3] for row in rows] == ["4†", "4†"]
+    assert [row[3] for row in rows[:2]] == ["4†", "4†"]
     expected = (
         "† 2 of 8 runs diverged, to a loss that is not finite (seed 1 of blocks gcn relu 4 x 4, "
         "seed 1 of blocks gcn grelu 4 x 4); the best epoch before that counts."

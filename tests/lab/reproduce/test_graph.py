@@ -294,7 +294,7 @@ def test_compare_on_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     )
     assert result.exit_code == 0
     assert "digit-graphs: 200 graphs, 6,363 nodes" in result.stdout
-    assert "GIN: 3 layers of 32 hidden units" in result.stdout
+    assert "GIN: 4 layers of 64 hidden units" in result.stdout
     assert "10 stratified folds: one for testing" in " ".join(result.stdout.split())
     assert '"graphs": 200' in (tmp_path / "out.json").read_text()
     for arguments, sentence in (
@@ -302,6 +302,7 @@ def test_compare_on_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (["--split", "masks"], "digit-graphs is a set of graphs, whose splits are folds, gin"),
         (["--split", "gin_folds", "--runs", 5], "runs must be a multiple of 10"),
         (["--split", "gin_paper", "--runs", 5], "a multiple of 10 for the split gin_paper, which"),
+        (["--split", "gin_paper", "--norm", "batch"], "networks of the split gin_paper take no no"),
     ):
         result = fake_engine.invoke("compare", "digit-graphs", *arguments)
         assert result.exit_code == 2
