@@ -124,13 +124,12 @@ def _lead(first: list[float], second: list[float], test: Test) -> Comparison:
     if test == "none":
         mean = 100 * float(np.subtract(first, second).mean())
         return Comparison(mean, None, None, None, None, None, len(first))
-    found = stats.paired_difference(first, second)
+    found = stats.paired_difference(first, second, test)
     if found.low is None or found.high is None:
         return Comparison(100 * found.mean, None, None, None, None, None, found.n)
     std = float(np.subtract(first, second).std(ddof=1))
     low, high = 100 * found.low, 100 * found.high
-    p = found.p if test == "wilcoxon" else found.p_ttest
-    return Comparison(100 * found.mean, low, high, 100 * std, p, None, found.n)
+    return Comparison(100 * found.mean, low, high, 100 * std, found.p, None, found.n)
 
 
 def relative_to(relu: str, errors: Mapping[str, Scores]) -> dict[str, Scores]:
