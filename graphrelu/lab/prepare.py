@@ -35,7 +35,7 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import CompareRow
 
 # Of a comparison on a deep network: about a minute for a small graph on two cores.
-DEFAULTS = {"epochs": 200, "patience": 30}
+DEFAULTS = {"epochs": 200, "patience": 20}
 DEEP_SETTINGS = ("norm", "residual", "layers")
 MEANING = {"classes": "classes", "labels": "labels, any number of each node", "values": "values"}
 

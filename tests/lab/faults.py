@@ -40,7 +40,7 @@ def undisturbed() -> dict[tuple[str, int], float]:
 
 
 def cell(activation: str) -> Config:
-    return modern("blocks", "gcn", activation, epochs=3, patience=30, hidden=4)
+    return modern("blocks", "gcn", activation, epochs=3, patience=20, hidden=4)
 
 
 def losses(path: Path) -> dict[tuple[str, int], float]:
