@@ -31,7 +31,13 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def column(self, number: int) -> list[str]:
+    @property
+    def columns(self) -> list[str]:
+        found = "heads => heads.map(head => head.dataset.column)"
+        return self.page.locator("#table th").evaluate_all(found)
+
+    def column(self, name: str) -> list[str]:
+        number = self.columns.index(name) + 1
         return self.page.locator(f"#table tbody td:nth-child({number})").all_inner_texts()
 
 
@@ -121,7 +127,7 @@ def test_hostile_names_do_nothing(visit: Any, ring_file: Path) -> None:
     assert seen.errors == []
     assert seen.page.title() == "GReLU: activations compared"
     assert seen.page.locator("#verdict").inner_text() == HOSTILE
-    assert seen.column(1) == [HOSTILE] * 3
+    assert seen.page.locator("h1").inner_text() == f"{HOSTILE}, GCN: activations compared"
     assert seen.page.locator("script").count() == 2
     assert HOSTILE in seen.page.locator("#origin code").first.inner_text()
 
@@ -139,31 +145,54 @@ def test_policy_lets_nothing_out_and_no_script_in(visit: Any, ring_file: Path) -
 
 def test_table_sorts(visit: Any, ring_file: Path) -> None:
     seen = visit(ring_file)
-    assert seen.column(3) == ["ReLU", "ELU", "GReLU"]
-    head = seen.page.locator("#table th", has_text="ours")
+    assert seen.column("activation") == ["ReLU", "ELU", "GReLU"]
+    head = seen.page.locator("#table th", has_text="score")
     means = []
     for direction in ("descending", "ascending"):
         head.locator("button").press("Enter")  # the button keeps the focus
         assert head.get_attribute("aria-sort") == direction
-        means.append([float(text.split()[0]) for text in seen.column(4)])
+        means.append([float(text.split()[0]) for text in seen.column("score")])
     assert means[0] == sorted(means[0], reverse=True) == means[1][::-1]
-    assert seen.column(3) == ["ReLU", "ELU", "GReLU"]
+    assert seen.column("activation") == ["ReLU", "ELU", "GReLU"]
     seen.page.get_by_role("button", name="activation").click()
-    assert seen.column(3) == ["ELU", "GReLU", "ReLU"]
+    assert seen.column("activation") == ["ELU", "GReLU", "ReLU"]
 
 
 def test_table_filters(visit: Any, committed: Path) -> None:
     seen = visit(committed)
-    everything = len(seen.column(1))
-    seen.page.get_by_label("dataset").select_option("PubMed")
-    assert set(seen.column(1)) == {"PubMed"}
-    assert len(seen.column(1)) < everything
+    assert seen.page.locator("#table th", has_text="ours").count() == 2  # ours, and ours - paper
+    everything = len(seen.column("dataset"))
+    seen.page.get_by_label("backbone").select_option("GCN")
+    assert 0 < len(seen.column("dataset")) < everything
+    assert "backbone" not in seen.columns  # all rows have one
     seen.page.get_by_label("activation").select_option("ELU")
-    assert set(seen.column(3)) == {"ELU"}
-    assert seen.page.locator("#differences polygon").count() == len(seen.column(3))
+    assert set(seen.column("activation")) == {"ELU"}
+    assert seen.page.locator("#differences polygon").count() == len(seen.column("activation"))
     seen.page.get_by_label("record").select_option(label="segments.jsonl")
-    assert "GReLU (K=7)" in seen.column(3)
+    assert "GReLU (K=7)" in seen.column("activation")
     assert seen.errors == []
+
+
+def test_card_answers_first(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    card = seen.page.locator("#card")
+    assert card.locator("#answer").inner_text() == "GReLU is better than ReLU."
+    ends = "line => [line.x1.baseVal.value, line.x2.baseVal.value]"
+    low, high = card.locator("line.better").evaluate(ends)
+    start, width = card.locator(".margin").evaluate(
+        "box => [box.x.baseVal.value, box.width.baseVal.value]"
+    )
+    assert start < start + width / 2 < low < high  # the middle of the margin is 0
+    assert card.locator("dt").all_inner_texts() == ["s per epoch", "parameters"]
+    assert " ReLU (" in card.locator("dd").first.inner_text()
+    assert seen.page.locator("#about").inner_text().startswith("12 nodes, 24 edges, 3 features")
+    assert "homophily 0.00. Split: " in seen.page.locator("#about").inner_text()
+
+
+def test_a_choice_of_one_has_no_control(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    names = seen.page.locator("select").evaluate_all("boxes => boxes.map(box => box.name)")
+    assert names == ["activation", "curve", "colour", "node"]
 
 
 def test_every_seed_is_shown_by_mouse_and_by_keyboard(visit: Any, ring_file: Path) -> None:

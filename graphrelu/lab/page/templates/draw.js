@@ -20,13 +20,17 @@ const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1)
 const shown = (value) => (value === null ? "" : value < 0.001 ? "< 0.001" : value.toFixed(value < 0.1 ? 3 : 2));
 const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
 
+/* A choice of one is none: it has no control. */
 function select(name, options, chosen, changed) {
+  if (options.length < 2) return null;
   const box = el("select", { name });
   options.forEach(([value, text]) => box.append(el("option", { value }, text)));
   box.value = chosen;
   box.addEventListener("change", () => changed(box.value));
   return el("label", {}, name, box);
 }
+
+const put = (where, ...children) => where.replaceChildren(...children.filter((child) => child !== null));
 
 /* A class for each series: by activation where these differ, else in turn. */
 function styles(series) {

@@ -27,7 +27,7 @@ function drawFilters() {
   }
   for (const name of ["dataset", "backbone", "activation"]) {
     const values = unique(rows.map((row) => row[name]));
-    controls.push(select(name, [[ALL, "all"], ...values.map((value) => [value, value])], state[name], change(name)));
+    if (values.length > 1) controls.push(select(name, [[ALL, "all"], ...values.map((value) => [value, value])], state[name], change(name)));
   }
   document.getElementById("filters").replaceChildren(...controls);
 }
@@ -78,7 +78,7 @@ function drawCurves(rows) {
   const names = unique(series.flatMap((row) => Object.keys(row.curves)));
   if (!names.includes(state.curve)) state.curve = names.includes("val_loss") ? "val_loss" : names[0];
   const again = (name) => (value) => { state[name] = value; drawCurves(rows); part("curves", `select[name=${name}]`).focus(); };
-  part("curves", ".controls").replaceChildren(
+  put(part("curves", ".controls"),
     select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
     select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")));
   const lines = series.filter((row) => row.curves[state.curve]).map((row) => {
@@ -94,7 +94,7 @@ function drawExplorer() {
   const look = DATA.looks[state.model], graph = DATA.graphs[look.graph];
   if (!look.nodes.includes(state.node)) [state.node] = look.nodes;
   const again = (name, read = String) => (value) => { state[name] = read(value); drawExplorer(); part("graph", `select[name=${name}]`).focus(); };
-  part("graph", ".controls").replaceChildren(
+  put(part("graph", ".controls"),
     select("model", DATA.looks.map((one, i) => [i, one.name]), state.model, again("model", Number)),
     select("colour", ["gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
     select("node", look.nodes.map((node) => [node, `node ${node}`]), state.node, again("node", Number)));
@@ -109,19 +109,19 @@ function drawOthers() {
   if (DATA.K.length) lineChart(part("segments", ".figure"), DATA.K, { x: "K", y: "test score (%)" });
   show("runtime", DATA.runtime.length > 0);
   if (DATA.runtime.length) {
-    part("runtime", ".controls").replaceChildren(select("timing", DATA.runtime.map((panel, i) => [i, panel.name]), state.panel, (value) => { state.panel = Number(value); drawOthers(); part("runtime", "select").focus(); }));
+    put(part("runtime", ".controls"), select("timing", DATA.runtime.map((panel, i) => [i, panel.name]), state.panel, (value) => { state.panel = Number(value); drawOthers(); part("runtime", "select").focus(); }));
     drawBars(part("runtime", ".figure"), DATA.runtime[state.panel]);
   }
   show("sizes", DATA.sizes.length > 0);
   if (DATA.sizes.length) {
     const axes = unique(DATA.sizes.map((one) => one.axis));
     state.axis = state.axis || axes[0];
-    part("sizes", ".controls").replaceChildren(select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
+    put(part("sizes", ".controls"), select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
     lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, { logarithmic: true });
   }
   show("speed", DATA.speed.length > 0);
   if (DATA.speed.length) {
-    part("speed", ".controls").replaceChildren(select("setting", DATA.speed.map((panel, i) => [i, panel.name]), state.speed, (value) => { state.speed = Number(value); drawOthers(); part("speed", "select").focus(); }));
+    put(part("speed", ".controls"), select("setting", DATA.speed.map((panel, i) => [i, panel.name]), state.speed, (value) => { state.speed = Number(value); drawOthers(); part("speed", "select").focus(); }));
     drawSpeed(part("speed", ".figure"), DATA.speed[state.speed]);
   }
 }
@@ -163,6 +163,7 @@ function cellSettings(cell) {
 
 function drawAll() {
   hideSeeds();
+  if (DATA.verdict) drawCard(DATA.tables[0].rows);
   drawRuns();
   drawExplorer();
   drawOthers();
@@ -170,7 +171,8 @@ function drawAll() {
 
 document.getElementById("title").textContent = DATA.title;
 document.getElementById("verdict").textContent = DATA.verdict;
-document.getElementById("verdict").hidden = !DATA.verdict;
+document.getElementById("about").textContent = DATA.graph;
+show("card", DATA.verdict);
 document.getElementById("missing").append(...DATA.missing.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })));
 show("missing", DATA.missing.length > 0);
 if (DATA.tables.length) drawFilters();

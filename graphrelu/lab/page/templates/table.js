@@ -1,10 +1,10 @@
 // The table of results: sorted, filtered, and every seed of a row on hover, focus or touch.
 const priced = (name, field, text) => ({ name, number: true, class: "wide", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
 const COLUMNS = [
-  { name: "dataset", value: (row) => row.dataset },
-  { name: "backbone", value: (row) => row.backbone },
+  { name: "dataset", several: true, value: (row) => row.dataset },
+  { name: "backbone", several: true, value: (row) => row.backbone },
   { name: "activation", value: (row) => row.activation },
-  { name: "ours", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
+  { name: "score", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
   { name: "paper", number: true, class: "wide", value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
   { name: "ours − paper", number: true, class: "wide", value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
   { name: "difference to ReLU", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
@@ -37,11 +37,12 @@ function sorted(rows, sort) {
 }
 
 function drawTable(where, rows, sort, changed) {
-  const columns = COLUMNS.filter((column) => rows.some((row) => column.value(row) !== null));
+  const columns = COLUMNS.filter(({ value, several }) => rows.some((row) => value(row) !== null) && (!several || unique(rows.map(value)).length > 1));
+  const beside = rows.some((row) => row.paper);
   const head = el("tr", {});
   for (const column of columns) {
     const here = sort.column === column.name;
-    const button = el("button", { type: "button" }, column.name + (here ? (sort.down ? " ↓" : " ↑") : ""));
+    const button = el("button", { type: "button" }, (beside && column.name === "score" ? "ours" : column.name) + (here ? (sort.down ? " ↓" : " ↑") : ""));
     button.addEventListener("click", () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
     const cls = `${column.number ? "number " : ""}${column.class === "wide" ? "wide" : ""}`;
     head.append(el("th", { scope: "col", class: cls, "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, button));
