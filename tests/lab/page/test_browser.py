@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -156,6 +157,47 @@ def test_table_sorts(visit: Any, ring_file: Path) -> None:
     assert seen.column("activation") == ["ReLU", "ELU", "GReLU"]
     seen.page.get_by_role("button", name="activation").click()
     assert seen.column("activation") == ["ELU", "GReLU", "ReLU"]
+
+
+def test_scores_and_price_are_two_tabs(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    scores = ["activation", "score", "difference to ReLU", "verdict", "runs"]
+    assert seen.columns == scores
+    seen.page.get_by_role("tab", name="price").press("Enter")
+    assert seen.columns == ["activation", "test loss", "ECE", "s per epoch", "parameters"]
+    assert "divided by their number" in seen.page.locator("#table-note").inner_text()
+    seen.page.keyboard.press("Shift+Tab")  # the chosen tab had the focus
+    seen.page.keyboard.press("Enter")
+    assert seen.columns == scores
+    assert seen.errors == []
+
+
+def test_what_matters_is_on_a_narrow_screen(visit: Any, committed: Path) -> None:
+    hints = {"phone": "Scroll the table: → more columns, ↓ 180 rows.", "desktop": "↓ 180 rows."}
+    for size, hint in hints.items():
+        seen = visit(committed, size)
+        assert seen.page.locator("#hint").inner_text().endswith(hint)
+        ends = "heads => heads.map(head => head.getBoundingClientRect().right)"
+        seen_whole = [end <= WIDTHS[size][0] for end in seen.page.locator("th").evaluate_all(ends)]
+        if size == "phone":
+            assert seen.columns[:4] == ["activation", "score", "difference to ReLU", "verdict"]
+            assert seen_whole[:4] == [True] * 4
+            assert seen.column("activation")[0].split("\n") == ["ReLU", "Cora · Cheb"]
+        else:
+            assert seen.columns[0] == "dataset"
+            assert all(seen_whole)
+
+
+def test_every_difference_of_a_seed_is_drawn(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    dots, marks = (seen.page.locator(f"#differences {name}") for name in ("path", "polygon"))
+    assert dots.count() == marks.count() == 2
+    for dot, mark in zip(dots.all(), marks.all(), strict=True):
+        places = [float(x) for x in re.findall(r"M([\d.]+)", dot.get_attribute("d"))]
+        corners = [float(x) for x in re.findall(r"([\d.]+),", mark.get_attribute("points"))]
+        middle = (min(corners) + max(corners)) / 2
+        assert len(places) == 8
+        assert sum(places) / 8 == pytest.approx(middle, abs=0.1)
 
 
 def test_table_filters(visit: Any, committed: Path) -> None:

@@ -35,23 +35,31 @@ function drawCard(rows) {
     facts(prices.map(({ name, value, text }) => [name, `${(value(grelu) / value(relu)).toFixed(2)} × ReLU (${text(grelu)}, ReLU ${text(relu)})`])));
 }
 
+/* The differences of the single seeds, whose mean is the lead. */
+function paired(row) {
+  const relu = DATA.tables[state.table].rows.find((one) => one.activation === "ReLU" && cellOf(one) === cellOf(row));
+  const base = new Map(relu.seeds), share = row.metric === "mae" ? -100 / relu.mean : 1;
+  return row.seeds.filter(([seed]) => base.has(seed)).map(([seed, value]) => share * (value - base.get(seed)));
+}
+
 // Forest plot of the paired differences, and bars of runtimes.
 function drawForest(where, rows) {
   const width = Math.max(300, where.clientWidth), narrow = width < 560;
-  const [step, top, bottom, right] = [22, 8, 40, narrow ? 12 : 160];
+  const [step, top, bottom, right] = [26, 8, 40, narrow ? 12 : 160];
   const names = ["dataset", "backbone", "activation"];
   const varying = names.filter((name) => unique(rows.map((row) => row[name])).length > 1);
   const label = (row) => (varying.length ? varying : ["activation"]).map((name) => row[name]).join(" · ");
-  const left = Math.min(narrow ? 170 : 330, 16 + 6.6 * Math.max(...rows.map((row) => label(row).length)));
+  const left = Math.min(narrow ? 170 : 330, 16 + 7 * Math.max(...rows.map((row) => label(row).length)));
   const height = top + step * rows.length + bottom;
-  const x = scale(rows.flatMap(({ lead }) => leadEnds(lead)), left + 8, width - right - 8);
+  const points = rows.map(paired);
+  const x = scale([...rows.flatMap(({ lead }) => leadEnds(lead)), ...points.flat()], left + 8, width - right - 8);
   const drawing = svg("svg", { class: "forest", width, height, role: "img", "aria-label": "Differences to ReLU, with intervals; the same numbers are in the table." });
   drawing.append(leadAxis(x, rows[0].lead, narrow ? 4 : 8, top, height - bottom));
   rows.forEach((row, i) => {
     const { lead } = row, y = top + step * (i + 0.5);
     const group = svg("g", {}, svg("title", {}, `${label(row)}: ${leadText(lead)} over ${lead.n} seeds`));
-    group.append(svg("text", { x: left, y: y + 4, "text-anchor": "end" }, short(label(row), Math.floor((left - 4) / 6.4))));
-    group.append(drawLead(lead, x, y));
+    group.append(svg("text", { x: left, y: y + 4, "text-anchor": "end" }, short(label(row), Math.floor((left - 4) / 7))));
+    group.append(svg("path", { d: points[i].map((value, seed) => `M${x(value).toFixed(1)} ${y + 2.5 * ((seed % 5) - 2)}h0`).join("") }), drawLead(lead, x, y));
     if (!narrow) group.append(svg("text", { class: "soft", x: width - right + 6, y: y + 4 }, leadText(lead)));
     drawing.append(group);
   });

@@ -30,6 +30,12 @@ function select(name, options, chosen, changed) {
   return el("label", {}, name, box);
 }
 
+function button(text, clicked, attributes = {}) {
+  const found = el("button", { type: "button", ...attributes }, text);
+  found.addEventListener("click", clicked);
+  return found;
+}
+const tabs = (names, chosen, changed) => names.map((name) => button(name, () => changed(name), { role: "tab", "aria-selected": name === chosen }));
 const put = (where, ...children) => where.replaceChildren(...children.filter((child) => child !== null));
 
 /* A class for each series: by activation where these differ, else in turn. */

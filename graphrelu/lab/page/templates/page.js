@@ -2,7 +2,7 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
 const state = {
-  table: 0, dataset: ALL, backbone: ALL, activation: ALL, sort: { column: "", down: false },
+  table: 0, dataset: ALL, backbone: ALL, activation: ALL, tab: "scores", sort: { column: "", down: false },
   cell: "", curve: "", model: 0, colour: "gamma", node: null, panel: 0, axis: "", speed: 0,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
@@ -36,14 +36,17 @@ function drawRuns() {
   show("results", DATA.tables.length > 0);
   if (!DATA.tables.length) return ["differences", "curves"].forEach((id) => show(id, false));
   const rows = chosenRows();
-  drawTable(document.getElementById("table"), rows, state.sort, (sort, column) => {
+  const again = (tab) => { state.tab = tab; drawRuns(); part("tabs", "[aria-selected=true]").focus(); };
+  put(document.getElementById("tabs"), ...tabs(["scores", "price"], state.tab, again));
+  drawTable(document.getElementById("table"), rows, state.tab, state.sort, (sort, column) => {
     state.sort = sort;
     drawRuns();
     [...document.querySelectorAll("#table th")].find((head) => head.dataset.column === column).firstChild.focus();
   });
   const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
+  const price = "Means over the seeds. ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.";
   document.getElementById("table-note").textContent = rows.length
-    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)} ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.`
+    ? state.tab === "price" ? price : `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
@@ -65,7 +68,7 @@ function drawDifferences(rows) {
   show("differences", led.length > 0);
   if (!led.length) return;
   drawForest(part("differences", ".figure"), led);
-  part("differences", ".note").textContent = `Paired by seed, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
+  part("differences", ".note").textContent = `Each dot is a seed: the activation's score less ReLU's. Mark and line: their mean, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
 }
 
 function drawCurves(rows) {

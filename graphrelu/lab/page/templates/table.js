@@ -1,22 +1,24 @@
-// The table of results: sorted, filtered, and every seed of a row on hover, focus or touch.
-const priced = (name, field, text) => ({ name, number: true, class: "wide", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
+// The table of results in two tabs: sorted, filtered, and every seed of a row on hover, focus or touch.
+const priced = (name, field, text) => ({ name, number: true, tab: "price", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
 const COLUMNS = [
   { name: "dataset", several: true, value: (row) => row.dataset },
   { name: "backbone", several: true, value: (row) => row.backbone },
   { name: "activation", value: (row) => row.activation },
-  { name: "score", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
-  { name: "paper", number: true, class: "wide", value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
-  { name: "ours − paper", number: true, class: "wide", value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
-  { name: "difference to ReLU", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
-  { name: "verdict", class: "lead", value: (row) => row.lead && row.lead.outcome },
-  { name: "p (Holm)", number: true, class: "wide", value: (row) => (row.lead && row.lead.p_holm) ?? null, text: (row) => shown(row.lead.p_holm) },
-  { name: "runs", number: true, class: "wide", value: (row) => row.n, text: (row) => String(row.n) },
+  { name: "score", tab: "scores", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
+  { name: "paper", tab: "scores", number: true, value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
+  { name: "ours − paper", tab: "scores", number: true, value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
+  { name: "difference to ReLU", tab: "scores", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
+  { name: "verdict", tab: "scores", class: "lead", value: (row) => row.lead && row.lead.outcome },
+  { name: "p (Holm)", tab: "scores", number: true, value: (row) => (row.lead && row.lead.p_holm) ?? null, text: (row) => shown(row.lead.p_holm) },
+  { name: "runs", tab: "scores", number: true, value: (row) => row.n, text: (row) => String(row.n) },
   priced("test loss", "test_loss", (loss) => loss.toFixed(3)),
   priced("ECE", "calibration_error", (error) => error.toFixed(1)),
   priced("s per epoch", "seconds_per_epoch", (seconds) => seconds.toPrecision(2)),
   priced("parameters", "parameters", (count) => count.toLocaleString("en")),
   priced("MB per run", "peak_memory", (bytes) => (bytes / 1e6).toFixed(0)),
 ];
+
+const FIRST = ["activation", "score", "difference to ReLU", "verdict"]; // on a narrow screen
 
 const outcomeClass = (lead) => lead.outcome.replace(" ", "-");
 
@@ -36,16 +38,23 @@ function sorted(rows, sort) {
   });
 }
 
-function drawTable(where, rows, sort, changed) {
-  const columns = COLUMNS.filter(({ value, several }) => rows.some((row) => value(row) !== null) && (!several || unique(rows.map(value)).length > 1));
+/* The columns of a tab that say something of these rows; the first that matter come first where few fit. */
+function columnsOf(rows, tab, narrow) {
+  const told = COLUMNS.filter((column) => (!column.tab || column.tab === tab) && rows.some((row) => column.value(row) !== null)
+    && (!column.several || unique(rows.map(column.value)).length > 1));
+  return narrow ? told.sort((a, b) => FIRST.includes(b.name) - FIRST.includes(a.name)) : told;
+}
+
+function drawTable(where, rows, tab, sort, changed) {
+  const narrow = matchMedia("(max-width: 44rem)").matches;
+  const columns = columnsOf(rows, tab, narrow), cells = unique(rows.map(cellOf)).length;
   const beside = rows.some((row) => row.paper);
   const head = el("tr", {});
   for (const column of columns) {
     const here = sort.column === column.name;
-    const button = el("button", { type: "button" }, (beside && column.name === "score" ? "ours" : column.name) + (here ? (sort.down ? " ↓" : " ↑") : ""));
-    button.addEventListener("click", () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
-    const cls = `${column.number ? "number " : ""}${column.class === "wide" ? "wide" : ""}`;
-    head.append(el("th", { scope: "col", class: cls, "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, button));
+    const title = (beside && column.name === "score" ? "ours" : column.name) + (here ? (sort.down ? " ↓" : " ↑") : "");
+    const sorter = button(title, () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
+    head.append(el("th", { scope: "col", class: column.number ? "number" : "", "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, sorter));
   }
   const body = el("tbody", {});
   for (const row of sorted(rows, sort)) {
@@ -54,7 +63,7 @@ function drawTable(where, rows, sort, changed) {
       const value = column.value(row);
       const text = value === null ? "" : column.text ? column.text(row) : value;
       const outcome = column.class === "lead" && row.lead ? outcomeClass(row.lead) : "";
-      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, text));
+      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, text, narrow && cells > 1 && column.name === "activation" ? el("small", {}, cellOf(row)) : null));
     }
     line.addEventListener("mouseenter", () => showSeeds(line, row));
     line.addEventListener("mouseleave", hideSeeds);
@@ -71,6 +80,8 @@ function drawTable(where, rows, sort, changed) {
     if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
   });
   where.replaceChildren(el("table", {}, el("caption", { hidden: "" }, "Test scores"), el("thead", {}, head), body));
+  const hints = [where.scrollWidth > where.clientWidth ? "→ more columns" : "", where.scrollHeight > where.clientHeight ? `↓ ${rows.length} rows` : ""].filter(Boolean);
+  document.getElementById("hint").textContent = hints.length ? `Scroll the table: ${hints.join(", ")}.` : "";
 }
 
 function showSeeds(line, row) {
