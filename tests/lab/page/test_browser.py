@@ -296,6 +296,48 @@ def test_curves_follow_the_choice(visit: Any, ring_file: Path) -> None:
     assert part.locator("polyline").first.get_attribute("points") != before
 
 
+def test_curves_show_values_and_hide(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    part = seen.page.locator("#curves")
+    values, cross = part.locator("output"), part.locator(".cross")
+    chart = part.locator("svg.lines")
+    assert cross.get_attribute("visibility") == "hidden"
+    chart.hover(position={"x": chart.bounding_box()["width"] - 13, "y": 50})
+    assert cross.locator("text").text_content() == "epoch 12"
+    assert values.all_inner_texts() == ["0.8", "0.8", "0.8"]  # 2 - 0.1 * 12
+    seen.page.mouse.move(0, 0)
+    assert values.all_inner_texts() == ["", "", ""]
+    chart.focus()
+    seen.page.keyboard.press("ArrowRight")
+    seen.page.keyboard.press("ArrowRight")
+    assert values.all_inner_texts() == ["1.9", "1.9", "1.9"]
+    part.get_by_role("button", name="GReLU").click()
+    assert part.get_by_role("button", name="GReLU").get_attribute("aria-pressed") == "false"
+    assert part.locator("polyline").count() == 2
+    part.get_by_role("button", name="GReLU").press("Enter")  # it kept the focus
+    assert part.locator("polyline").count() == 3
+    assert seen.errors == []
+
+
+def test_losses_are_on_a_log_scale_that_can_be_switched(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    part = seen.page.locator("#curves")
+
+    def heights() -> list[float]:
+        points = part.locator("polyline").first.get_attribute("points")
+        return [float(point.split(",")[1]) for point in points.split()]
+
+    box = part.get_by_label("log")
+    assert box.is_checked()
+    logarithmic = heights()
+    box.uncheck()
+    even = heights()
+    assert even[2] - even[1] == pytest.approx(even[-1] - even[-2], abs=0.2)
+    assert logarithmic[2] - logarithmic[1] < 0.6 * (logarithmic[-1] - logarithmic[-2])
+    part.get_by_label("curve").select_option("val_accuracy")  # which is 0 at first
+    assert box.count() == 0
+
+
 def test_settings_and_commands_are_there(visit: Any, committed: Path) -> None:
     seen = visit(committed)
     part = seen.page.locator("#origin")

@@ -3,7 +3,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
 const state = {
   table: 0, dataset: ALL, backbone: ALL, activation: ALL, tab: "scores", sort: { column: "", down: false },
-  cell: "", curve: "", model: 0, colour: "gamma", node: null, panel: 0, axis: "", speed: 0,
+  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null, panel: 0, axis: "", speed: 0,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
 const show = (id, wanted) => { document.getElementById(id).hidden = !wanted; };
@@ -80,15 +80,18 @@ function drawCurves(rows) {
   const series = drawn.filter((row) => cellOf(row) === state.cell);
   const names = unique(series.flatMap((row) => Object.keys(row.curves)));
   if (!names.includes(state.curve)) state.curve = names.includes("val_loss") ? "val_loss" : names[0];
-  const again = (name) => (value) => { state[name] = value; drawCurves(rows); part("curves", `select[name=${name}]`).focus(); };
-  put(part("curves", ".controls"),
-    select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
-    select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")));
   const lines = series.filter((row) => row.curves[state.curve]).map((row) => {
     const { epoch, low, middle, high } = row.curves[state.curve];
     return { name: row.activation, family: row.family, points: epoch.map((at, i) => [at, middle[i], low[i], high[i]]) };
   });
-  lineChart(part("curves", ".figure"), lines, { x: "epoch", y: state.curve.replace("_", " ") });
+  const again = (name) => (value) => { Object.assign(state, { log: null, [name]: value }); drawCurves(rows); part("curves", `[name=${name}]`).focus(); };
+  const positive = lines.every(({ points }) => points.flatMap((p) => p.slice(1)).every((value) => value > 0));
+  const log = positive && (state.log ?? state.curve.endsWith("loss"));
+  put(part("curves", ".controls"),
+    select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
+    select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")),
+    positive ? check("log", "log scale", log, again("log")) : null);
+  lineChart(part("curves", ".figure"), lines, { x: "epoch", y: state.curve.replace("_", " ") }, log ? "y" : "");
 }
 
 function drawExplorer() {
@@ -120,7 +123,7 @@ function drawOthers() {
     const axes = unique(DATA.sizes.map((one) => one.axis));
     state.axis = state.axis || axes[0];
     put(part("sizes", ".controls"), select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
-    lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, { logarithmic: true });
+    lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, "xy");
   }
   show("speed", DATA.speed.length > 0);
   if (DATA.speed.length) {
