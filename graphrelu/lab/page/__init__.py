@@ -26,7 +26,7 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render.tables import CompareRow, label
 from graphrelu.lab.render.terminal import size_of
 
-SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "page.js")
+SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 8_000_000
 LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "sources")
 

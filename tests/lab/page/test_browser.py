@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
 import shutil
@@ -9,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from playwright import sync_api
 from torch_geometric.data import Data
 
@@ -283,7 +287,8 @@ def test_nodes_are_coloured_by_what_is_chosen(visit: Any, ring_file: Path) -> No
     part.get_by_label("colour").select_option("degree")
     assert part.locator("circle.node").evaluate_all(fills) == 1
     part.get_by_label("colour").select_option("correctness")
-    assert part.locator("circle.right").count() == part.locator("rect.wrong").count() == 6
+    assert part.locator("circle.node.right").count() == 6
+    assert part.locator("rect.node.wrong").count() == 6
 
 
 def test_curves_follow_the_choice(visit: Any, ring_file: Path) -> None:
@@ -336,6 +341,45 @@ def test_losses_are_on_a_log_scale_that_can_be_switched(visit: Any, ring_file: P
     assert logarithmic[2] - logarithmic[1] < 0.6 * (logarithmic[-1] - logarithmic[-2])
     part.get_by_label("curve").select_option("val_accuracy")  # which is 0 at first
     assert box.count() == 0
+
+
+def saved(seen: Visit, section: str, name: str) -> bytes:
+    with seen.page.expect_download() as download:
+        seen.page.locator(f"#{section} .save").get_by_role("button", name=name).click()
+    assert seen.errors == []
+    return download.value.path().read_bytes()
+
+
+def test_table_is_saved(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    rows = list(csv.DictReader(saved(seen, "results", "CSV").decode().splitlines()))
+    assert [row["activation"] for row in rows] == ["ReLU", "ELU", "GReLU"]
+    assert rows[0]["dataset"] == HOSTILE
+    assert rows[2]["verdict"] == "better"
+    assert float(rows[2]["low"]) < float(rows[2]["difference"]) < float(rows[2]["high"])
+    lines = saved(seen, "results", "LaTeX").decode().splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrlr}"
+    assert lines[2] == r"activation & score & difference to ReLU & verdict & runs \\"
+    assert r"\textbf{" in lines[6]
+    assert r" $\pm$ " in lines[6]
+    assert "±" not in "".join(lines)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_are_saved(visit: Any, ring_file: Path, scheme: str) -> None:
+    seen = visit(ring_file, scheme=scheme)
+    seen.page.locator("#curves").get_by_role("button", name="GReLU").click()
+    for section in ("differences", "curves", "graph"):
+        root = ElementTree.fromstring(saved(seen, section, "SVG"))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in ElementTree.tostring(root, encoding="unicode")
+        image = Image.open(io.BytesIO(saved(seen, section, "PNG"))).convert("RGB")
+        assert image.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
+        assert image.getpixel((1, 1)) == {"light": (255, 255, 255), "dark": (20, 23, 27)}[scheme]
+        assert len(image.getcolors(1_000_000)) > 20
+        if section == "curves":  # the legend is below, without the line that is hidden
+            words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+            assert words[-2:] == ["ReLU", "ELU"]
 
 
 def test_settings_and_commands_are_there(visit: Any, committed: Path) -> None:

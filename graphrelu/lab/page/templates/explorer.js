@@ -36,11 +36,13 @@ function drawGraph(where, graph, look, by, node, choose) {
 }
 
 function scaleLegend(by, graph, look) {
-  if (by === "correctness") return el("p", { class: "note" }, "● predicted right, ■ predicted wrong. Large nodes can be chosen.");
+  const entries = (...items) => el("ul", { class: "note legend" }, ...items.map((item) => el("li", {}, ...item)));
+  const sign = (tag, attributes) => svg("svg", { width: 12, height: 12, "aria-hidden": "true" }, svg(tag, attributes));
+  if (by === "correctness") return entries([sign("circle", { class: "right", cx: 6, cy: 6, r: 5 }), "predicted right"], [sign("rect", { class: "wrong", x: 1, y: 1, width: 10, height: 10 }), "predicted wrong"]);
   const values = by === "degree" ? graph.degree : look.gamma;
   const bar = svg("svg", { width: 120, height: 12, "aria-hidden": "true" });
   for (let i = 0; i < 24; i += 1) bar.append(svg("rect", { x: i * 5, y: 0, width: 5, height: 12, fill: colour(i / 23) }));
-  return el("div", { class: "note legend" }, el("span", {}, `${by} ${Math.min(...values)}`), bar, el("span", {}, `${Math.max(...values)}, coloured by rank. Large nodes can be chosen.`));
+  return entries([bar, `${by} from ${Math.min(...values)} to ${Math.max(...values)}, coloured by rank`]);
 }
 
 function drawFunctions(where, graph, look, node) {

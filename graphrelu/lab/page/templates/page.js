@@ -107,7 +107,7 @@ function drawExplorer() {
   drawGraph(part("graph", ".figure"), graph, look, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
   drawFunctions(part("graph", ".functions"), graph, look, state.node);
   const sampled = graph.nodes.length < graph.total ? `${graph.nodes.length} of ${graph.total} nodes: some evenly spaced ones, and neighbours of theirs` : `All ${graph.total} nodes`;
-  part("graph", "> .note").textContent = `${sampled}. The model is that of seed ${look.seed}; gamma is the node's factor of the slopes and intercepts.`;
+  part("graph", "> .note").textContent = `${sampled}. Large nodes can be chosen. The model is that of seed ${look.seed}; gamma is the node's factor of the slopes and intercepts.`;
 }
 
 function drawOthers() {
@@ -184,6 +184,7 @@ show("missing", DATA.missing.length > 0);
 if (DATA.tables.length) drawFilters();
 drawOrigin();
 drawAll();
+offerFiles();
 document.getElementById("contents").append(...[...document.querySelectorAll("main section:not([hidden])")].map((section) => el("a", { href: `#${section.id}` }, section.firstElementChild.textContent)));
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });

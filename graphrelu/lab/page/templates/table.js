@@ -38,21 +38,24 @@ function sorted(rows, sort) {
   });
 }
 
+const titleOf = (column, rows) => (column.name === "score" && rows.some((row) => row.paper) ? "ours" : column.name);
+const textOf = (column, row) => (column.value(row) === null ? "" : column.text ? column.text(row) : column.value(row));
+
 /* The columns of a tab that say something of these rows; the first that matter come first where few fit. */
 function columnsOf(rows, tab, narrow) {
   const told = COLUMNS.filter((column) => (!column.tab || column.tab === tab) && rows.some((row) => column.value(row) !== null)
     && (!column.several || unique(rows.map(column.value)).length > 1));
-  return narrow ? told.sort((a, b) => FIRST.includes(b.name) - FIRST.includes(a.name)) : told;
+  const rank = (column) => (FIRST.includes(column.name) ? 0 : column.several ? 2 : 1); // names stand below the activation, too
+  return narrow ? told.sort((a, b) => rank(a) - rank(b)) : told;
 }
 
 function drawTable(where, rows, tab, sort, changed) {
   const narrow = matchMedia("(max-width: 44rem)").matches;
   const columns = columnsOf(rows, tab, narrow), cells = unique(rows.map(cellOf)).length;
-  const beside = rows.some((row) => row.paper);
   const head = el("tr", {});
   for (const column of columns) {
     const here = sort.column === column.name;
-    const title = (beside && column.name === "score" ? "ours" : column.name) + (here ? (sort.down ? " ↓" : " ↑") : "");
+    const title = titleOf(column, rows) + (here ? (sort.down ? " ↓" : " ↑") : "");
     const sorter = button(title, () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
     head.append(el("th", { scope: "col", class: column.number ? "number" : "", "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, sorter));
   }
@@ -60,10 +63,8 @@ function drawTable(where, rows, tab, sort, changed) {
   for (const row of sorted(rows, sort)) {
     const line = el("tr", { class: row.highest ? "highest" : "", tabindex: body.childElementCount ? -1 : 0 });
     for (const column of columns) {
-      const value = column.value(row);
-      const text = value === null ? "" : column.text ? column.text(row) : value;
       const outcome = column.class === "lead" && row.lead ? outcomeClass(row.lead) : "";
-      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, text, narrow && cells > 1 && column.name === "activation" ? el("small", {}, cellOf(row)) : null));
+      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, textOf(column, row), narrow && cells > 1 && column.name === "activation" ? el("small", {}, cellOf(row)) : null));
     }
     line.addEventListener("mouseenter", () => showSeeds(line, row));
     line.addEventListener("mouseleave", hideSeeds);
