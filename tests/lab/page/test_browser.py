@@ -287,8 +287,26 @@ def test_nodes_are_coloured_by_what_is_chosen(visit: Any, ring_file: Path) -> No
     part.get_by_label("colour").select_option("degree")
     assert part.locator("circle.node").evaluate_all(fills) == 1
     part.get_by_label("colour").select_option("correctness")
-    assert part.locator("circle.node.right").count() == 6
-    assert part.locator("rect.node.wrong").count() == 6
+    assert part.locator("circle.node").count() == part.locator("rect.node").count() == 6
+    part.get_by_label("colour").select_option("class")  # two, of which one is always predicted
+    assert part.locator("circle.node").evaluate_all(fills) == 2
+    assert part.locator(".legend li").all_inner_texts() == ["class 0", "class 1"]
+    part.get_by_label("colour").select_option("prediction")
+    assert part.locator("circle.node").evaluate_all(fills) == 1
+    assert part.locator(".legend li").all_inner_texts() == ["class 0"]
+
+
+def test_functions_are_enlarged(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    figures, tip = seen.page.locator("#graph figure"), seen.page.locator("#tip")
+    figures.nth(1).hover()
+    assert tip.locator("strong").inner_text() == "Node 0, channel 1"
+    assert tip.locator("svg").bounding_box()["width"] > 300
+    figures.nth(2).focus()
+    assert tip.locator("strong").inner_text() == "Node 0, channel 2"
+    figures.nth(2).blur()
+    assert tip.is_hidden()
+    assert seen.errors == []
 
 
 def test_curves_follow_the_choice(visit: Any, ring_file: Path) -> None:

@@ -45,6 +45,27 @@ function button(text, clicked, attributes = {}) {
 const tabs = (names, chosen, changed) => names.map((name) => button(name, () => changed(name), { role: "tab", "aria-selected": name === chosen }));
 const put = (where, ...children) => where.replaceChildren(...children.filter((child) => child !== null));
 
+/* What is shown beside an element while the pointer is over it, or the focus on it. */
+function tipOn(anchor, made) {
+  const tip = document.getElementById("tip");
+  const showTip = () => {
+    tip.replaceChildren(...made());
+    tip.hidden = false;
+    anchor.setAttribute("aria-describedby", "tip");
+    const box = anchor.getBoundingClientRect();
+    const below = box.bottom + tip.offsetHeight + 8 < innerHeight || box.top < tip.offsetHeight + 8;
+    tip.style.top = `${scrollY + (below ? box.bottom + 6 : box.top - tip.offsetHeight - 6)}px`;
+    tip.style.left = `${scrollX + Math.max(4, Math.min(box.left + 40, document.documentElement.clientWidth - tip.offsetWidth - 4))}px`;
+  };
+  ["mouseenter", "focus"].forEach((name) => anchor.addEventListener(name, showTip));
+  ["mouseleave", "blur"].forEach((name) => anchor.addEventListener(name, hideTip));
+}
+
+function hideTip() {
+  document.getElementById("tip").hidden = true;
+  document.querySelectorAll("[aria-describedby=tip]").forEach((line) => line.removeAttribute("aria-describedby"));
+}
+
 /* A class for each series: by activation where these differ, else in turn. */
 function styles(series) {
   const places = series.map((one) => FAMILIES.indexOf(one.family));

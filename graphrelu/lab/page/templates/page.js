@@ -3,7 +3,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
 const state = {
   table: 0, dataset: ALL, backbone: ALL, activation: ALL, tab: "scores", sort: { column: "", down: false },
-  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null, panel: 0, axis: "", speed: 0,
+  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null, runtime: 0, axis: "", speed: 0,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
 const show = (id, wanted) => { document.getElementById(id).hidden = !wanted; };
@@ -102,7 +102,7 @@ function drawExplorer() {
   const again = (name, read = String) => (value) => { state[name] = read(value); drawExplorer(); part("graph", `select[name=${name}]`).focus(); };
   put(part("graph", ".controls"),
     select("model", DATA.looks.map((one, i) => [i, one.name]), state.model, again("model", Number)),
-    select("colour", ["gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
+    select("colour", ["class", "prediction", "gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
     select("node", look.nodes.map((node) => [node, `node ${node}`]), state.node, again("node", Number)));
   drawGraph(part("graph", ".figure"), graph, look, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
   drawFunctions(part("graph", ".functions"), graph, look, state.node);
@@ -113,10 +113,11 @@ function drawExplorer() {
 function drawOthers() {
   show("segments", DATA.K.length > 0);
   if (DATA.K.length) lineChart(part("segments", ".figure"), DATA.K, { x: "K", y: "test score (%)" });
-  show("runtime", DATA.runtime.length > 0);
-  if (DATA.runtime.length) {
-    put(part("runtime", ".controls"), select("timing", DATA.runtime.map((panel, i) => [i, panel.name]), state.panel, (value) => { state.panel = Number(value); drawOthers(); part("runtime", "select").focus(); }));
-    drawBars(part("runtime", ".figure"), DATA.runtime[state.panel]);
+  for (const [id, name, draw] of [["runtime", "timing", drawBars], ["speed", "setting", drawSpeed]]) {
+    show(id, DATA[id].length > 0);
+    if (!DATA[id].length) continue;
+    put(part(id, ".controls"), select(name, DATA[id].map((panel, i) => [i, panel.name]), state[id], (value) => { state[id] = Number(value); drawOthers(); part(id, "select").focus(); }));
+    draw(part(id, ".figure"), DATA[id][state[id]]);
   }
   show("sizes", DATA.sizes.length > 0);
   if (DATA.sizes.length) {
@@ -124,11 +125,6 @@ function drawOthers() {
     state.axis = state.axis || axes[0];
     put(part("sizes", ".controls"), select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
     lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, "xy");
-  }
-  show("speed", DATA.speed.length > 0);
-  if (DATA.speed.length) {
-    put(part("speed", ".controls"), select("setting", DATA.speed.map((panel, i) => [i, panel.name]), state.speed, (value) => { state.speed = Number(value); drawOthers(); part("speed", "select").focus(); }));
-    drawSpeed(part("speed", ".figure"), DATA.speed[state.speed]);
   }
 }
 
@@ -168,18 +164,16 @@ function cellSettings(cell) {
 }
 
 function drawAll() {
-  hideSeeds();
+  hideTip();
   if (DATA.verdict) drawCard(DATA.tables[0].rows);
   drawRuns();
   drawExplorer();
   drawOthers();
 }
 
-document.getElementById("title").textContent = DATA.title;
-document.getElementById("verdict").textContent = DATA.verdict;
-document.getElementById("about").textContent = DATA.graph;
+for (const [id, text] of Object.entries({ title: DATA.title, verdict: DATA.verdict, about: DATA.graph })) document.getElementById(id).textContent = text;
+document.getElementById("missing").append(...DATA.missing.map((sentence) => el("li", {}, sentence)));
 show("card", DATA.verdict);
-document.getElementById("missing").append(...DATA.missing.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })));
 show("missing", DATA.missing.length > 0);
 if (DATA.tables.length) drawFilters();
 drawOrigin();

@@ -66,15 +66,12 @@ function drawTable(where, rows, tab, sort, changed) {
       const outcome = column.class === "lead" && row.lead ? outcomeClass(row.lead) : "";
       line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, textOf(column, row), narrow && cells > 1 && column.name === "activation" ? el("small", {}, cellOf(row)) : null));
     }
-    line.addEventListener("mouseenter", () => showSeeds(line, row));
-    line.addEventListener("mouseleave", hideSeeds);
-    line.addEventListener("focus", () => showSeeds(line, row));
-    line.addEventListener("blur", hideSeeds);
+    tipOn(line, () => seedsOf(row));
     body.append(line);
   }
   body.addEventListener("keydown", (event) => {
     const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    if (event.key === "Escape") hideSeeds();
+    if (event.key === "Escape") hideTip();
     if (!step) return;
     event.preventDefault();
     const next = event.target[step];
@@ -85,8 +82,7 @@ function drawTable(where, rows, tab, sort, changed) {
   document.getElementById("hint").textContent = hints.length ? `Scroll the table: ${hints.join(", ")}.` : "";
 }
 
-function showSeeds(line, row) {
-  const tip = document.getElementById("tip");
+function seedsOf(row) {
   const values = row.seeds.map(([, value]) => value);
   const x = scale(values, 12, 288);
   const strip = svg("svg", { width: 300, height: 46, class: "s5", "aria-hidden": "true" });
@@ -94,19 +90,8 @@ function showSeeds(line, row) {
   values.forEach((value, i) => strip.append(svg("circle", { class: "dot", cx: x(value), cy: 24 + ((i % 3) - 1) * 6, r: 4 })));
   strip.append(svg("line", { class: "thin", x1: x(row.mean), x2: x(row.mean), y1: 4, y2: 38 }));
   const list = row.seeds.map(([seed, value]) => el("li", {}, el("span", {}, `${seed}: `), fixed(value, row)));
-  tip.replaceChildren(
+  return [
     el("p", {}, el("strong", {}, `${row.dataset}, ${row.backbone}, ${row.activation}`)),
     el("p", {}, `Every seed, from ${fixed(Math.min(...values), row)} to ${fixed(Math.max(...values), row)}; the line is the mean.`),
-    strip, el("ul", { class: "seeds" }, ...list));
-  tip.hidden = false;
-  line.setAttribute("aria-describedby", "tip");
-  const box = line.getBoundingClientRect();
-  const below = box.bottom + tip.offsetHeight + 8 < innerHeight || box.top < tip.offsetHeight + 8;
-  tip.style.top = `${scrollY + (below ? box.bottom + 6 : box.top - tip.offsetHeight - 6)}px`;
-  tip.style.left = `${scrollX + Math.max(4, Math.min(box.left + 40, document.documentElement.clientWidth - tip.offsetWidth - 4))}px`;
-}
-
-function hideSeeds() {
-  document.getElementById("tip").hidden = true;
-  document.querySelectorAll("[aria-describedby=tip]").forEach((line) => line.removeAttribute("aria-describedby"));
+    strip, el("ul", { class: "seeds" }, ...list)];
 }
