@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
+from torch_geometric.utils import homophily
 
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.page.charts import segments_chart, speeds, timings
 from graphrelu.lab.page.explorer import graphs_at_hand, looks
 from graphrelu.lab.page.origin import compare_command as compare_command
 from graphrelu.lab.page.tables import tables_of
+from graphrelu.lab.prepare import split_rule
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render.tables import CompareRow, label
+from graphrelu.lab.render.terminal import size_of
 
-SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "page.js")
+SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 8_000_000
 LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "sources")
 
@@ -89,7 +93,7 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
 def from_comparison(
     results: Sequence[Result],
     rows: Sequence[CompareRow],
-    graph: Any,
+    graph: Graph | GraphSet,
     record: Path,
     verdict: str,
     command: str,
@@ -99,10 +103,21 @@ def from_comparison(
     config = results[0].config
     title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
     content = _empty(title) | {"verdict": verdict, "command": command}
-    drawn = isinstance(graph, Graph) and graph.task == "classes"  # nodes are right or wrong
-    graphs = {config.dataset: graph} if drawn else {}
+    content["graph"] = graph_line(graph, results)
+    graphs = {}
+    if isinstance(graph, Graph) and graph.task == "classes":  # nodes are right or wrong
+        graphs[config.dataset] = graph
     _add_runs(content, results, config.dataset, record, graphs, rows)
     return content
+
+
+def graph_line(graph: Graph | GraphSet, results: Sequence[Result]) -> str:
+    """A graph in a line: its size, the share of edges between nodes of one class, the split."""
+    alike = ""
+    if isinstance(graph, Graph) and graph.task == "classes" and graph.num_edges:
+        known = (graph.y[graph.edge_index] >= 0).all(dim=0)
+        alike = f", homophily {homophily(graph.edge_index[:, known], graph.y):.2f}"
+    return f"{size_of(graph)}{alike}. Split: {split_rule(results)}."
 
 
 def render(content: dict[str, Any]) -> str:
@@ -130,7 +145,8 @@ def write(path: Path, content: dict[str, Any]) -> Path:
 def _empty(title: str) -> dict[str, Any]:
     lists: dict[str, Any] = {name: [] for name in LISTS}
     made = {"date": machine.now(), "version": machine.environment()["graphrelu"]}
-    return {"title": title, "made": made, "verdict": "", "command": "", "graphs": {}, **lists}
+    texts = dict.fromkeys(("verdict", "command", "graph"), "")
+    return {"title": title, "made": made, "graphs": {}, **texts, **lists}
 
 
 def _add_runs(

@@ -55,27 +55,24 @@ def looks(
             nodes = sample(graph, content[f"{layers[0]}.nodes"])
             drawn[config.dataset] = nodes
             layouts[config.dataset] = layout(graph, nodes)
-        found += [look(config, graph, drawn[config.dataset], content, layer) for layer in layers]
+        found += [look(config, drawn[config.dataset], content, layer) for layer in layers]
     return layouts, found
 
 
-def look(
-    config: Config, graph: Graph, nodes: Nodes, content: dict[str, Any], layer: str
-) -> dict[str, Any]:
-    """One GReLU: gamma and correctness of the drawn nodes, the functions of some of them."""
+def look(config: Config, nodes: Nodes, content: dict[str, Any], layer: str) -> dict[str, Any]:
+    """One GReLU: gamma and prediction of the drawn nodes, the functions of some of them."""
     gamma = content[f"{layer}.gamma"].astype(float)
     slopes, intercepts = (
         content[f"{layer}.{name}"].astype(float) for name in ("slopes", "intercepts")
     )
     channels = np.unique(np.linspace(0, slopes.shape[2] - 1, DRAWN_CHANNELS).round().astype(int))
-    right = content["prediction"] == graph.y.numpy()
     options = "".join(f", {name}={value}" for name, value in config.told_options)
     return {
         "graph": config.dataset,
         "name": f"{label(config.dataset)}, {label(config.backbone)}{options}, {layer}",
         "seed": int(content["seed"]),
         "gamma": _digits(gamma.mean(axis=1)[nodes]),
-        "right": right[nodes].astype(int).tolist(),
+        "prediction": content["prediction"][nodes].tolist(),
         "nodes": content[f"{layer}.nodes"].tolist(),
         "channels": channels.tolist(),
         "slopes": _digits(slopes[:, :, channels]),

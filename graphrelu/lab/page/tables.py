@@ -129,11 +129,14 @@ def _table(results: Sequence[Result], name: str, decided: Sequence[CompareRow]) 
     leads = leads_over_relu(
         {cell: relative_to("ReLU", own) if is_error else own for cell, own in scores.items()}
     )
+    titles = {cell[0]: label(cell[0]) for cell in cells}
+    if len(set(titles.values())) < len(titles):  # two editions of a user's file
+        titles = {name: name for name in titles}
     decisions = {row.activation: row.over_relu for row in decided}
     rows = []
     repeated = []
     for cell, by_name in cells.items():
-        names = {"dataset": label(cell[0]), "backbone": label(cell[1]) + _difference(cell, cells)}
+        names = {"dataset": titles[cell[0]], "backbone": label(cell[1]) + _difference(cell, cells)}
         best = max(fmean(own.values()) for own in scores[cell].values())
         for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
             runs = by_name[which]

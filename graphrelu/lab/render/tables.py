@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
@@ -146,7 +147,8 @@ class ProtocolCheck:
 
 
 def label(name: str) -> str:
-    """A name as the paper spells it."""
+    """A name as the paper spells it; that of a user's file without the hash of its content."""
+    name = re.sub(r"@[0-9a-f]{8,}$", "", name)
     if name in LABELS:
         return LABELS[name]
     return CLASSES[name].__name__ if name in CLASSES else name

@@ -94,9 +94,6 @@ def headline(
     graph: Graph | GraphSet, config: Config, runs: int, until_decided: bool = False
 ) -> str:
     """What is compared, before it is trained."""
-    graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
-    left_out = getattr(graph, "num_unlabelled", 0)
-    unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
     options = dict(config.backbone_options)
     depth = f"{options['layers']} layers of " if options.get("layers") else ""
     norm = f"{options['norm']} norm, " if options.get("norm") else ""
@@ -105,14 +102,24 @@ def headline(
     if config.metric == "f1":
         average = "micro " if graph.task == "labels" else "macro "
     return (
-        f"{graph.name}: {graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {_task(graph)}{unlabelled}\n"
+        f"{graph.name}: {size_of(graph)}\n"
         f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
         f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"
         f"{runs} {'run' if runs == 1 else 'runs'} of each activation"
         f"{' at most, until GReLU is decided' if until_decided else ''}, {config.split} split, "
         f"test {average}{METRICS[config.metric]}"
+    )
+
+
+def size_of(graph: Graph | GraphSet) -> str:
+    """How many nodes, edges, features and classes there are."""
+    graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
+    left_out = getattr(graph, "num_unlabelled", 0)
+    unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
+    return (
+        f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
+        f"{graph.num_features:,} features, {_task(graph)}{unlabelled}"
     )
 
 

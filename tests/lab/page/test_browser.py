@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from PIL import Image
 from playwright import sync_api
 from torch_geometric.data import Data
 
@@ -31,7 +36,13 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def column(self, number: int) -> list[str]:
+    @property
+    def columns(self) -> list[str]:
+        found = "heads => heads.map(head => head.dataset.column)"
+        return self.page.locator("#table th").evaluate_all(found)
+
+    def column(self, name: str) -> list[str]:
+        number = self.columns.index(name) + 1
         return self.page.locator(f"#table tbody td:nth-child({number})").all_inner_texts()
 
 
@@ -121,7 +132,7 @@ def test_hostile_names_do_nothing(visit: Any, ring_file: Path) -> None:
     assert seen.errors == []
     assert seen.page.title() == "GReLU: activations compared"
     assert seen.page.locator("#verdict").inner_text() == HOSTILE
-    assert seen.column(1) == [HOSTILE] * 3
+    assert seen.page.locator("h1").inner_text() == f"{HOSTILE}, GCN: activations compared"
     assert seen.page.locator("script").count() == 2
     assert HOSTILE in seen.page.locator("#origin code").first.inner_text()
 
@@ -139,31 +150,95 @@ def test_policy_lets_nothing_out_and_no_script_in(visit: Any, ring_file: Path) -
 
 def test_table_sorts(visit: Any, ring_file: Path) -> None:
     seen = visit(ring_file)
-    assert seen.column(3) == ["ReLU", "ELU", "GReLU"]
-    head = seen.page.locator("#table th", has_text="ours")
+    assert seen.column("activation") == ["ReLU", "ELU", "GReLU"]
+    head = seen.page.locator("#table th", has_text="score")
     means = []
     for direction in ("descending", "ascending"):
         head.locator("button").press("Enter")  # the button keeps the focus
         assert head.get_attribute("aria-sort") == direction
-        means.append([float(text.split()[0]) for text in seen.column(4)])
+        means.append([float(text.split()[0]) for text in seen.column("score")])
     assert means[0] == sorted(means[0], reverse=True) == means[1][::-1]
-    assert seen.column(3) == ["ReLU", "ELU", "GReLU"]
+    assert seen.column("activation") == ["ReLU", "ELU", "GReLU"]
     seen.page.get_by_role("button", name="activation").click()
-    assert seen.column(3) == ["ELU", "GReLU", "ReLU"]
+    assert seen.column("activation") == ["ELU", "GReLU", "ReLU"]
+
+
+def test_scores_and_price_are_two_tabs(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    scores = ["activation", "score", "difference to ReLU", "verdict", "runs"]
+    assert seen.columns == scores
+    seen.page.get_by_role("tab", name="price").press("Enter")
+    assert seen.columns == ["activation", "test loss", "ECE", "s per epoch", "parameters"]
+    assert "divided by their number" in seen.page.locator("#table-note").inner_text()
+    seen.page.keyboard.press("Shift+Tab")  # the chosen tab had the focus
+    seen.page.keyboard.press("Enter")
+    assert seen.columns == scores
+    assert seen.errors == []
+
+
+def test_what_matters_is_on_a_narrow_screen(visit: Any, committed: Path) -> None:
+    hints = {"phone": "Scroll the table: → more columns, ↓ 180 rows.", "desktop": "↓ 180 rows."}
+    for size, hint in hints.items():
+        seen = visit(committed, size)
+        assert seen.page.locator("#hint").inner_text().endswith(hint)
+        ends = "heads => heads.map(head => head.getBoundingClientRect().right)"
+        seen_whole = [end <= WIDTHS[size][0] for end in seen.page.locator("th").evaluate_all(ends)]
+        if size == "phone":
+            assert seen.columns[:4] == ["activation", "score", "difference to ReLU", "verdict"]
+            assert seen_whole[:4] == [True] * 4
+            assert seen.column("activation")[0].split("\n") == ["ReLU", "Cora · Cheb"]
+        else:
+            assert seen.columns[0] == "dataset"
+            assert all(seen_whole)
+
+
+def test_every_difference_of_a_seed_is_drawn(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    dots, marks = (seen.page.locator(f"#differences {name}") for name in ("path", "polygon"))
+    assert dots.count() == marks.count() == 2
+    for dot, mark in zip(dots.all(), marks.all(), strict=True):
+        places = [float(x) for x in re.findall(r"M([\d.]+)", dot.get_attribute("d"))]
+        corners = [float(x) for x in re.findall(r"([\d.]+),", mark.get_attribute("points"))]
+        middle = (min(corners) + max(corners)) / 2
+        assert len(places) == 8
+        assert sum(places) / 8 == pytest.approx(middle, abs=0.1)
 
 
 def test_table_filters(visit: Any, committed: Path) -> None:
     seen = visit(committed)
-    everything = len(seen.column(1))
-    seen.page.get_by_label("dataset").select_option("PubMed")
-    assert set(seen.column(1)) == {"PubMed"}
-    assert len(seen.column(1)) < everything
+    assert seen.page.locator("#table th", has_text="ours").count() == 2  # ours, and ours - paper
+    everything = len(seen.column("dataset"))
+    seen.page.get_by_label("backbone").select_option("GCN")
+    assert 0 < len(seen.column("dataset")) < everything
+    assert "backbone" not in seen.columns  # all rows have one
     seen.page.get_by_label("activation").select_option("ELU")
-    assert set(seen.column(3)) == {"ELU"}
-    assert seen.page.locator("#differences polygon").count() == len(seen.column(3))
+    assert set(seen.column("activation")) == {"ELU"}
+    assert seen.page.locator("#differences polygon").count() == len(seen.column("activation"))
     seen.page.get_by_label("record").select_option(label="segments.jsonl")
-    assert "GReLU (K=7)" in seen.column(3)
+    assert "GReLU (K=7)" in seen.column("activation")
     assert seen.errors == []
+
+
+def test_card_answers_first(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    card = seen.page.locator("#card")
+    assert card.locator("#answer").inner_text() == "GReLU is better than ReLU."
+    ends = "line => [line.x1.baseVal.value, line.x2.baseVal.value]"
+    low, high = card.locator("line.better").evaluate(ends)
+    start, width = card.locator(".margin").evaluate(
+        "box => [box.x.baseVal.value, box.width.baseVal.value]"
+    )
+    assert start < start + width / 2 < low < high  # the middle of the margin is 0
+    assert card.locator("dt").all_inner_texts() == ["s per epoch", "parameters"]
+    assert " ReLU (" in card.locator("dd").first.inner_text()
+    assert seen.page.locator("#about").inner_text().startswith("12 nodes, 24 edges, 3 features")
+    assert "homophily 0.00. Split: " in seen.page.locator("#about").inner_text()
+
+
+def test_a_choice_of_one_has_no_control(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    names = seen.page.locator("select").evaluate_all("boxes => boxes.map(box => box.name)")
+    assert names == ["activation", "curve", "colour", "node"]
 
 
 def test_every_seed_is_shown_by_mouse_and_by_keyboard(visit: Any, ring_file: Path) -> None:
@@ -212,7 +287,26 @@ def test_nodes_are_coloured_by_what_is_chosen(visit: Any, ring_file: Path) -> No
     part.get_by_label("colour").select_option("degree")
     assert part.locator("circle.node").evaluate_all(fills) == 1
     part.get_by_label("colour").select_option("correctness")
-    assert part.locator("circle.right").count() == part.locator("rect.wrong").count() == 6
+    assert part.locator("circle.node").count() == part.locator("rect.node").count() == 6
+    part.get_by_label("colour").select_option("class")  # two, of which one is always predicted
+    assert part.locator("circle.node").evaluate_all(fills) == 2
+    assert part.locator(".legend li").all_inner_texts() == ["class 0", "class 1"]
+    part.get_by_label("colour").select_option("prediction")
+    assert part.locator("circle.node").evaluate_all(fills) == 1
+    assert part.locator(".legend li").all_inner_texts() == ["class 0"]
+
+
+def test_functions_are_enlarged(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    figures, tip = seen.page.locator("#graph figure"), seen.page.locator("#tip")
+    figures.nth(1).hover()
+    assert tip.locator("strong").inner_text() == "Node 0, channel 1"
+    assert tip.locator("svg").bounding_box()["width"] > 300
+    figures.nth(2).focus()
+    assert tip.locator("strong").inner_text() == "Node 0, channel 2"
+    figures.nth(2).blur()
+    assert tip.is_hidden()
+    assert seen.errors == []
 
 
 def test_curves_follow_the_choice(visit: Any, ring_file: Path) -> None:
@@ -223,6 +317,87 @@ def test_curves_follow_the_choice(visit: Any, ring_file: Path) -> None:
     before = part.locator("polyline").first.get_attribute("points")
     part.get_by_label("curve").select_option("val_accuracy")
     assert part.locator("polyline").first.get_attribute("points") != before
+
+
+def test_curves_show_values_and_hide(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    part = seen.page.locator("#curves")
+    values, cross = part.locator("output"), part.locator(".cross")
+    chart = part.locator("svg.lines")
+    assert cross.get_attribute("visibility") == "hidden"
+    chart.hover(position={"x": chart.bounding_box()["width"] - 13, "y": 50})
+    assert cross.locator("text").text_content() == "epoch 12"
+    assert values.all_inner_texts() == ["0.8", "0.8", "0.8"]  # 2 - 0.1 * 12
+    seen.page.mouse.move(0, 0)
+    assert values.all_inner_texts() == ["", "", ""]
+    chart.focus()
+    seen.page.keyboard.press("ArrowRight")
+    seen.page.keyboard.press("ArrowRight")
+    assert values.all_inner_texts() == ["1.9", "1.9", "1.9"]
+    part.get_by_role("button", name="GReLU").click()
+    assert part.get_by_role("button", name="GReLU").get_attribute("aria-pressed") == "false"
+    assert part.locator("polyline").count() == 2
+    part.get_by_role("button", name="GReLU").press("Enter")  # it kept the focus
+    assert part.locator("polyline").count() == 3
+    assert seen.errors == []
+
+
+def test_losses_are_on_a_log_scale_that_can_be_switched(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    part = seen.page.locator("#curves")
+
+    def heights() -> list[float]:
+        points = part.locator("polyline").first.get_attribute("points")
+        return [float(point.split(",")[1]) for point in points.split()]
+
+    box = part.get_by_label("log")
+    assert box.is_checked()
+    logarithmic = heights()
+    box.uncheck()
+    even = heights()
+    assert even[2] - even[1] == pytest.approx(even[-1] - even[-2], abs=0.2)
+    assert logarithmic[2] - logarithmic[1] < 0.6 * (logarithmic[-1] - logarithmic[-2])
+    part.get_by_label("curve").select_option("val_accuracy")  # which is 0 at first
+    assert box.count() == 0
+
+
+def saved(seen: Visit, section: str, name: str) -> bytes:
+    with seen.page.expect_download() as download:
+        seen.page.locator(f"#{section} .save").get_by_role("button", name=name).click()
+    assert seen.errors == []
+    return download.value.path().read_bytes()
+
+
+def test_table_is_saved(visit: Any, ring_file: Path) -> None:
+    seen = visit(ring_file)
+    rows = list(csv.DictReader(saved(seen, "results", "CSV").decode().splitlines()))
+    assert [row["activation"] for row in rows] == ["ReLU", "ELU", "GReLU"]
+    assert rows[0]["dataset"] == HOSTILE
+    assert rows[2]["verdict"] == "better"
+    assert float(rows[2]["low"]) < float(rows[2]["difference"]) < float(rows[2]["high"])
+    lines = saved(seen, "results", "LaTeX").decode().splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrlr}"
+    assert lines[2] == r"activation & score & difference to ReLU & verdict & runs \\"
+    assert r"\textbf{" in lines[6]
+    assert r" $\pm$ " in lines[6]
+    assert "±" not in "".join(lines)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_figures_are_saved(visit: Any, ring_file: Path, scheme: str) -> None:
+    seen = visit(ring_file, scheme=scheme)
+    seen.page.locator("#curves").get_by_role("button", name="GReLU").click()
+    for section in ("differences", "curves", "graph"):
+        root = ElementTree.fromstring(saved(seen, section, "SVG"))
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "var(" not in ElementTree.tostring(root, encoding="unicode")
+        image = Image.open(io.BytesIO(saved(seen, section, "PNG"))).convert("RGB")
+        assert image.size == (2 * int(root.get("width")), 2 * int(root.get("height")))
+        assert image.getpixel((1, 1)) == {"light": (255, 255, 255), "dark": (20, 23, 27)}[scheme]
+        assert len(image.getcolors(1_000_000)) > 20
+        if section == "curves":  # the legend is below, without the line that is hidden
+            words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+            assert words[-2:] == ["ReLU", "ELU"]
 
 
 def test_settings_and_commands_are_there(visit: Any, committed: Path) -> None:

@@ -64,6 +64,14 @@ def test_other_settings_are_other_cells() -> None:
     assert [row["backbone"] for row in table["rows"]] == ["GCN (hidden 8)", "GCN (hidden 16)"]
 
 
+def test_files_have_no_hash_unless_there_are_two_editions() -> None:
+    names = ["own.npz@0a1b2c3d", "own.npz@4e5f6789"]
+    first, second = (runs(cell(name, "gcn", "relu")) for name in names)
+    for results, shown in ((first, ["own.npz"]), (first + second, names)):
+        (table,) = page_tables.tables_of(results, "runs.jsonl")
+        assert [row["dataset"] for row in table["rows"]] == shown
+
+
 def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:
     results = []
     for split in ("folds", "gin_folds", "gin_paper"):

@@ -2,8 +2,8 @@
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
 const state = {
-  table: 0, dataset: ALL, backbone: ALL, activation: ALL, sort: { column: "", down: false },
-  cell: "", curve: "", model: 0, colour: "gamma", node: null, panel: 0, axis: "", speed: 0,
+  table: 0, dataset: ALL, backbone: ALL, activation: ALL, tab: "scores", sort: { column: "", down: false },
+  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null, runtime: 0, axis: "", speed: 0,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
 const show = (id, wanted) => { document.getElementById(id).hidden = !wanted; };
@@ -27,7 +27,7 @@ function drawFilters() {
   }
   for (const name of ["dataset", "backbone", "activation"]) {
     const values = unique(rows.map((row) => row[name]));
-    controls.push(select(name, [[ALL, "all"], ...values.map((value) => [value, value])], state[name], change(name)));
+    if (values.length > 1) controls.push(select(name, [[ALL, "all"], ...values.map((value) => [value, value])], state[name], change(name)));
   }
   document.getElementById("filters").replaceChildren(...controls);
 }
@@ -36,14 +36,17 @@ function drawRuns() {
   show("results", DATA.tables.length > 0);
   if (!DATA.tables.length) return ["differences", "curves"].forEach((id) => show(id, false));
   const rows = chosenRows();
-  drawTable(document.getElementById("table"), rows, state.sort, (sort, column) => {
+  const again = (tab) => { state.tab = tab; drawRuns(); part("tabs", "[aria-selected=true]").focus(); };
+  put(document.getElementById("tabs"), ...tabs(["scores", "price"], state.tab, again));
+  drawTable(document.getElementById("table"), rows, state.tab, state.sort, (sort, column) => {
     state.sort = sort;
     drawRuns();
     [...document.querySelectorAll("#table th")].find((head) => head.dataset.column === column).firstChild.focus();
   });
   const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
+  const price = "Means over the seeds. ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.";
   document.getElementById("table-note").textContent = rows.length
-    ? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)} ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.`
+    ? state.tab === "price" ? price : `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
@@ -65,7 +68,7 @@ function drawDifferences(rows) {
   show("differences", led.length > 0);
   if (!led.length) return;
   drawForest(part("differences", ".figure"), led);
-  part("differences", ".note").textContent = `Paired by seed, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
+  part("differences", ".note").textContent = `Each dot is a seed: the activation's score less ReLU's. Mark and line: their mean, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
 }
 
 function drawCurves(rows) {
@@ -77,15 +80,18 @@ function drawCurves(rows) {
   const series = drawn.filter((row) => cellOf(row) === state.cell);
   const names = unique(series.flatMap((row) => Object.keys(row.curves)));
   if (!names.includes(state.curve)) state.curve = names.includes("val_loss") ? "val_loss" : names[0];
-  const again = (name) => (value) => { state[name] = value; drawCurves(rows); part("curves", `select[name=${name}]`).focus(); };
-  part("curves", ".controls").replaceChildren(
-    select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
-    select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")));
   const lines = series.filter((row) => row.curves[state.curve]).map((row) => {
     const { epoch, low, middle, high } = row.curves[state.curve];
     return { name: row.activation, family: row.family, points: epoch.map((at, i) => [at, middle[i], low[i], high[i]]) };
   });
-  lineChart(part("curves", ".figure"), lines, { x: "epoch", y: state.curve.replace("_", " ") });
+  const again = (name) => (value) => { Object.assign(state, { log: null, [name]: value }); drawCurves(rows); part("curves", `[name=${name}]`).focus(); };
+  const positive = lines.every(({ points }) => points.flatMap((p) => p.slice(1)).every((value) => value > 0));
+  const log = positive && (state.log ?? state.curve.endsWith("loss"));
+  put(part("curves", ".controls"),
+    select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
+    select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")),
+    positive ? check("log", "log scale", log, again("log")) : null);
+  lineChart(part("curves", ".figure"), lines, { x: "epoch", y: state.curve.replace("_", " ") }, log ? "y" : "");
 }
 
 function drawExplorer() {
@@ -94,35 +100,31 @@ function drawExplorer() {
   const look = DATA.looks[state.model], graph = DATA.graphs[look.graph];
   if (!look.nodes.includes(state.node)) [state.node] = look.nodes;
   const again = (name, read = String) => (value) => { state[name] = read(value); drawExplorer(); part("graph", `select[name=${name}]`).focus(); };
-  part("graph", ".controls").replaceChildren(
+  put(part("graph", ".controls"),
     select("model", DATA.looks.map((one, i) => [i, one.name]), state.model, again("model", Number)),
-    select("colour", ["gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
+    select("colour", ["class", "prediction", "gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
     select("node", look.nodes.map((node) => [node, `node ${node}`]), state.node, again("node", Number)));
   drawGraph(part("graph", ".figure"), graph, look, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
   drawFunctions(part("graph", ".functions"), graph, look, state.node);
   const sampled = graph.nodes.length < graph.total ? `${graph.nodes.length} of ${graph.total} nodes: some evenly spaced ones, and neighbours of theirs` : `All ${graph.total} nodes`;
-  part("graph", "> .note").textContent = `${sampled}. The model is that of seed ${look.seed}; gamma is the node's factor of the slopes and intercepts.`;
+  part("graph", "> .note").textContent = `${sampled}. Large nodes can be chosen. The model is that of seed ${look.seed}; gamma is the node's factor of the slopes and intercepts.`;
 }
 
 function drawOthers() {
   show("segments", DATA.K.length > 0);
   if (DATA.K.length) lineChart(part("segments", ".figure"), DATA.K, { x: "K", y: "test score (%)" });
-  show("runtime", DATA.runtime.length > 0);
-  if (DATA.runtime.length) {
-    part("runtime", ".controls").replaceChildren(select("timing", DATA.runtime.map((panel, i) => [i, panel.name]), state.panel, (value) => { state.panel = Number(value); drawOthers(); part("runtime", "select").focus(); }));
-    drawBars(part("runtime", ".figure"), DATA.runtime[state.panel]);
+  for (const [id, name, draw] of [["runtime", "timing", drawBars], ["speed", "setting", drawSpeed]]) {
+    show(id, DATA[id].length > 0);
+    if (!DATA[id].length) continue;
+    put(part(id, ".controls"), select(name, DATA[id].map((panel, i) => [i, panel.name]), state[id], (value) => { state[id] = Number(value); drawOthers(); part(id, "select").focus(); }));
+    draw(part(id, ".figure"), DATA[id][state[id]]);
   }
   show("sizes", DATA.sizes.length > 0);
   if (DATA.sizes.length) {
     const axes = unique(DATA.sizes.map((one) => one.axis));
     state.axis = state.axis || axes[0];
-    part("sizes", ".controls").replaceChildren(select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
-    lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, { logarithmic: true });
-  }
-  show("speed", DATA.speed.length > 0);
-  if (DATA.speed.length) {
-    part("speed", ".controls").replaceChildren(select("setting", DATA.speed.map((panel, i) => [i, panel.name]), state.speed, (value) => { state.speed = Number(value); drawOthers(); part("speed", "select").focus(); }));
-    drawSpeed(part("speed", ".figure"), DATA.speed[state.speed]);
+    put(part("sizes", ".controls"), select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
+    lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, "xy");
   }
 }
 
@@ -162,20 +164,21 @@ function cellSettings(cell) {
 }
 
 function drawAll() {
-  hideSeeds();
+  hideTip();
+  if (DATA.verdict) drawCard(DATA.tables[0].rows);
   drawRuns();
   drawExplorer();
   drawOthers();
 }
 
-document.getElementById("title").textContent = DATA.title;
-document.getElementById("verdict").textContent = DATA.verdict;
-document.getElementById("verdict").hidden = !DATA.verdict;
-document.getElementById("missing").append(...DATA.missing.map((sentence) => Object.assign(document.createElement("li"), { textContent: sentence })));
+for (const [id, text] of Object.entries({ title: DATA.title, verdict: DATA.verdict, about: DATA.graph })) document.getElementById(id).textContent = text;
+document.getElementById("missing").append(...DATA.missing.map((sentence) => el("li", {}, sentence)));
+show("card", DATA.verdict);
 show("missing", DATA.missing.length > 0);
 if (DATA.tables.length) drawFilters();
 drawOrigin();
 drawAll();
+offerFiles();
 document.getElementById("contents").append(...[...document.querySelectorAll("main section:not([hidden])")].map((section) => el("a", { href: `#${section.id}` }, section.firstElementChild.textContent)));
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawAll(); } });

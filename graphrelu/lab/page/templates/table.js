@@ -1,22 +1,24 @@
-// The table of results: sorted, filtered, and every seed of a row on hover, focus or touch.
-const priced = (name, field, text) => ({ name, number: true, class: "wide", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
+// The table of results in two tabs: sorted, filtered, and every seed of a row on hover, focus or touch.
+const priced = (name, field, text) => ({ name, number: true, tab: "price", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
 const COLUMNS = [
-  { name: "dataset", value: (row) => row.dataset },
-  { name: "backbone", value: (row) => row.backbone },
+  { name: "dataset", several: true, value: (row) => row.dataset },
+  { name: "backbone", several: true, value: (row) => row.backbone },
   { name: "activation", value: (row) => row.activation },
-  { name: "ours", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
-  { name: "paper", number: true, class: "wide", value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
-  { name: "ours − paper", number: true, class: "wide", value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
-  { name: "difference to ReLU", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
-  { name: "verdict", class: "lead", value: (row) => row.lead && row.lead.outcome },
-  { name: "p (Holm)", number: true, class: "wide", value: (row) => (row.lead && row.lead.p_holm) ?? null, text: (row) => shown(row.lead.p_holm) },
-  { name: "runs", number: true, class: "wide", value: (row) => row.n, text: (row) => String(row.n) },
+  { name: "score", tab: "scores", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
+  { name: "paper", tab: "scores", number: true, value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
+  { name: "ours − paper", tab: "scores", number: true, value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
+  { name: "difference to ReLU", tab: "scores", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
+  { name: "verdict", tab: "scores", class: "lead", value: (row) => row.lead && row.lead.outcome },
+  { name: "p (Holm)", tab: "scores", number: true, value: (row) => (row.lead && row.lead.p_holm) ?? null, text: (row) => shown(row.lead.p_holm) },
+  { name: "runs", tab: "scores", number: true, value: (row) => row.n, text: (row) => String(row.n) },
   priced("test loss", "test_loss", (loss) => loss.toFixed(3)),
   priced("ECE", "calibration_error", (error) => error.toFixed(1)),
   priced("s per epoch", "seconds_per_epoch", (seconds) => seconds.toPrecision(2)),
   priced("parameters", "parameters", (count) => count.toLocaleString("en")),
   priced("MB per run", "peak_memory", (bytes) => (bytes / 1e6).toFixed(0)),
 ];
+
+const FIRST = ["activation", "score", "difference to ReLU", "verdict"]; // on a narrow screen
 
 const outcomeClass = (lead) => lead.outcome.replace(" ", "-");
 
@@ -36,44 +38,51 @@ function sorted(rows, sort) {
   });
 }
 
-function drawTable(where, rows, sort, changed) {
-  const columns = COLUMNS.filter((column) => rows.some((row) => column.value(row) !== null));
+const titleOf = (column, rows) => (column.name === "score" && rows.some((row) => row.paper) ? "ours" : column.name);
+const textOf = (column, row) => (column.value(row) === null ? "" : column.text ? column.text(row) : column.value(row));
+
+/* The columns of a tab that say something of these rows; the first that matter come first where few fit. */
+function columnsOf(rows, tab, narrow) {
+  const told = COLUMNS.filter((column) => (!column.tab || column.tab === tab) && rows.some((row) => column.value(row) !== null)
+    && (!column.several || unique(rows.map(column.value)).length > 1));
+  const rank = (column) => (FIRST.includes(column.name) ? 0 : column.several ? 2 : 1); // names stand below the activation, too
+  return narrow ? told.sort((a, b) => rank(a) - rank(b)) : told;
+}
+
+function drawTable(where, rows, tab, sort, changed) {
+  const narrow = matchMedia("(max-width: 44rem)").matches;
+  const columns = columnsOf(rows, tab, narrow), cells = unique(rows.map(cellOf)).length;
   const head = el("tr", {});
   for (const column of columns) {
     const here = sort.column === column.name;
-    const button = el("button", { type: "button" }, column.name + (here ? (sort.down ? " ↓" : " ↑") : ""));
-    button.addEventListener("click", () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
-    const cls = `${column.number ? "number " : ""}${column.class === "wide" ? "wide" : ""}`;
-    head.append(el("th", { scope: "col", class: cls, "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, button));
+    const title = titleOf(column, rows) + (here ? (sort.down ? " ↓" : " ↑") : "");
+    const sorter = button(title, () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
+    head.append(el("th", { scope: "col", class: column.number ? "number" : "", "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, sorter));
   }
   const body = el("tbody", {});
   for (const row of sorted(rows, sort)) {
     const line = el("tr", { class: row.highest ? "highest" : "", tabindex: body.childElementCount ? -1 : 0 });
     for (const column of columns) {
-      const value = column.value(row);
-      const text = value === null ? "" : column.text ? column.text(row) : value;
       const outcome = column.class === "lead" && row.lead ? outcomeClass(row.lead) : "";
-      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, text));
+      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, textOf(column, row), narrow && cells > 1 && column.name === "activation" ? el("small", {}, cellOf(row)) : null));
     }
-    line.addEventListener("mouseenter", () => showSeeds(line, row));
-    line.addEventListener("mouseleave", hideSeeds);
-    line.addEventListener("focus", () => showSeeds(line, row));
-    line.addEventListener("blur", hideSeeds);
+    tipOn(line, () => seedsOf(row));
     body.append(line);
   }
   body.addEventListener("keydown", (event) => {
     const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    if (event.key === "Escape") hideSeeds();
+    if (event.key === "Escape") hideTip();
     if (!step) return;
     event.preventDefault();
     const next = event.target[step];
     if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
   });
   where.replaceChildren(el("table", {}, el("caption", { hidden: "" }, "Test scores"), el("thead", {}, head), body));
+  const hints = [where.scrollWidth > where.clientWidth ? "→ more columns" : "", where.scrollHeight > where.clientHeight ? `↓ ${rows.length} rows` : ""].filter(Boolean);
+  document.getElementById("hint").textContent = hints.length ? `Scroll the table: ${hints.join(", ")}.` : "";
 }
 
-function showSeeds(line, row) {
-  const tip = document.getElementById("tip");
+function seedsOf(row) {
   const values = row.seeds.map(([, value]) => value);
   const x = scale(values, 12, 288);
   const strip = svg("svg", { width: 300, height: 46, class: "s5", "aria-hidden": "true" });
@@ -81,19 +90,8 @@ function showSeeds(line, row) {
   values.forEach((value, i) => strip.append(svg("circle", { class: "dot", cx: x(value), cy: 24 + ((i % 3) - 1) * 6, r: 4 })));
   strip.append(svg("line", { class: "thin", x1: x(row.mean), x2: x(row.mean), y1: 4, y2: 38 }));
   const list = row.seeds.map(([seed, value]) => el("li", {}, el("span", {}, `${seed}: `), fixed(value, row)));
-  tip.replaceChildren(
+  return [
     el("p", {}, el("strong", {}, `${row.dataset}, ${row.backbone}, ${row.activation}`)),
     el("p", {}, `Every seed, from ${fixed(Math.min(...values), row)} to ${fixed(Math.max(...values), row)}; the line is the mean.`),
-    strip, el("ul", { class: "seeds" }, ...list));
-  tip.hidden = false;
-  line.setAttribute("aria-describedby", "tip");
-  const box = line.getBoundingClientRect();
-  const below = box.bottom + tip.offsetHeight + 8 < innerHeight || box.top < tip.offsetHeight + 8;
-  tip.style.top = `${scrollY + (below ? box.bottom + 6 : box.top - tip.offsetHeight - 6)}px`;
-  tip.style.left = `${scrollX + Math.max(4, Math.min(box.left + 40, document.documentElement.clientWidth - tip.offsetWidth - 4))}px`;
-}
-
-function hideSeeds() {
-  document.getElementById("tip").hidden = true;
-  document.querySelectorAll("[aria-describedby=tip]").forEach((line) => line.removeAttribute("aria-describedby"));
+    strip, el("ul", { class: "seeds" }, ...list)];
 }
