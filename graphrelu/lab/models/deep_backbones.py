@@ -39,15 +39,14 @@ class DeepGNN(NodeNetwork):
     Each layer is a convolution with a linear skip around it, then normalisation, an activation of
     its own and dropout: the networks of `"Classic GNNs are Strong Baselines"
     <https://arxiv.org/abs/2406.08993>`_. As in
-    :class:`~graphrelu.lab.models.backbones.GNN`, features and graph can be prepared.
+    :class:`~graphrelu.lab.models.backbones.GNN`, features and graph can be prepared, and the
+    arguments that are not listed are the same; dropout follows each activation.
 
     Args:
         backbone (str): :obj:`"gcn"`, :obj:`"sage"` (mean), :obj:`"gat"` (the heads'
             outputs side by side), :obj:`"gin"` (with an MLP of two layers, whose inner ReLU is
             not the compared activation), :obj:`"cheb"`, :obj:`"arma"` or :obj:`"appnp"` (linear
             layers, and one propagation at the end).
-        in_channels, out_channels, activation, dropout, activation_options: As in
-            :class:`~graphrelu.lab.models.backbones.GNN`; dropout follows each activation.
         hidden_channels (int): Size of each hidden layer, for :obj:`"gat"` of all heads together.
         layers (int, optional): Number of convolutions. (default: :obj:`4`)
         norm (str, optional): :obj:`"layer"`, :obj:`"batch"`, or none. Batch normalisation takes

@@ -57,14 +57,14 @@ class GraphGNN(Network):
         mini_batch = graphs.gather(order, capacity)  # one of each model that trains
         out = torch.func.vmap(...)  # of model(mini_batch, batch_size=...), the same numbers
 
+    Each convolution has an activation of its own. The arguments that are not listed are those of
+    :class:`~graphrelu.lab.models.backbones.GNN`.
+
     Args:
         backbone (str): :obj:`"gcn"` with mean pooling, :obj:`"sage"` (mean over neighbours) with
             max pooling, or :obj:`"gin"` with sum pooling. GIN's convolutions hold an MLP of two
             layers, whose inner ReLU is not the compared activation, and are followed by batch
             normalisation.
-        in_channels, hidden_channels, out_channels, activation, activation_options: As in
-            :class:`~graphrelu.lab.models.backbones.GNN`; each convolution has an activation of
-            its own.
         layers (int, optional): Number of convolutions. (default: :obj:`3`)
         dropout (float, optional): Dropout probability of the pooled vectors.
             (default: :obj:`0.5`)
