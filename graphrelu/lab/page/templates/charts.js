@@ -31,7 +31,7 @@ function drawCard(rows) {
   const prices = ["s per epoch", "parameters", "MB per run"].map((name) => COLUMNS.find((column) => column.name === name)).filter(({ value }) => value(relu) && value(grelu));
   const answer = document.getElementById("answer");
   Object.assign(answer, { textContent: ANSWERS[lead.outcome], hidden: false, className: outcomeClass(lead) });
-  where.replaceChildren(drawing, el("p", { class: "note" }, `Lead of GReLU over ReLU in ${unitOf(grelu)}, over ${lead.n} seeds. Grey: differences within ${lead.margin} do not matter.`),
+  where.replaceChildren(drawing, el("p", { class: "note" }, `Lead of GReLU over ReLU in ${unitOf(grelu)}, with its interval. Grey: differences within ${lead.margin} do not matter.`),
     facts(prices.map(({ name, value, text }) => [name, `${(value(grelu) / value(relu)).toFixed(2)} × ReLU (${text(grelu)}, ReLU ${text(relu)})`])));
 }
 
@@ -52,7 +52,7 @@ function drawForest(where, rows) {
   const left = Math.min(narrow ? 170 : 330, 16 + 7 * Math.max(...rows.map((row) => label(row).length)));
   const height = top + step * rows.length + bottom;
   const points = rows.map(paired);
-  const x = scale([...rows.flatMap(({ lead }) => leadEnds(lead)), ...points.flat()], left + 8, width - right - 8);
+  const x = scale([...rows.flatMap(({ lead }) => leadEnds(lead)), ...points.flat()], left + 14, width - right - 8);
   const drawing = svg("svg", { class: "forest", width, height, role: "img", "aria-label": "Differences to ReLU, with intervals; the same numbers are in the table." });
   drawing.append(leadAxis(x, rows[0].lead, narrow ? 4 : 8, top, height - bottom));
   rows.forEach((row, i) => {

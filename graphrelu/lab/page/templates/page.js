@@ -58,7 +58,7 @@ const decidedLead = (rows) => rows.map((row) => row.lead).find((lead) => lead &&
 
 function verdictNote(rows, cells) {
   const lead = decidedLead(rows);
-  if (lead) return `The intervals of the differences to ReLU hold together with 95 % confidence (Bonferroni, ${lead.tests} intervals). Better, worse: the interval lies above, below 0. No difference that matters: it lies within ${lead.margin} of 0.`;
+  if (lead) return `The intervals of the differences to ReLU hold together with 95 % confidence (Bonferroni, ${lead.tests} ${lead.tests === 1 ? "interval" : "intervals"}). Better, worse: the interval lies above, below 0. No difference that matters: it lies within ${lead.margin} of 0.`;
   return `Better, worse: the difference to ReLU is significant (Wilcoxon test, 5 %, Holm's correction over ${cells > 1 ? "the cells of an activation" : "the activations"}).`;
 }
 
@@ -68,7 +68,7 @@ function drawDifferences(rows) {
   show("differences", led.length > 0);
   if (!led.length) return;
   drawForest(part("differences", ".figure"), led);
-  part("differences", ".note").textContent = `Each dot is a seed: the activation's score less ReLU's. Mark and line: their mean, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
+  part("differences", ".note").textContent = `Each dot is the difference of one seed. Mark and line: their mean, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
 }
 
 function drawCurves(rows) {
