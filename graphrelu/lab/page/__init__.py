@@ -27,7 +27,7 @@ from graphrelu.lab.render.tables import CompareRow, label
 from graphrelu.lab.render.terminal import size_of
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
-MOST_BYTES = 8_000_000
+MOST_BYTES = 3_000_000
 LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "sources")
 
 
