@@ -76,7 +76,9 @@ def run(
                     progress(sweep.progress(batch))
         except BaseException:
             for reference, batch in in_flight.items():
-                ray.cancel(reference, force=True)
+                ended, _ = ray.wait([reference], timeout=0)
+                if not ended:  # Ray may abort this process when a task that has ended is cancelled
+                    ray.cancel(reference, force=True)
                 record.release(batch.config, batch.missing)
             raise
 
