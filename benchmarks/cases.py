@@ -246,6 +246,8 @@ def main() -> None:
         print(f"\n{name}")
         for rival, time in times.items():
             print(f"  {rival:38}{time:10.3f} {unit}{time / times['ReLU']:8.2f} x ReLU", flush=True)
+        if args.out is not None:  # case by case: a run that is ended early loses none
+            save(args.out, {**surroundings(device), "milliseconds": rows})
 
     for name, make in cases(device).items():
         if args.only in name:
@@ -255,8 +257,6 @@ def main() -> None:
     if args.only in name:
         made = seeds_at_once("csbm:nodes=3000,degree=3", args.seeds, device)
         show(name, milliseconds_in_turn(made, device, calls=1), "ms")
-    if args.out is not None:
-        save(args.out, {**surroundings(device), "milliseconds": rows})
 
 
 if __name__ == "__main__":
