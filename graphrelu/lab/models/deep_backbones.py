@@ -147,11 +147,10 @@ class DeepGNN(NodeNetwork):
 class DeepGraphGNN(GraphGNN):
     r"""The layers of :class:`DeepGNN`; pooling and a linear head turn the nodes of each graph into
     its outputs, as in :class:`~graphrelu.lab.models.graph_backbones.GraphGNN`, whose calls it has.
+    The arguments that are not listed are those of :class:`DeepGNN`.
 
     Args:
         backbone (str): :obj:`"gcn"`, :obj:`"sage"` or :obj:`"gin"`.
-        in_channels, hidden_channels, out_channels, activation, layers, residual, dropout,
-            activation_options: As in :class:`DeepGNN`.
         norm (str, optional): :obj:`"layer"`, :obj:`"batch"` with running statistics, or none.
             (default: :obj:`None`)
     """
