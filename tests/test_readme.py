@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch_geometric.nn import GCNConv
 
 import graphrelu
 from graphrelu.lab.record.results import Record
@@ -32,6 +33,13 @@ def test_readme_example() -> None:
     )
     code = [line for line in block.splitlines() if line]
     assert len(code) <= 10
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/use.md"])
+def test_numbers_of_parameters_are_those_of_the_modules(page: str) -> None:
+    text = " ".join((ROOT / page).read_text().split())
+    for module in (graphrelu.GReLU(256), GCNConv(256, 256)):
+        assert f"{sum(parameter.numel() for parameter in module.parameters()):,}" in text
 
 
 def test_page_of_the_benchmarks_is_that_of_the_records() -> None:
