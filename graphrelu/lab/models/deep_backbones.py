@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear
-from torch_geometric.nn import APPNP, GATConv, GINConv
+from torch_geometric.nn import APPNP, GATConv, GINConv, SAGEConv
 
 from graphrelu.lab.models.backbones import (
     BACKBONES,
@@ -18,12 +18,13 @@ from graphrelu.lab.models.backbones import (
 )
 from graphrelu.lab.models.graph_backbones import POOLING, GraphGNN, pool
 from graphrelu.lab.models.masked_norm import MaskedBatchNorm
+from graphrelu.lab.models.propagation import SelfLoopSAGEConv
 from graphrelu.lab.models.sparse import Features
 
 # The options of each backbone, and what they are unless told otherwise.
 DEEP_BACKBONES: dict[str, dict[str, Any]] = {
     "gcn": {},
-    "sage": {},
+    "sage": {"add_self_loops": False},
     "gat": {"heads": 8},
     "gin": {},
     "cheb": BACKBONES["cheb"],
@@ -57,9 +58,10 @@ class DeepGNN(NodeNetwork):
             added to its output, before normalisation and activation. (default: :obj:`False`)
         linear_first (bool, optional): If set to :obj:`True`, the features are projected to the
             hidden size, with dropout, before the first convolution. (default: :obj:`False`)
-        **backbone_options (optional): :obj:`heads` (default: :obj:`8`) of :obj:`"gat"`; those of
-            :class:`~graphrelu.lab.models.backbones.GNN` for :obj:`"cheb"`, :obj:`"arma"` and
-            :obj:`"appnp"`.
+        **backbone_options (optional): :obj:`add_self_loops` (default: :obj:`False`) of
+            :obj:`"sage"`, with which a node is one of its neighbours; :obj:`heads` (default:
+            :obj:`8`) of :obj:`"gat"`; those of :class:`~graphrelu.lab.models.backbones.GNN` for
+            :obj:`"cheb"`, :obj:`"arma"` and :obj:`"appnp"`.
     """
 
     def __init__(
@@ -123,6 +125,9 @@ class DeepGNN(NodeNetwork):
             return GATConv(in_channels, width // options["heads"], options["heads"])
         if self.backbone == "gin":
             return gin_convolution(in_channels, width)
+        if self.backbone == "sage":
+            kind = SelfLoopSAGEConv if options["add_self_loops"] else SAGEConv
+            return kind(in_channels, width)
         return convolution(self.backbone, in_channels, width, options)
 
     def _layers(

@@ -24,7 +24,12 @@ from torch_geometric.nn import (
     SimpleConv,
 )
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
+from torch_geometric.utils import (
+    add_remaining_self_loops,
+    add_self_loops,
+    remove_self_loops,
+    scatter,
+)
 
 from graphrelu.functional import Edges
 from graphrelu.lab.models.sparse import (
@@ -59,6 +64,15 @@ class PreparedInputs(NamedTuple):
     batch_size: int | None
 
 
+class SelfLoopSAGEConv(SAGEConv):  # type: ignore[misc]
+    """PyG's SAGE, where a node is one of its own neighbours."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        edge_index, _ = add_remaining_self_loops(edge_index, num_nodes=x.size(0))
+        out: Tensor = super().forward(x, edge_index)
+        return out
+
+
 def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | AttentionGraph:
     """What `conv` propagates with, by PyG's own normalisation."""
     source, target, weight, num_nodes = edges
@@ -78,7 +92,9 @@ def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | Attenti
             weight /= scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")[target]
         return SparseMatrix.from_edges(source, target, weight, num_nodes)
     if isinstance(conv, SAGEConv):  # the mean over neighbours; PyG's knows no edge weights
-        weight = torch.ones_like(weight)
+        if isinstance(conv, SelfLoopSAGEConv):
+            source, target = add_remaining_self_loops(edge_index, num_nodes=num_nodes)[0]
+        weight = weight.new_ones(source.numel())
         degree = scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")
         return SparseMatrix.from_edges(source, target, weight / degree[target], num_nodes)
     if isinstance(conv, GINConv):  # the sum, in PyG's without edge weights as well
@@ -198,6 +214,7 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
     ChebConv: _cheb,
     GCNConv: _gcn,
     SAGEConv: _sage,
+    SelfLoopSAGEConv: _sage,
     GATConv: _gat,
     GINConv: _gin,
     ARMAConv: _arma,

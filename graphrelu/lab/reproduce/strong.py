@@ -33,6 +33,8 @@ DEPTH_GRAPHS = ("squirrel", "minesweeper")
 QUICK: dict[str, Any] = {"epochs": 10, "hidden": 8}
 TOLERANCE = 0.5  # points below the published mean, or one published standard deviation if larger
 
+OPTIONS: dict[str, dict[str, Any]] = {"sage": {"add_self_loops": True}, "gat": {"heads": 1}}
+
 ACTIVATIONS = deep.ACTIVATIONS
 WIDER = "ReLU, wider"
 NAMES = (*ACTIVATIONS, WIDER)
@@ -64,8 +66,7 @@ class Row(NamedTuple):
         names = ("dataset", "backbone", "mean", "std")
         settings = {key: value for key, value in self._asdict().items() if key not in names}
         settings |= {"patience": PATIENCE, "activation_options": options}
-        if self.backbone == "gat":
-            settings["backbone_options"] = {"heads": 1}
+        settings["backbone_options"] = OPTIONS.get(self.backbone, {})
         return modern(self.dataset, self.backbone, activation, **(settings | changes))
 
     @property
@@ -126,13 +127,12 @@ def all_rows() -> tuple[Row, ...]:
 
 def wider(row: Row, features: int, classes: int) -> int:
     """The smallest width with which ReLU has as many parameters as GReLU at the row's width."""
-    options: dict[str, Any] = {"heads": 1} if row.backbone == "gat" else {}
 
     def parameters(activation: str, hidden: int) -> int:
         network = DeepGNN(
             *(row.backbone, features, hidden, classes, activation, row.layers),
             *(row.norm, row.residual, row.linear_first),
-            **options,
+            **OPTIONS.get(row.backbone, {}),
         )
         return sum(parameter.numel() for parameter in network.parameters())
 
@@ -235,9 +235,9 @@ for every activation; training stops after 200 epochs without a better validatio
 has the settings of Minesweeper, Actor those of Squirrel. Leads over ReLU are paired by split; *
 marks what is significant (paired t-test, 5 %, Holm's correction over the cells of a column). Splits
 are the published ones on the graphs that have several, else random: 20 nodes per class on Cora,
-CiteSeer and PubMed, 60 / 20 / 20 % on Photo, Computers, CS and Physics. SAGE's mean is over the
-neighbours alone; the published networks have self-loops in the graph. *ReLU, wider* has as many
-parameters as GReLU. GReLU-B is GReLU without topology.
+CiteSeer and PubMed, 60 / 20 / 20 % on Photo, Computers, CS and Physics. The graph has self-loops,
+as the published networks have them. *ReLU, wider* has as many parameters as GReLU. GReLU-B is GReLU
+without topology.
 """
 
 

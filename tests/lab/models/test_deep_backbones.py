@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import BatchNorm1d, LayerNorm, Linear
 from torch_geometric.nn import APPNP, GATConv, GINConv
+from torch_geometric.utils import add_remaining_self_loops
 
 from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES, DeepGNN
 from tests.helpers import assert_close
@@ -48,6 +49,16 @@ def test_prepared_equals_pyg(backbone: str, norm: str | None, residual: bool) ->
         expected = model.eval()(x, edge_index, weight)
         assert expected.shape == (NODES, CLASSES)
         assert_same(model, model(model.prepare(x, edge_index, weight)), expected)
+
+
+def test_a_node_is_its_own_neighbour() -> None:
+    x, edge_index, _ = graph_and_features(0.05)
+    model, other = model_of("sage", add_self_loops=True).eval(), model_of("sage").eval()
+    other.load_state_dict(model.state_dict())
+    looped, _ = add_remaining_self_loops(edge_index, num_nodes=NODES)
+    expected = model(x, edge_index)
+    assert_close(expected, other(x, looped))
+    assert_same(model, model(model.prepare(x, edge_index)), expected)
 
 
 def test_by_hand() -> None:
