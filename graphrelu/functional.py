@@ -213,18 +213,15 @@ def channel_parameters(logits: Tensor, channels: int, form: Form) -> tuple[Tenso
         logits = form.scale * logits
     both = 2 if form.bias else 1
     parameters = torch.tanh(logits).view(logits.size(0), both, form.K, channels)
-    slopes = parameters[:, 0]
-    return slopes, parameters[:, 1] if form.bias else torch.zeros_like(slopes)
+    slopes, *intercepts = parameters.unbind(1)
+    return slopes, intercepts[0] if form.bias else torch.zeros_like(slopes)
 
 
 def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
     the MLP's outputs: `[N, 1]`, or `[N, K]` where each segment has a weight of its own."""
     if batch is None:
-        # As printed; torch.softmax leaves a long column to a single block of a GPU.
-        largest = logits.detach().amax(dim=0) if logits.size(0) > 0 else logits.new_zeros(1)
-        weight = torch.exp(logits - largest)
-        return weight / weight.sum(dim=0)
+        return torch.softmax(logits.t(), dim=1).t()  # rows are faster than columns
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # One by one, in float32, the nodes of a large graph would not add up.

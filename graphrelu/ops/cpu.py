@@ -5,18 +5,20 @@ one of the features' size would cost more than the passes themselves. :mod:`grap
 gives the shapes.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphrelu.functional import polynomial
+from graphrelu.functional import coefficients, piecewise_max, polynomial
 
 # Elements of one block: small enough that the temporaries of a block stay in the cache of a
 # core, large enough that the overhead of a torch call does not show (measured on two cores).
 _BLOCK = 1 << 18
-
+_kept = threading.local()
 
 _MAX_INT32 = torch.iinfo(torch.int32).max
 _MAX_INT64 = torch.iinfo(torch.int64).max
@@ -132,33 +134,6 @@ def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) ->
     return polynomial(x, step, alpha, steps, diffusion)
 
 
-def _rows(parameter: Tensor, k: int, batch: Tensor | None, block: slice) -> Tensor:
-    """Row `k` of a channel-wise parameter for each node of a block, `[R, 1 or n, C]`."""
-    if batch is None:
-        return parameter[:, :, k]
-    return parameter[:, :, k].index_select(1, batch[block])
-
-
-def _factors(
-    gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
-    k: int,
-    batch: Tensor | None,
-    block: slice,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """What segment `k` is made of: the node weight `[R, n, 1]`, its slope and intercept."""
-    j = min(k, gamma.size(2) - 1)
-    weight = gamma[:, block, j : j + 1]
-    return weight, _rows(slopes, k, batch, block), _rows(intercepts, k, batch, block)
-
-
-def _segment(x: Tensor, gamma: Tensor, a: Tensor, b: Tensor, base: float) -> Tensor:
-    out = torch.addcmul(b, a, x)
-    out = out.mul_(gamma) if out.size(0) >= gamma.size(0) else out * gamma
-    return out.add_(x, alpha=base) if base else out
-
-
 def apply(
     x: Tensor,
     gamma: Tensor,
@@ -170,17 +145,32 @@ def apply(
     """The largest segment."""
     replicas = max(x.size(0), gamma.size(0), slopes.size(0))
     y = x.new_empty(replicas, x.size(1), x.size(2))
+    if not _has_two_segments(gamma, base):
+        for block in _blocks(y):
+            nodes = (t.expand(replicas, -1, -1)[:, block].to(gamma.dtype) for t in (x, gamma))
+            graphs = (t.expand(replicas, -1, -1, -1) for t in (slopes, intercepts))
+            y[:, block] = _largest_segment(base, batch, block)(*nodes, *graphs)
+        return y
+    parameters = torch.cat([slopes, intercepts], dim=2)
+    buffers = _buffers(y, gamma.dtype, 2)
     for block in _blocks(y):
-        x_block = x[:, block].to(gamma.dtype)
-        segments = (
-            _segment(x_block, *_factors(gamma, slopes, intercepts, k, batch, block), base[k])
-            for k in range(len(base))
-        )
-        out = next(segments)
-        for segment in segments:
-            torch.maximum(out, segment, out=out)
-        y[:, block] = out
+        x_block, weight = x[:, block].to(gamma.dtype), gamma[:, block]
+        first, second = buffers[:, :, : x_block.size(1)].unbind()
+        a0, a1, b0, b1 = _rows(parameters, batch, block).unbind(2)
+        _scaled(torch.addcmul(b0, a0, x_block, out=first), weight, x_block, base[0], out=first)
+        _scaled(torch.addcmul(b1, a1, x_block, out=second), weight, x_block, base[1], out=second)
+        torch.maximum(first, second, out=y[:, block])
     return y
+
+
+def _scaled(value: Tensor, weight: Tensor, x: Tensor, slope: float, out: Tensor) -> None:
+    """`slope * x + weight * value`, in as few passes as it takes."""
+    if slope == 1:
+        torch.addcmul(x, weight, value, out=out)
+    else:
+        torch.mul(weight, value, out=out)
+        if slope:
+            out.add_(x, alpha=slope)
 
 
 def apply_backward(
@@ -193,54 +183,124 @@ def apply_backward(
     batch: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The gradients of x, gamma, slopes and intercepts."""
-    replicas = grad.size(0)
-    grad_x = torch.empty_like(grad)
-    grad_gamma = gamma.new_zeros(replicas, *gamma.shape[1:])
-    grad_slopes = slopes.new_zeros(replicas, *slopes.shape[1:])
-    grad_intercepts = torch.zeros_like(grad_slopes)
     with torch.autocast(grad.device.type, enabled=False):
-        for block in _blocks(grad):
-            x_block, grad_block = x[:, block].to(gamma.dtype), grad[:, block].to(gamma.dtype)
-            factors = [
-                _factors(gamma, slopes, intercepts, k, batch, block) for k in range(len(base))
-            ]
-            best = _segment(x_block, *factors[0], base[0])
-            # The part of the gradient that each segment receives: where a later one is as large,
-            # it takes over.
-            parts = [grad_block]
-            takes_over = torch.empty_like(best)
-            for k in range(1, len(base)):
-                segment = _segment(x_block, *factors[k], base[k])
-                torch.ge(segment, best, out=takes_over)
-                parts = [torch.addcmul(part, part, takes_over, value=-1.0) for part in parts]
-                parts.append(grad_block * takes_over)
-                torch.maximum(best, segment, out=best)
-            grad_x_block = torch.zeros_like(grad_block)
-            for k, (part, (weight, a, b)) in enumerate(zip(parts, factors, strict=True)):
-                # d y / d x, on the nodes where segment k was chosen
-                slope = torch.mul(weight, a).add_(base[k])
-                grad_x_block.addcmul_(slope, part)
-                part_x = part * x_block
-                j = min(k, gamma.size(2) - 1)
-                grad_gamma[:, block, j] += _dot(part_x, a) + _dot(part, b)
-                _accumulate(grad_slopes[:, :, k], weight, part_x, batch, block)
-                _accumulate(grad_intercepts[:, :, k], weight, part, batch, block)
-            grad_x[:, block] = grad_x_block
+        if _has_two_segments(gamma, base):
+            return _two_segments_backward(grad, x, gamma, slopes, intercepts, base, batch)
+        return _segments_backward(grad, x, gamma, slopes, intercepts, base, batch)
+
+
+def _has_two_segments(gamma: Tensor, base: Sequence[float]) -> bool:
+    """Whether `K = 2` and each node has one weight, as by default."""
+    return len(base) == 2 and gamma.size(2) == 1
+
+
+def _two_segments_backward(
+    grad: Tensor,
+    x: Tensor,
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: Sequence[float],
+    batch: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Half the time of :func:`_segments_backward`: the first segment is the second plus
+
+    .. math:: (s_0 - s_1) x + \gamma (\Delta a \, x + \Delta b),
+
+    where it is chosen. With the gradient :math:`g`, and its part :math:`p` where the first segment
+    is chosen, the columns :math:`[g x, g, p x, p]` beside each other give the gradients of the
+    weights in one product, and those of :math:`a_1, b_1, \Delta a, \Delta b` in another.
+    """
+    replicas, num_nodes, channels = grad.shape
+    grad_x = torch.empty_like(grad)
+    grad_gamma = gamma.new_empty(replicas, num_nodes, 1)
+    (a0, a1), (b0, b1) = slopes.unbind(2), intercepts.unbind(2)
+    parameters = torch.stack([a1, b1, a0 - a1, b0 - b1], dim=2)
+    grads = parameters.new_zeros(replicas, *parameters.shape[1:])
+    buffers = _buffers(grad, gamma.dtype, 5)
+    values, columns = buffers[0], buffers[1:].view(replicas, -1, 4, channels)
+    for block in _blocks(grad):
+        x_block, weight = x[:, block].to(gamma.dtype), gamma[:, block]
+        value, beside = (buffer[:, : x_block.size(1)] for buffer in (values, columns))
+        own = _rows(parameters, batch, block)
+        a, _, more_a, more_b = own.unbind(2)
+        g_x, g, p_x, p = beside.unbind(2)
+        g.copy_(grad[:, block])
+        torch.addcmul(more_b, more_a, x_block, out=value)
+        _scaled(value, weight, x_block, base[0] - base[1], out=value)
+        # ReLU's own: a tie goes to the later segment.
+        torch.ops.aten.threshold_backward.grad_input(g, value, 0.0, grad_input=p)
+        torch.mul(g, x_block, out=g_x)
+        torch.mul(p, x_block, out=p_x)
+        torch.mul(a, g, out=value).addcmul_(more_a, p)
+        _scaled(value, weight, p, base[0], out=grad_x[:, block])
+        if base[1]:
+            grad_x[:, block].add_(torch.sub(g, p, out=value), alpha=base[1])
+        if batch is None:
+            grad_gamma[:, block] = beside.flatten(2) @ own.flatten(2).transpose(1, 2)
+            grads += (weight.transpose(1, 2) @ beside.flatten(2)).view_as(grads)
+        else:
+            grad_gamma[:, block] = (beside * own).sum(dim=(2, 3)).unsqueeze(2)
+            beside.mul_(weight.unsqueeze(3))
+            for of_replica, own in zip(grads, beside, strict=True):  # the first dimension is fast
+                of_replica.index_add_(0, batch[block], own)
+    grad_a, grad_b, grad_a0, grad_b0 = grads.unbind(2)
+    grad_slopes = torch.stack([grad_a0, grad_a - grad_a0], dim=2)
+    return grad_x, grad_gamma, grad_slopes, torch.stack([grad_b0, grad_b - grad_b0], dim=2)
+
+
+def _segments_backward(
+    grad: Tensor,
+    x: Tensor,
+    gamma: Tensor,
+    slopes: Tensor,
+    intercepts: Tensor,
+    base: Sequence[float],
+    batch: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Any number of segments, and of weights per node: the derivative of the reference."""
+    replicas = grad.size(0)
+    x, gamma = (t.expand(replicas, -1, -1) for t in (x, gamma))
+    slopes, intercepts = (t.expand(replicas, -1, -1, -1) for t in (slopes, intercepts))
+    grad_x, grad_gamma = torch.empty_like(grad), torch.empty_like(gamma)
+    grad_slopes, grad_intercepts = torch.zeros_like(slopes), torch.zeros_like(intercepts)
+    for block in _blocks(grad):
+        factors = x[:, block].to(gamma.dtype), gamma[:, block], slopes, intercepts
+        _, derivative = torch.func.vjp(_largest_segment(base, batch, block), *factors)
+        own = derivative(grad[:, block].to(gamma.dtype))
+        grad_x[:, block], grad_gamma[:, block] = own[:2]
+        grad_slopes += own[2]
+        grad_intercepts += own[3]
     return grad_x, grad_gamma, grad_slopes, grad_intercepts
 
 
-def _dot(values: Tensor, rows: Tensor) -> Tensor:
-    """The inner product over channels, `[R, n]`."""
-    if rows.size(1) == 1:
-        return (values @ rows.transpose(1, 2)).squeeze(2)
-    return (values * rows).sum(dim=2)
+def _largest_segment(
+    base: Sequence[float], batch: Tensor | None, block: slice
+) -> Callable[..., Tensor]:
+    """The reference on a block of nodes, for all replicas."""
+    graphs = None if batch is None else batch[block]
+
+    def of_one(x: Tensor, gamma: Tensor, slopes: Tensor, intercepts: Tensor) -> Tensor:
+        return piecewise_max(x, *coefficients(gamma, slopes, intercepts, tuple(base), graphs))
+
+    return torch.func.vmap(of_one)
 
 
-def _accumulate(
-    out: Tensor, weight: Tensor, values: Tensor, batch: Tensor | None, block: slice
-) -> None:
-    """Adds the weighted sum over a block's nodes to each graph's row of `out` `[R, B, C]`."""
-    if batch is None:
-        out += weight.transpose(1, 2) @ values
-    else:
-        out.index_add_(1, batch[block], weight * values)
+def _rows(parameters: Tensor, batch: Tensor | None, block: slice) -> Tensor:
+    """The parameters `[R, B, 4, C]` of each node of a block, `[R, 1 or n, 4, C]`."""
+    return parameters if batch is None else parameters.index_select(1, batch[block])
+
+
+def _buffers(like: Tensor, dtype: torch.dtype, count: int) -> Tensor:
+    """Room for `count` blocks, for all blocks in turn. Each thread keeps its room on a CPU: fresh
+    memory costs more than the passes over it."""
+    rows = next(_blocks(like), slice(0, 0)).stop
+    shape = (count, like.size(0), rows, like.size(2))
+    if like.device.type != "cpu":
+        return like.new_empty(shape, dtype=dtype)
+    size = math.prod(shape) * dtype.itemsize
+    kept: Tensor | None = getattr(_kept, "room", None)
+    if kept is None or kept.numel() < size:
+        with torch.inference_mode(False):  # what is kept must serve training, too
+            kept = _kept.room = like.new_empty(size, dtype=torch.uint8)
+    return kept[:size].view(dtype).view(shape)
