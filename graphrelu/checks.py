@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
 from graphrelu.functional import DIFFUSIONS, MODES, Form
-from graphrelu.ops.dispatch import can_be_read, is_read_for_free
+from graphrelu.ops.cpu import can_be_read, is_read_for_free
 
 
 def check_options(

@@ -17,11 +17,19 @@ from torch_geometric.utils import is_torch_sparse_tensor, scatter, to_edge_index
 
 from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pagerank
 from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import CSR, index_dtype, sorted_entries
-from graphrelu.ops.dispatch import can_be_read, is_read_for_free
+from graphrelu.ops.cpu import (
+    CSR,
+    can_be_read,
+    index_dtype,
+    is_read_for_free,
+    sorted_entries,
+)
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
+
+# Nodes times edges: up to here the dense operator of a graph is made in less than a millisecond.
+_MAX_DENSE = 1 << 26
 
 # torch announces once per process that CSR support is in beta; it is the only layout with a
 # fused teleport update, so the announcement is spent here instead of in the user's output.
@@ -49,16 +57,16 @@ class PreparedGraph(NamedTuple):
     settings: DiffusionSettings
     mass: Tensor
     matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
-    operator: Tensor | None = None  # dense, for diffusion="exact"
+    operator: Tensor | None = None  # dense: for diffusion="exact", and for small graphs on a GPU
     edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
 
     def diffuse(self, z: Tensor) -> Tensor:
         """Applies S to every column of `z`."""
         alpha, steps, diffusion, _ = self.settings
-        if self.matrices is not None:
-            return dispatch.diffuse(z, *self.matrices, alpha, steps, diffusion)
         if self.operator is not None:
             return self.operator @ z
+        if self.matrices is not None:
+            return dispatch.diffuse(z, *self.matrices, alpha, steps, diffusion)
         assert self.edges is not None
         return pagerank(z, self.edges, alpha, steps, diffusion)
 
@@ -203,8 +211,18 @@ def prepare(
     matrix, transposed = to_csr(edges), to_csr(edges.transposed())
     if is_read_for_free(*matrix) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix  # an undirected graph is kept once
+    if edges.weight.is_cuda and can_be_read(edges.weight) and _is_small(matrix):
+        identity = torch.eye(num_nodes, dtype=dtype, device=ones.device)
+        operator = dispatch.diffuse(identity, matrix, transposed, alpha, steps, diffusion)
+        return PreparedGraph(settings, operator.sum(dim=0), (matrix, transposed), operator)
     mass = dispatch.diffuse(ones, transposed, matrix, alpha, steps, diffusion).view(-1)
-    return PreparedGraph(settings, mass, matrices=(matrix, transposed))
+    return PreparedGraph(settings, mass, (matrix, transposed))
+
+
+def _is_small(matrix: CSR) -> bool:
+    """Whether a GPU takes a dense operator: one launch instead of ten, where a graph costs little
+    more than launches."""
+    return (matrix.rowptr.size(0) - 1) * matrix.col.size(0) <= _MAX_DENSE
 
 
 # Several layers of a model, and the epochs of full-batch training, call with the same graph:
@@ -228,7 +246,9 @@ def prepared(
     batch = batch if validate else None
     parts = [part for part in (*_tensors(edge_index), edge_weight, batch) if part is not None]
     arguments = (num_nodes, dtype, settings)
-    fingerprints = [] if torch.compiler.is_compiling() else list(map(_fingerprint, parts))
+    if torch.compiler.is_compiling():
+        return _prepared_at_run_time(edge_index, edge_weight, *arguments)
+    fingerprints = list(map(_fingerprint, parts))
     if None in fingerprints or not fingerprints:
         return prepare(edge_index, edge_weight, *arguments, batch, validate)
 
@@ -247,6 +267,60 @@ def prepared(
         while len(_memory) > _MEMORY_SIZE:
             _memory.popitem(last=False)
     return graph
+
+
+def _prepared_at_run_time(
+    edge_index: Any,
+    edge_weight: Tensor | None,
+    num_nodes: int,
+    dtype: torch.dtype,
+    settings: DiffusionSettings,
+) -> PreparedGraph:
+    """For a compiled model: the graph is looked up when the model runs, as without a compiler."""
+    is_plain = type(edge_index) is Tensor and edge_index.layout == torch.strided
+    is_learned = edge_weight is not None and edge_weight.requires_grad
+    if not is_plain or is_learned or settings.diffusion == "exact":
+        return prepare(edge_index, edge_weight, num_nodes, dtype, settings, None, False)
+    _check_edge_index(edge_index)
+    like = torch.empty(0, dtype=dtype, device=edge_index.device)
+    *rows, mass = _remembered_matrices(edge_index, edge_weight, like, num_nodes, *settings)
+    return PreparedGraph(settings, mass, (CSR(*rows[:3]), CSR(*rows[3:])))
+
+
+@torch.library.custom_op("graphrelu::prepared", mutates_args=())
+def _remembered_matrices(
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    like: Tensor,
+    num_nodes: int,
+    alpha: float,
+    steps: int,
+    diffusion: str,
+    add_self_loops: bool,
+) -> list[Tensor]:
+    """The matrix, its transpose and the mass; copies, as a compiled model may write to them."""
+    settings = DiffusionSettings(alpha, steps, diffusion, add_self_loops)
+    graph = prepared(edge_index, edge_weight, num_nodes, like.dtype, settings, None, False)
+    assert graph.matrices is not None
+    return [tensor.clone() for tensor in (*graph.matrices[0], *graph.matrices[1], graph.mass)]
+
+
+@_remembered_matrices.register_fake
+def _(
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    like: Tensor,
+    num_nodes: int,
+    alpha: float,
+    steps: int,
+    diffusion: str,
+    add_self_loops: bool,
+) -> list[Tensor]:
+    entries = edge_index.size(1) + (num_nodes if add_self_loops else 0)
+    dtype = index_dtype(entries, num_nodes)
+    rowptr = edge_index.new_empty(num_nodes + 1, dtype=dtype)
+    row = rowptr, edge_index.new_empty(entries, dtype=dtype), like.new_empty(entries)
+    return [torch.empty_like(t) for t in (*row, *row)] + [like.new_empty(num_nodes)]
 
 
 def _tensors(edge_index: Any) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
-from graphrelu.ops.dispatch import can_be_read
+from graphrelu.ops.cpu import can_be_read
 
 
 class GraphStatistics(torch.nn.Module):

@@ -27,7 +27,7 @@ from graphrelu.checks import may_look
 from graphrelu.context import Graph, graph_context, scopes
 from graphrelu.conversion.graphs import Args, Kwargs, parameter_names, read
 from graphrelu.grelu import GReLU
-from graphrelu.ops.dispatch import can_be_read
+from graphrelu.ops.cpu import can_be_read
 
 MODULES: dict[type[torch.nn.Module], str] = {
     torch.nn.ReLU: "relu",

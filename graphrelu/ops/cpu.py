@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,8 +21,27 @@ from graphrelu.functional import coefficients, piecewise_max, polynomial
 _BLOCK = 1 << 18
 _kept = threading.local()
 
+_MAX_UINT16 = 1 << 16  # indices below it
 _MAX_INT32 = torch.iinfo(torch.int32).max
 _MAX_INT64 = torch.iinfo(torch.int64).max
+
+
+def can_be_read(*tensors: Tensor) -> bool:
+    """Whether the tensors have values: under :func:`torch.compile` and inside of the transforms of
+    :mod:`torch.func` they have none."""
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        for tensor in tensors:
+            tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+def is_read_for_free(*tensors: Tensor) -> bool:
+    """Whether a look at the values waits for no other device."""
+    return all(tensor.device.type == "cpu" for tensor in tensors) and can_be_read(*tensors)
 
 
 def _blocks(x: Tensor) -> Iterator[slice]:
@@ -99,6 +119,11 @@ def index_dtype(*sizes: int) -> torch.dtype:
 
 def sorted_entries(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Tensor:
     """The order of a matrix's entries by row, then by column; that of duplicates stays."""
+    if is_read_for_free(row, col) and max(num_rows, num_cols) <= _MAX_UINT16:
+        # By NumPy's radix sort, which takes a tenth of the time of torch's on a mini-batch.
+        short_row, short_col = (index.numpy().astype(np.uint16) for index in (row, col))
+        order = np.argsort(short_col, kind="stable")
+        return torch.from_numpy(order[np.argsort(short_row[order], kind="stable")])
     # A compiler that does not know the sizes yet would have to ask.
     if torch.compiler.is_compiling() or num_rows * num_cols <= _MAX_INT64:
         return torch.argsort(row * num_cols + col, stable=True)
@@ -262,11 +287,11 @@ def _segments_backward(
     replicas = grad.size(0)
     x, gamma = (t.expand(replicas, -1, -1) for t in (x, gamma))
     slopes, intercepts = (t.expand(replicas, -1, -1, -1) for t in (slopes, intercepts))
-    grad_x, grad_gamma = torch.empty_like(grad), torch.empty_like(gamma)
-    grad_slopes, grad_intercepts = torch.zeros_like(slopes), torch.zeros_like(intercepts)
+    grad_x, grad_gamma = torch.empty_like(grad), gamma.new_empty(gamma.shape)
+    grad_slopes, grad_intercepts = (t.new_zeros(t.shape) for t in (slopes, intercepts))
     for block in _blocks(grad):
         factors = x[:, block].to(gamma.dtype), gamma[:, block], slopes, intercepts
-        _, derivative = torch.func.vjp(_largest_segment(base, batch, block), *factors)
+        derivative = torch.func.vjp(_largest_segment(base, batch, block), *factors)[1]
         own = derivative(grad[:, block].to(gamma.dtype))
         grad_x[:, block], grad_gamma[:, block] = own[:2]
         grad_slopes += own[2]
@@ -277,13 +302,18 @@ def _segments_backward(
 def _largest_segment(
     base: Sequence[float], batch: Tensor | None, block: slice
 ) -> Callable[..., Tensor]:
-    """The reference on a block of nodes, for all replicas."""
+    """The reference on a block of nodes, replica by replica."""
     graphs = None if batch is None else batch[block]
 
-    def of_one(x: Tensor, gamma: Tensor, slopes: Tensor, intercepts: Tensor) -> Tensor:
-        return piecewise_max(x, *coefficients(gamma, slopes, intercepts, tuple(base), graphs))
+    def function(*factors: Tensor) -> Tensor:
+        return torch.stack(
+            [
+                piecewise_max(x, *coefficients(gamma, a, b, tuple(base), graphs))
+                for x, gamma, a, b in zip(*factors, strict=True)
+            ]
+        )
 
-    return torch.func.vmap(of_one)
+    return function
 
 
 def _rows(parameters: Tensor, batch: Tensor | None, block: slice) -> Tensor:

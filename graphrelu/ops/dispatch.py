@@ -22,7 +22,7 @@ from torch import Tensor
 
 from graphrelu import functional
 from graphrelu.ops import cpu
-from graphrelu.ops.cpu import CSR
+from graphrelu.ops.cpu import CSR, can_be_read
 
 BACKENDS = ("reference", "torch", "triton")
 
@@ -55,24 +55,6 @@ def _implementation(operation: str, x: Tensor) -> Any:
     from graphrelu.ops.triton import apply, diffuse, project
 
     return {"project": project, "diffuse": diffuse, "apply": apply}[operation]
-
-
-def can_be_read(*tensors: Tensor) -> bool:
-    """Whether the tensors have values: under :func:`torch.compile` and inside of the transforms of
-    :mod:`torch.func` they have none."""
-    if torch.compiler.is_compiling():
-        return False
-    try:
-        for tensor in tensors:
-            tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True
-
-
-def is_read_for_free(*tensors: Tensor) -> bool:
-    """Whether a look at the values waits for no other device."""
-    return all(tensor.device.type == "cpu" for tensor in tensors) and can_be_read(*tensors)
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:

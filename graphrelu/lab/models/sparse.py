@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import CSR, block_diagonal, index_dtype, sorted_entries
-from graphrelu.ops.dispatch import can_be_read, replicated
+from graphrelu.ops.cpu import CSR, block_diagonal, can_be_read, index_dtype, sorted_entries
+from graphrelu.ops.dispatch import replicated
 
 # Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
 # and the time of the products are then below those of a dense matrix.
