@@ -176,6 +176,21 @@ def test_scores_and_price_are_two_tabs(visit: Any, ring_file: Path) -> None:
     assert seen.errors == []
 
 
+def test_classes_are_a_tab_where_they_are_known(
+    visit: Any, ring_file: Path, committed: Path
+) -> None:
+    seen = visit(ring_file)
+    seen.page.get_by_role("tab", name="classes").click()
+    assert seen.columns == ["activation", "class 0", "class 1"]
+    assert seen.column("class 0") == ["90.0", "90.0 (+0.0)", "90.0 (+0.0)"]
+    assert seen.column("class 1")[2].endswith(" (+0.8)")
+    assert "not tested" in seen.page.locator("#table-note").inner_text()
+    seen.page.get_by_role("button", name="class 1").click()
+    assert seen.column("activation") == ["GReLU", "ELU", "ReLU"]
+    assert seen.errors == []
+    assert visit(committed).page.get_by_role("tab").all_inner_texts() == ["scores", "price"]
+
+
 def test_what_matters_is_on_a_narrow_screen(visit: Any, committed: Path) -> None:
     hints = {"phone": "Scroll the table: → more columns, ↓ 180 rows.", "desktop": "↓ 180 rows."}
     for size, hint in hints.items():
