@@ -33,6 +33,13 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write (.html).")] = Path(
         "report.html"
     ),
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A graph of the records, as compare was given it, for the graph explorer. Graphs "
+            "that are known by name are found by themselves."
+        ),
+    ] = None,
     data: Root = None,
 ) -> None:
     """Make one HTML page from records: tables, differences, curves, graphs. Trains nothing."""
@@ -44,7 +51,7 @@ def report(
             raise ValueError(f"{out} cannot be a record and the page at once.")
         output.check_file(out)
         check_ending(out, ".html", "a page")
-        page.write(out, page.from_records(paths, data))
+        page.write(out, page.from_records(paths, data, graph or []))
         terminal.console().print(f"Written: {out}.", soft_wrap=True)
 
 
