@@ -29,7 +29,7 @@ const FIRST = ["activation", "score", "difference to ReLU", "verdict"]; // on a 
 const outcomeClass = (lead) => lead.outcome.replace(" ", "-");
 
 function leadText(lead) {
-  const interval = lead.low === null ? "" : ` [${signed(lead.low)}, ${signed(lead.high)}]`;
+  const interval = lead.low === null ? "" : ` [${signed(lead.low)},\u00a0${signed(lead.high)}]`;
   return signed(lead.difference) + interval;
 }
 
