@@ -18,7 +18,7 @@ RESULTS = Path("results")
 BENCHMARKS = Path("benchmarks/results")
 
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command(epilog="Example: graphrelu report results/node.jsonl -o node.html")
@@ -26,8 +26,8 @@ def report(
     records: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Records of compare or reproduce (.jsonl), or of a benchmark (.json); "
-            "else all in results/."
+            help="Files that compare --out or reproduce wrote (.jsonl), or a benchmark (.json). "
+            "By default all in results/."
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write (.html).")] = Path(
@@ -36,13 +36,13 @@ def report(
     graph: Annotated[
         list[str] | None,
         typer.Option(
-            help="A graph of the records, as compare was given it, for the graph explorer. Graphs "
-            "that are known by name are found by themselves."
+            help="Your graph, as compare was given it, to draw it on the page. Datasets that are "
+            "known by name need not be given. May be repeated."
         ),
     ] = None,
     data: Root = None,
 ) -> None:
-    """Make one HTML page from records: tables, differences, curves, graphs. Trains nothing."""
+    """Make a page for a browser from finished runs. Nothing is trained."""
     with one_sentence():
         paths = records or _committed()
         if not paths:
