@@ -20,7 +20,7 @@ from tests.lab.fake_engine import invoke
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What is not at hand without a download, and what stands in for it.
 STAND_INS = {
-    **dict.fromkeys(("cora", "citeseer", "pyg:Amazon/Photo"), "digits"),
+    **dict.fromkeys(("cora", "citeseer", "pyg:Amazon/Photo"), "my_graph.npz"),
     **dict.fromkeys(("mutag", "pyg:TUDataset/ENZYMES"), "digit-graphs"),
 }
 # Later options count.
