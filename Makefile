@@ -9,6 +9,8 @@ DOCS_STAMP := $(VENV)/.installed-docs
 TRITON := 3.9.0
 FUZZ_SECONDS ?= 120
 
+# Looks for what keeps people from using the page.
+AXE := 4.14.0
 # The first of these that is there shows the page in the tests.
 BROWSERS := chromium chromium-browser google-chrome
 
@@ -80,15 +82,19 @@ readme: $(STAMP)
 docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# Debian's Chromium, where it may be installed; without any, the tests of the page say that they are
-# skipped.
-browser:
+# axe-core and Debian's Chromium, where they may be installed; without them, the tests of the page
+# say that they are skipped.
+browser: node_modules/axe-core/$(AXE)
 	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get install -y -qq chromium >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
 		echo "Chromium cannot be installed here."; \
 	else echo "There is no Chromium here, and only root on Debian can install it."; fi
+
+node_modules/axe-core/$(AXE):
+	@if command -v npm >/dev/null && npm install --silent --no-save --no-package-lock --prefix . axe-core@$(AXE); \
+	then touch $@; else echo "axe-core cannot be installed here."; fi
 
 # torch first and on its own: a later requirement must not pull in another build of it.
 $(STAMP): pyproject.toml constraints.txt
@@ -103,4 +109,4 @@ $(DOCS_STAMP): $(STAMP)
 	touch $(DOCS_STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest dist site .coverage* .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest node_modules dist site .coverage* .pytest_cache .mypy_cache .ruff_cache

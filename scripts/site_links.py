@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 COPIED = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff"),
     *("results/*.md", "results/*.png", "results/*.svg"),
-    *("benchmarks/results/*.md", "benchmarks/results/*.json", "examples/*.py"),
+    *("benchmarks/results/*.md", "benchmarks/results/*.json", "examples/*.py", "examples/*.ipynb"),
 )
 MOVED = {
     "README.md": "index.md",

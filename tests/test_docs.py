@@ -2,12 +2,15 @@
 
 import ast
 import re
+from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 import yaml
 
 import graphrelu
+from graphrelu.lab.engine import ray_cluster
 from scripts import rest, site_links
 from scripts.site_links import ROOT
 
@@ -90,11 +93,25 @@ def test_navigation_has_every_page() -> None:
     assert sorted(listed) == sorted(map(site_links.in_site, PAGES))
 
 
-@pytest.mark.parametrize("page", ["use", "convert", "own_model"])
-def test_code_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """In one go, as a reader would; a print says in a comment what it prints."""
+def code_of(page: str) -> str:
     text = (ROOT / "docs" / f"{page}.md").read_text()
-    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    return "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+
+
+@pytest.mark.parametrize(
+    "page", [path.stem for path in (ROOT / "docs").glob("*.md") if code_of(path.stem)]
+)
+def test_code_of_a_page_runs(
+    page: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In one go, as a reader would; a print says in a comment what it prints."""
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
+    for name, value in address.items():  # what torchrun tells the only process
+        monkeypatch.setenv(name, value)
+    # Datasets and clusters are elsewhere; tests/lab/engine/test_ray_engine.py starts a cluster.
+    monkeypatch.setattr(ray_cluster, "run", create_autospec(ray_cluster.run))
+    monkeypatch.chdir(tmp_path)
+    code = code_of(page)
     exec(code, {"__name__": page})
     expected = re.findall(r"^print\(.*\)  # ([^:\n]+)", code, re.MULTILINE)
     assert capsys.readouterr().out.splitlines()[: len(expected)] == expected

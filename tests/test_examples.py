@@ -1,10 +1,12 @@
 """The examples run, in a short form."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +47,23 @@ def test_lightning(capsys: pytest.CaptureFixture[str]) -> None:
     load("lightning").main(epochs=20)
     line = capsys.readouterr().out.splitlines()[-1]
     assert float(line.split("accuracy ")[1].split(" ")[0]) > 85
+
+
+def test_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its cells run in order, with fewer epochs, and its saved outputs are theirs."""
+    cells = json.loads((EXAMPLES / "verdict.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    printed = []
+    for cell in code:
+        exec("".join(cell["source"]).replace("epochs=40", "epochs=2"), names)
+        printed.append(capsys.readouterr().out)
+    saved = ["".join("".join(out.get("text", "")) for out in cell["outputs"]) for cell in code]
+    assert printed[:2] == saved[:2]
+    assert "True" in printed[1]
+    (shown,) = code[2]["outputs"]
+    assert saved[3].strip() in "".join(shown["data"]["text/plain"])
+    assert list(names["result"].table.index) == ["relu", "grelu"]
 
 
 SMALL = ["--nodes", "4000", "--edges", "40000", "--parts", "8", "--save-every", "3"]

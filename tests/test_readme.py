@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from torch_geometric.nn import GCNConv
@@ -17,6 +18,7 @@ import graphrelu
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import node_rows, protocol_check
 from graphrelu.lab.reproduce import node
+from graphrelu.lab.reproduce.graph import graph_rows
 from graphrelu.lab.stats.comparison import leads_over, scores_by_cell
 from scripts import readme
 
@@ -86,8 +88,26 @@ def test_readme_names_where_grelu_is_behind() -> None:
     leads = leads_over(few, "grelu", "relu")
     worse = [cell for cell, lead in leads.items() if lead.outcome == "worse"]
     citation = sum(dataset in ("cora", "citeseer", "pubmed") for dataset, _ in worse)
-    counts = re.findall(r"^\| \[few labels\].*\| (\d+) \|$", readme.regimes(), re.MULTILINE)
+    counts = re.findall(r"^\| .*results/node\.md.*\| (\d+) \|$", readme.regimes(), re.MULTILINE)
     assert counts == [str(citation), str(len(worse) - citation)]
+
+
+def test_readme_on_whole_graphs_and_tuned_settings_is_that_of_their_tables() -> None:
+    """The rows are made from the runs; the tables of the records have the same counts."""
+    graphs = [
+        row.over_relu
+        for row in graph_rows(Record(ROOT / "results" / "graph.jsonl").read())
+        if row.over_relu is not None and row.protocol == "folds"
+    ]
+    mean = fmean(lead.difference for lead in graphs)
+    better = sum(lead.outcome == "better" for lead in graphs)
+    expected = rf"whole graphs.* \| {len(graphs)} \|.*\| \{mean:+.2f} \| {better} \|"
+    assert re.search(expected, readme.regimes())
+    (line,) = re.findall(
+        r"^\| ReLU \| (.*) \|$", (ROOT / "results" / "tuned.md").read_text(), re.MULTILINE
+    )[:1]
+    won, _, lost, _ = line.split(" | ")
+    assert re.search(rf"activation tuned.*\| {won} \| {lost} \|", readme.regimes())
 
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:

@@ -92,7 +92,7 @@ def prepare(
     settings["metric"] = _metric(graph, settings.get("metric"), deep)
     for seed in seeds:
         make_split(graph, seed, settings["split"])
-    configs = [cell(_identity(dataset, graph), graph.family, name) for name in activations]
+    configs = [cell(identity(dataset, graph), graph.family, name) for name in activations]
     build(configs[0], graph, 0)  # finds a width that the heads cannot share before the training
     return graph, configs
 
@@ -145,7 +145,7 @@ def _prepare_graphs(
     metric = _metric(graphs, settings.get("metric"), deep)
     for seed in seeds:
         fold_split(graphs.strata, seed, split)
-    name = _identity(dataset, graphs)
+    name = identity(dataset, graphs)
     configs = [replace(config, dataset=name, metric=metric) for config in configs]
     build_graph_model(configs[0], graphs, 0)
     return graphs, configs
@@ -199,7 +199,7 @@ def to_json(
     }
 
 
-def _identity(dataset: str, graph: Graph | GraphSet) -> str:
+def identity(dataset: str, graph: Graph | GraphSet) -> str:
     """The graph's name; of files also their content: no record mixes two versions of them."""
     files = data.files_of(dataset)
     if not files:

@@ -15,12 +15,12 @@ from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 
 # The module of each name has the command as its ``app``.
 COMMANDS = {
-    "compare": "Compare activations on a graph: the same seeds, splits and settings for each.",
-    "report": "Make one HTML page from records: tables, differences, curves, graphs. "
-    "Trains nothing.",
-    "reproduce": "Run the paper's experiments again.",
-    "inspect": "Draw and classify the functions that GReLU has learned on a graph.",
-    "observations": "Check each claim of the paper against the records, one line for each.",
+    "compare": "Train each activation on a graph, and say whether GReLU is better than ReLU there.",
+    "report": "Make a page for a browser from finished runs. Nothing is trained.",
+    "reproduce": "Run the paper's experiments again, and some of our own.",
+    "inspect": "Draw the functions that a trained GReLU applies, and count their shapes.",
+    "observations": "Check each claim of the paper against the recorded runs, a line for each "
+    "claim.",
     "data": "List the known datasets: which are there, which are missing, which were altered.",
 }
 # By way of its subclass, as Typer has moved it from one module to another.

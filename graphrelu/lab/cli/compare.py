@@ -26,62 +26,79 @@ from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standin
 from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, looks_until
 
 DATASET = (
-    f"{', '.join(on_disk.NAMES)}; a .npz or .pt file; edges.csv beside nodes.csv; "
-    "pyg:CLASS/NAME, a dataset of PyG; ogbn-NAME, one of OGB; graphs:FILE.pt, a list of graphs; "
-    "or csbm:NAME=VALUE,..., a generated graph."
+    f"The graph: {', '.join(on_disk.NAMES)}; a file of yours (.npz, .pt, or edges.csv beside "
+    "nodes.csv); pyg:CLASS/NAME for a dataset of PyG; ogbn-NAME for one of OGB; "
+    "csbm:NAME=VALUE,... for a generated graph."
 )
 RUNS, MOST_RUNS = 10, 80
 FILES = (
-    Option("json", "Write all numbers to this file.", Path),
-    Option("out", "Record of runs (.jsonl): keep each run, and continue from there.", Path),
-    Option("report", "Write an HTML page (.html) to this file.", Path),
-    Option("save", "Keep the trained models in this folder.", Path),
+    Option("json", "Write the table and all scores to this file, as JSON.", Path),
+    Option(
+        "out",
+        "Keep every finished run in this file (.jsonl). The same command continues from it.",
+        Path,
+    ),
+    Option("report", "Write the result as a page for a browser to this file (.html).", Path),
+    Option("save", "Save every trained model in this folder, for graphrelu inspect.", Path),
     Option("log", "Write the training curves to this folder, for TensorBoard.", Path),
 )
 SETTINGS = (
     Option(
         "split",
-        "random: few labels; full: 60 % of them; masks: the graph's own. For sets of graphs "
-        "folds, or gin_folds: the GIN paper's protocol, or gin_paper: with its networks, too. Else "
-        "masks where the graph has them, but random on the paper's graphs.",
+        "Which nodes train, validate and test. random: 20 training nodes per class, or 48 % "
+        "of a small graph; full: 60 / 20 / 20 %; masks: those of the graph. By default masks "
+        "if the graph has them, else random; on the paper's graphs random. For sets of graphs "
+        "folds (default), gin_folds (the GIN paper's protocol) or gin_paper (also the GIN paper's "
+        "networks).",
     ),
     Option(
         "metric",
-        "accuracy, f1 or rocauc; of several labels rocauc or f1; of values mae or r2. Else the "
-        "first of these, but rocauc for two classes of nodes.",
+        "The test score. For classes accuracy, f1 or rocauc; for several labels of a node rocauc "
+        "or f1; for values mae or r2. By default the first, but rocauc for two classes of nodes.",
     ),
-    Option("hidden", "Hidden units.", int),
-    Option("epochs", "Epochs at most.", int),
+    Option("hidden", "Hidden units of each layer.", int),
+    Option("epochs", "The largest number of epochs.", int),
     Option("lr", "Learning rate.", float),
     Option("weight_decay", "Weight decay (L2 penalty).", float),
     Option("dropout", "Dropout rate.", float),
-    Option("layers", "Convolutions; else 4, on the paper's graphs the paper's network.", int),
-    Option("norm", "layer, batch or none; else layer."),
-    Option("residual", "A linear skip around each convolution.", bool),
-    Option("patience", "Stop after this many epochs without progress; 0 for never.", int),
+    Option(
+        "layers",
+        "Number of convolutions. By default 4, on the paper's graphs as in the paper.",
+        int,
+    ),
+    Option("norm", "Normalisation after each convolution: layer (default), batch or none."),
+    Option("residual", "Add a linear skip connection to each convolution.", bool),
+    Option("patience", "Stop after this many epochs without a better validation; 0: never.", int),
     Option("normalize_features", "Scale the features of each node to sum to 1.", bool),
 )
 
 
 def options() -> list[Option]:
     """All options of the command."""
-    known = f"{', '.join(compared())}, on the paper's graphs {', '.join(ACTIVATIONS)}"
-    backbones = f"{', '.join(BACKBONES)}, in deep networks also gin; for sets of graphs "
-    graphs = f"{DATASET} Sets of graphs: {', '.join(on_disk.GRAPH_NAMES)}."
+    known = f"{','.join(compared())}, on the paper's graphs {','.join(ACTIVATIONS)}"
+    backbones = (
+        f"The convolution: {', '.join(BACKBONES)}; gin, but not on the paper's graphs; for sets "
+    )
+    backbones += "of graphs "
+    graphs = f"{DATASET} Or a set of graphs: {', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt for "
+    graphs += "a list of PyG Data of yours."
     return [
         Option("dataset", graphs, default="digits", is_argument=True),
         Option("backbone", f"{backbones}{', '.join(GRAPH_BACKBONES)}.", default="gcn"),
-        Option("activations", f"Names, separated by commas; else {known}."),
+        Option("activations", f"Names, separated by commas. By default {known}."),
         Option(
             "runs",
-            f"How many seeds for each activation, else {RUNS}; with --until-decided at most, else "
-            f"{MOST_RUNS}.",
+            f"How many seeds to train each activation with. By default {RUNS}; with "
+            f"--until-decided the most, by default {MOST_RUNS}.",
             int,
         ),
-        Option("margin", "The largest difference, in points, that does not matter.", float, MARGIN),
+        Option(
+            "margin", "The largest difference in points that does not matter to you.", float, MARGIN
+        ),
         Option(
             "until_decided",
-            f"Add seeds, {FIRST_LOOK} at first, until GReLU's lead over ReLU is decided.",
+            f"Start with {FIRST_LOOK} seeds, and double them until GReLU's difference to ReLU is "
+            "decided.",
             bool,
             False,
         ),
@@ -108,7 +125,9 @@ def compare(
     log: Path | None,
     **settings: Any,
 ) -> None:
-    """Compare activations on a graph: the same seeds, splits and settings for each."""
+    """Train each activation on a graph, and say whether GReLU is better than ReLU there.
+
+    Every activation has the same seeds, splits and settings."""
     from graphrelu.lab import engine
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
@@ -177,7 +196,7 @@ def _board(folder: Path) -> TensorBoard:
         raise MachineError(str(error)) from error
 
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 EXAMPLE = "graphrelu compare cora --backbone gat --runs 30 --json cora.json"
 add_command(app, "compare", options(), compare, EXAMPLE)
 

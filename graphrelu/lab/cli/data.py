@@ -9,7 +9,7 @@ from graphrelu.lab.cli.shared import Root
 from graphrelu.lab.render import terminal
 from graphrelu.lab.reproduce.command import one_sentence
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command(epilog="Example: graphrelu data --data ~/datasets")

@@ -13,28 +13,35 @@ from graphrelu.lab.record import output
 from graphrelu.lab.reproduce import inspection
 from graphrelu.lab.reproduce.command import one_sentence
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command(epilog="Example: graphrelu inspect citeseer --out results/quick/inspect-citeseer")
 def inspect(
     dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
     model: Annotated[
-        Path | None, typer.Option(help="A model that compare --save kept; else one is trained.")
+        Path | None,
+        typer.Option(help="A model that compare --save wrote. By default one is trained."),
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help="Backbone to train; else gcn.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed to train with; else 0.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="The convolution of the model to train: gcn by default.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The seed of the model to train: 0 by default.")
+    ] = None,
     pairs: Annotated[
-        int, typer.Option(help="How many random pairs of a node and a channel to classify.")
+        int, typer.Option(help="How many functions to draw, each of a random node and channel.")
     ] = 1_000,
     out: Annotated[
         Path | None,
-        typer.Option(help="Start of the names of the files; else results/quick/inspect-DATASET."),
+        typer.Option(
+            help="How the names of the files begin: results/quick/inspect-DATASET by default."
+        ),
     ] = None,
     device: Device = "auto",
     data: Root = None,
 ) -> None:
-    """Draw and classify the functions that GReLU has learned on a graph."""
+    """Draw the functions that a trained GReLU applies, and count their shapes."""
     with one_sentence():
         prefix = out or inspection.default_prefix(dataset)
         record = inspection.record_of(output.check_record(prefix.with_name(f"{prefix.name}.jsonl")))

@@ -11,13 +11,15 @@ from graphrelu.lab.cli.shared import show_page
 from graphrelu.lab.reproduce import observations as claims
 from graphrelu.lab.reproduce.command import one_sentence
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command(epilog="Example: graphrelu observations --results results")
 def observations(
-    results: Annotated[Path, typer.Option(help="Folder of the records.")] = Path("results"),
+    results: Annotated[
+        Path, typer.Option(help="Folder with the records of graphrelu reproduce.")
+    ] = Path("results"),
 ) -> None:
-    """Check each claim of the paper against the records, one line for each."""
+    """Check each claim of the paper against the recorded runs, a line for each claim."""
     with one_sentence():
         show_page(claims.render(results))

@@ -18,7 +18,7 @@ RESULTS = Path("results")
 BENCHMARKS = Path("benchmarks/results")
 
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command(epilog="Example: graphrelu report results/node.jsonl -o node.html")
@@ -26,16 +26,23 @@ def report(
     records: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="Records of compare or reproduce (.jsonl), or of a benchmark (.json); "
-            "else all in results/."
+            help="Files that compare --out or reproduce wrote (.jsonl), or a benchmark (.json). "
+            "By default all in results/."
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write (.html).")] = Path(
         "report.html"
     ),
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Your graph, as compare was given it, to draw it on the page. Datasets that are "
+            "known by name need not be given. May be repeated."
+        ),
+    ] = None,
     data: Root = None,
 ) -> None:
-    """Make one HTML page from records: tables, differences, curves, graphs. Trains nothing."""
+    """Make a page for a browser from finished runs. Nothing is trained."""
     with one_sentence():
         paths = records or _committed()
         if not paths:
@@ -44,7 +51,7 @@ def report(
             raise ValueError(f"{out} cannot be a record and the page at once.")
         output.check_file(out)
         check_ending(out, ".html", "a page")
-        page.write(out, page.from_records(paths, data))
+        page.write(out, page.from_records(paths, data, graph or []))
         terminal.console().print(f"Written: {out}.", soft_wrap=True)
 
 

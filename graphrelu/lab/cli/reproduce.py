@@ -19,7 +19,10 @@ from graphrelu.lab.reproduce.command import (
 
 EXAMPLE = "graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
 app = typer.Typer(
-    help="Run the paper's experiments again.", epilog=f"Example: {EXAMPLE}", no_args_is_help=True
+    help="Run the paper's experiments again, and some of our own.",
+    epilog=f"Example: {EXAMPLE}",
+    no_args_is_help=True,
+    add_completion=False,
 )
 
 

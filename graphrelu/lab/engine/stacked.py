@@ -20,7 +20,7 @@ from torch.func import stack_module_state
 from graphrelu.lab.data.graph import Graph, Task
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
-from graphrelu.lab.engine.scores import TASKS, calibration_error
+from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
 from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import Result, thin
@@ -29,6 +29,7 @@ from graphrelu.lab.record.results import Result, thin
 LOOK_EVERY = {"cpu": 1, "cuda": 20}
 CURVES = ("train_loss", "val_loss", "val_accuracy")
 CURVE_POINTS = 20
+MOST_CLASSES = 30  # more are not kept apart on record
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Runs = TypeVar("Runs", bound="StackedRuns")
@@ -117,6 +118,9 @@ class Nodes:
 
     def calibration_error(self, logits: Tensor) -> Tensor:
         return calibration_error(self.chosen(logits), self.label, self.weight > 0)
+
+    def class_accuracy(self, logits: Tensor) -> Tensor:
+        return class_accuracy(self.chosen(logits), self.label, self.weight > 0)
 
 
 class StackedRuns(ABC):
@@ -304,8 +308,14 @@ class StackedRuns(ABC):
         if config.select == "loss" and config.split not in FOLD_SPLITS:
             losses["val"] = self.best_value.cpu()
         calibration = [math.nan] * len(self.seeds)
+        by_class: list[list[float | None] | None] = [None] * len(self.seeds)
         if self.test.task == "classes":
             calibration = self.test.calibration_error(outs["test"]).tolist()
+            if self.graph.num_classes <= MOST_CLASSES:
+                by_class = [
+                    [None if math.isnan(share) else round(share, 4) for share in run]
+                    for run in self.test.class_accuracy(outs["test"]).tolist()
+                ]
         runs, memory = len(self.seeds), None
         if self.device.type == "cuda":
             memory = torch.cuda.max_memory_allocated(self.device) // runs
@@ -329,6 +339,7 @@ class StackedRuns(ABC):
                     val_loss=float(losses["val"][row]),
                     test_loss=float(losses["test"][row]),
                     calibration_error=calibration[row],
+                    class_accuracy=by_class[row],
                     parameters=parameters,
                     peak_memory=memory,
                     curves={

@@ -13,13 +13,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 from torch_geometric.utils import homophily
 
+from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.page.charts import segments_chart, speeds, timings
 from graphrelu.lab.page.explorer import graphs_at_hand, looks
 from graphrelu.lab.page.origin import compare_command as compare_command
 from graphrelu.lab.page.tables import tables_of
-from graphrelu.lab.prepare import split_rule
+from graphrelu.lab.prepare import identity, split_rule
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
@@ -31,9 +32,12 @@ MOST_BYTES = 3_000_000
 LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "sources")
 
 
-def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
-    """The content of a page, from records and from graphs that lie on the disk."""
+def from_records(
+    paths: Sequence[Path], root: str | Path | None = None, graphs: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The content of a page, from records, and from graphs that are named or lie on the disk."""
     content = _empty("Activations compared")
+    given = {identity(name, graph): graph for name in graphs for graph in [data.load(name, root)]}
     for path in paths:
         if not path.is_file():
             raise ValueError(f"There is no record {path}.")
@@ -50,8 +54,19 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             content[name] += found
         if results:
             inspected = path.with_name(f"{path.stem}_inspection").is_dir()
-            graphs = graphs_at_hand(results, root) if inspected else {}
-            _add_runs(content, results, path.name, path, graphs)
+            at_hand = graphs_at_hand(results, root, given) if inspected else {}
+            _add_runs(content, results, path.name, path, at_hand)
+            lacking = {result.config.dataset for result in results} - at_hand.keys()
+            if inspected and lacking:
+                content["missing"].append(
+                    f"{path.name}: the explorer lacks {', '.join(map(label, sorted(lacking)))}; "
+                    "name the graph with graphrelu report --graph."
+                )
+    unknown = [graph.name for name, graph in given.items() if name not in content["graphs"]]
+    if unknown:
+        raise ValueError(
+            f"No model of these records was trained on {unknown[0]} as it is now, or none was kept."
+        )
     return content
 
 
@@ -126,8 +141,8 @@ def render(content: dict[str, Any]) -> str:
     script = "\n".join(templates.get_template(name).render() for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Inside of a script element only "<" can end or change it.
-    data = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return templates.get_template("page.html").render(digest=digest, data=data, script=script)
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return templates.get_template("page.html").render(digest=digest, data=text, script=script)
 
 
 def write(path: Path, content: dict[str, Any]) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,14 +24,19 @@ DRAWN_CHANNELS = 12
 LAYOUT_STEPS = 120
 
 
-def graphs_at_hand(results: Sequence[Result], root: str | Path | None) -> dict[str, Graph]:
-    """The graphs of some runs, if they lie on the disk; nothing is downloaded."""
+def graphs_at_hand(
+    results: Sequence[Result], root: str | Path | None, given: Mapping[str, Graph]
+) -> dict[str, Graph]:
+    """The graphs of some runs, if they are given or lie on the disk; nothing is downloaded."""
     present = {status.name for status in data.survey(root) if status.state == "present"}
+    present |= {
+        name for name, file in data.FILES.items() if (data.data_root(root) / file).is_file()
+    }
     wanted = dict.fromkeys(result.config.dataset for result in results)
     return {
-        name: data.load(name, root)
+        name: given[name] if name in given else data.load(name, root)
         for name in wanted
-        if name in present and not data.holds_graphs(name)
+        if name in given or (name in present and not data.holds_graphs(name))
     }
 
 

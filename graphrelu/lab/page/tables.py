@@ -118,6 +118,20 @@ def bands(runs: Sequence[Result]) -> dict[str, Plain]:
     return found
 
 
+def by_class(runs: Sequence[Result], relu: Sequence[Result]) -> list[list[float | None]]:
+    """The accuracy of each class in percent and its lead over ReLU's, paired by seed: means over
+    the seeds that test the class."""
+    beside = {(run.seed, k): a for run in relu for k, a in enumerate(run.class_accuracy or [])}
+    found = []
+    for k in range(min(len(run.class_accuracy or []) for run in runs)):
+        shares = {run.seed: (run.class_accuracy or [])[k] for run in runs}
+        own = {seed: share for seed, share in shares.items() if share is not None}
+        leads = [a - b for seed, a in own.items() if (b := beside.get((seed, k))) is not None]
+        means = (fmean(part) if part else None for part in (own.values(), leads))
+        found.append([None if mean is None else round(100 * mean, 2) for mean in means])
+    return found
+
+
 def _table(results: Sequence[Result], name: str, decided: Sequence[CompareRow]) -> Plain:
     cells = runs_by_cell(results)
     scores = {
@@ -138,6 +152,7 @@ def _table(results: Sequence[Result], name: str, decided: Sequence[CompareRow]) 
     for cell, by_name in cells.items():
         names = {"dataset": titles[cell[0]], "backbone": label(cell[1]) + _difference(cell, cells)}
         best = max(fmean(own.values()) for own in scores[cell].values())
+        relu = by_name.get(label("relu"), [])
         for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
             runs = by_name[which]
             family = runs[0].config.activation
@@ -151,6 +166,7 @@ def _table(results: Sequence[Result], name: str, decided: Sequence[CompareRow]) 
                 **dict(zip(SCORES, percent(own, is_error), strict=True)),
                 "highest": len(by_name) > 1 and fmean(own.values()) == best,
                 "price": asdict(price(runs)),
+                "classes": by_class(runs, [] if family == "relu" else relu),
                 "paper": _paper(runs[0].config),
                 "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
                 "seeds": [[seed, factor * s] for seed, s in sorted(own.items())],

@@ -27,6 +27,7 @@ KINDS: dict[str, kinds.Kind] = {
     "epochs_run": kinds.whole,
     "parameters": kinds.optional(kinds.whole),
     "peak_memory": kinds.optional(kinds.whole),
+    "class_accuracy": kinds.optional(kinds.listed(kinds.optional(kinds.number))),
     "curves": kinds.named(kinds.listed(kinds.optional(kinds.number), least=0)),
     **kinds.SURROUNDINGS,
     "note": kinds.text,
@@ -35,7 +36,8 @@ KINDS: dict[str, kinds.Kind] = {
 # is a list where the runs have different ones.
 COMMON = ("config", *kinds.SURROUNDINGS)
 OWN = tuple(name for name in KINDS if name not in COMMON)
-LATER = ("calibration_error", "parameters", "peak_memory")  # not in older records
+# Not in older records.
+LATER = ("calibration_error", "parameters", "peak_memory", "class_accuracy")
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,10 @@ class Result:
     The best epoch is the one that ``config.select`` names, and ``score`` the metric on the test
     nodes then. ``curves`` are thinned (see :func:`thin`); ``note`` says how the nodes were split.
     ``seconds`` and ``peak_memory``, the bytes that a GPU held at most, are those of the batch that
-    the run was trained in, divided by the runs of the batch. Older records have no calibration
-    error (NaN), no number of parameters and no peak memory; a CPU has no peak memory either.
+    the run was trained in, divided by the runs of the batch. ``class_accuracy`` is the share of
+    each class's test nodes that are predicted right, ``None`` for a class without test nodes. Older
+    records have no calibration error (NaN), no number of parameters, no peak memory and no accuracy
+    of classes; a CPU has no peak memory either, and many classes have no accuracy of their own.
     """
 
     config: Config
@@ -69,6 +73,7 @@ class Result:
     calibration_error: float = math.nan
     parameters: int | None = None
     peak_memory: int | None = None
+    class_accuracy: list[float | None] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int):

@@ -62,11 +62,7 @@ def grelu_form(results: Iterable[Result]) -> str:
     options = [dict(r.config.activation_options) for r in results if r.config.activation == "grelu"]
     calibrated = [own for own in options if own.get("mode") != "paper"]
     if not options:
-        return "GReLU has not been run with its present form yet."
-    older = ["scale" not in own for own in calibrated]  # than the record's constants
-    if any(older):
-        whose = "GReLU's runs" if all(older) else "Some of GReLU's runs"
-        return f"{whose} are of the form of version 0.1.0; they have not been run again yet."
+        return "GReLU has not been run yet."
     if calibrated and all(FEW_LABELS.items() <= own.items() for own in calibrated):
         told = ", ".join(f"{name}={value}" for name, value in FEW_LABELS.items())
         return f"GReLU has `{told}`, as labels are few."

@@ -10,7 +10,14 @@ import torch
 from sklearn import metrics
 from torch import Tensor
 
-from graphrelu.lab.engine.scores import TASKS, calibration_error, r2, rocauc, rocauc_of_labels
+from graphrelu.lab.engine.scores import (
+    TASKS,
+    calibration_error,
+    class_accuracy,
+    r2,
+    rocauc,
+    rocauc_of_labels,
+)
 
 
 def runs(classes: int, ties: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -68,6 +75,17 @@ def test_calibration_of_each_run() -> None:
         bins = np.digitize(share.max(axis=1), np.linspace(0, 1, 16), right=True)
         gaps = [abs((right - share.max(axis=1))[bins == one].sum()) for one in range(1, 16)]
         assert together[run].item() == pytest.approx(sum(gaps) / len(right), abs=1e-12)
+
+
+def test_accuracy_of_each_class() -> None:
+    logits, label, is_node = runs(3, ties=False)
+    label[4, is_node[4]] %= 2  # the last run has no node of the third class
+    for run, found in enumerate(class_accuracy(logits, label, is_node).tolist()):
+        true, predicted = label[run, is_node[run]], logits[run, is_node[run]].argmax(dim=1)
+        present = true.unique().tolist()
+        expected = metrics.recall_score(true, predicted, labels=present, average=None)
+        assert [found[one] for one in present] == pytest.approx(expected.tolist(), abs=1e-12)
+        assert np.isnan(found).sum() == 3 - len(present)
 
 
 def test_rocauc_of_constant_logits() -> None:

@@ -280,6 +280,9 @@ def test_metrics_and_masks(metric: str) -> None:
     assert alone.score == pytest.approx(results[1].score, abs=1e-8)
     assert alone.calibration_error == pytest.approx(results[1].calibration_error, abs=1e-8)
     assert 0 < alone.calibration_error < 1
+    assert alone.class_accuracy == results[1].class_accuracy
+    assert alone.class_accuracy is not None
+    assert len(alone.class_accuracy) == 3
     # Two convolutions with biases, from 30 features over 4 hidden units to 3 classes.
     assert {run.parameters for run in (alone, *results)} == {30 * 4 + 4 + 4 * 3 + 3}
     assert alone.peak_memory is None  # a CPU has none

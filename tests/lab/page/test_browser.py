@@ -23,6 +23,7 @@ from graphrelu.lab.reproduce.experiment import EXPERIMENTS
 from tests.lab.pages import HOSTILE, ring_page
 
 RESULTS = Path(__file__).parents[3] / "results"
+AXE = RESULTS.parent / "node_modules" / "axe-core" / "axe.min.js"
 ELSEWHERE = ("inspect", "calibration")  # they have pages of their own
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
@@ -116,6 +117,30 @@ def test_page_opens_without_errors_or_requests(
     assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 27)"}[scheme]
 
 
+@pytest.fixture(scope="module")
+def strong_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    content = page.from_records([RESULTS / "strong.jsonl"])
+    return page.write(tmp_path_factory.mktemp("page") / "strong.html", content)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", WIDTHS)
+@pytest.mark.parametrize("name", ["ring_file", "strong_file"])
+def test_axe_finds_no_serious_problem(
+    visit: Any, request: pytest.FixtureRequest, name: str, size: str, scheme: str
+) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed; make browser installs it where npm is")
+    seen = visit(request.getfixturevalue(name), size, scheme)
+    seen.page.evaluate(AXE.read_text())  # the page's policy lets no other script in
+    for tab in seen.page.get_by_role("tab").all():
+        tab.click()
+        found = seen.page.evaluate("axe.run().then((found) => found.violations)")
+        grave = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in grave] == []
+    assert seen.errors == []
+
+
 def test_page_of_nothing_says_so(visit: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     content = page.from_records([tmp_path / "empty.jsonl"])
@@ -176,6 +201,21 @@ def test_scores_and_price_are_two_tabs(visit: Any, ring_file: Path) -> None:
     assert seen.errors == []
 
 
+def test_classes_are_a_tab_where_they_are_known(
+    visit: Any, ring_file: Path, committed: Path
+) -> None:
+    seen = visit(ring_file)
+    seen.page.get_by_role("tab", name="classes").click()
+    assert seen.columns == ["activation", "class 0", "class 1"]
+    assert seen.column("class 0") == ["90.0", "90.0 (+0.0)", "90.0 (+0.0)"]
+    assert seen.column("class 1")[2].endswith(" (+0.8)")
+    assert "not tested" in seen.page.locator("#table-note").inner_text()
+    seen.page.get_by_role("button", name="class 1").click()
+    assert seen.column("activation") == ["GReLU", "ELU", "ReLU"]
+    assert seen.errors == []
+    assert visit(committed).page.get_by_role("tab").all_inner_texts() == ["scores", "price"]
+
+
 def test_what_matters_is_on_a_narrow_screen(visit: Any, committed: Path) -> None:
     hints = {"phone": "Scroll the table: → more columns, ↓ 180 rows.", "desktop": "↓ 180 rows."}
     for size, hint in hints.items():
@@ -202,6 +242,12 @@ def test_every_difference_of_a_seed_is_drawn(visit: Any, ring_file: Path) -> Non
         middle = (min(corners) + max(corners)) / 2
         assert len(places) == 8
         assert sum(places) / 8 == pytest.approx(middle, abs=0.1)
+
+
+@pytest.mark.parametrize("size", WIDTHS)
+def test_no_two_differences_have_the_same_name(visit: Any, strong_file: Path, size: str) -> None:
+    names = visit(strong_file, size).page.locator("#differences g > title + text")
+    assert len(set(names.all_text_contents())) == names.count() > 10
 
 
 def test_table_filters(visit: Any, committed: Path) -> None:

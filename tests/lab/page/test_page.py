@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch_geometric.data import Data
 
@@ -75,6 +76,29 @@ def test_report_reads_and_changes_nothing(
     assert len(content["looks"]) == 1
     assert tree(kept) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "results"]
+
+
+def test_report_explores_a_file_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_npz: Callable[..., Path]
+) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    own = make_npz("own.npz")
+    invoke("compare", own, "--activations", "grelu", "--runs", 1, "--out", "runs.jsonl")
+    (run,) = Record("runs.jsonl").read()
+    keep_look(Path("runs.jsonl"), run.config)
+    invoke("report", "runs.jsonl")
+    assert embedded(Path("report.html"))["missing"] == [
+        "runs.jsonl: the explorer lacks own.npz; name the graph with graphrelu report --graph."
+    ]
+    assert invoke("report", "runs.jsonl", "--graph", own).exit_code == 0
+    content = embedded(Path("report.html"))
+    assert (len(content["looks"]), content["missing"]) == (1, [])
+    make_npz("own.npz", labels=(np.arange(12) + 1) % 2)
+    done = invoke("report", "runs.jsonl", "--graph", own)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "No model of these records was trained on own.npz as it is now, or none was kept.\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -45,20 +45,21 @@ function paired(row) {
 // Forest plot of the paired differences, and bars of runtimes.
 function drawForest(where, rows) {
   const width = Math.max(300, where.clientWidth), narrow = width < 560;
-  const [step, top, bottom, right] = [26, 8, 40, narrow ? 12 : 160];
-  const names = ["dataset", "backbone", "activation"];
+  const names = narrow ? ["activation", "dataset", "backbone"] : ["dataset", "backbone", "activation"];
   const varying = names.filter((name) => unique(rows.map((row) => row[name])).length > 1);
   const label = (row) => (varying.length ? varying : ["activation"]).map((name) => row[name]).join(" · ");
-  const left = Math.min(narrow ? 170 : 330, 16 + 7 * Math.max(...rows.map((row) => label(row).length)));
+  const longest = 16 + 7 * Math.max(...rows.map((row) => label(row).length));
+  const above = longest > (narrow ? 170 : 0.4 * width); // long names have a line of their own
+  const [step, top, bottom, right, left] = [above ? 44 : 26, 8, 40, narrow ? 12 : 160, above ? 0 : longest];
   const height = top + step * rows.length + bottom;
   const points = rows.map(paired);
   const x = scale([...rows.flatMap(({ lead }) => leadEnds(lead)), ...points.flat()], left + 14, width - right - 8);
   const drawing = svg("svg", { class: "forest", width, height, role: "img", "aria-label": "Differences to ReLU, with intervals; the same numbers are in the table." });
   drawing.append(leadAxis(x, rows[0].lead, narrow ? 4 : 8, top, height - bottom));
   rows.forEach((row, i) => {
-    const { lead } = row, y = top + step * (i + 0.5);
+    const { lead } = row, y = top + step * (i + (above ? 0.75 : 0.5));
     const group = svg("g", {}, svg("title", {}, `${label(row)}: ${leadText(lead)} over ${lead.n} seeds`));
-    group.append(svg("text", { x: left, y: y + 4, "text-anchor": "end" }, short(label(row), Math.floor((left - 4) / 7))));
+    group.append(svg("text", { x: left, y: above ? y - 12 : y + 4, "text-anchor": above ? "start" : "end" }, short(label(row), Math.floor(width / 6.6))));
     group.append(svg("path", { d: points[i].map((value, seed) => `M${x(value).toFixed(1)} ${y + 2.5 * ((seed % 5) - 2)}h0`).join("") }), drawLead(lead, x, y));
     if (!narrow) group.append(svg("text", { class: "soft", x: width - right + 6, y: y + 4 }, leadText(lead)));
     drawing.append(group);

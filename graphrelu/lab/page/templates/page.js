@@ -37,7 +37,9 @@ function drawRuns() {
   if (!DATA.tables.length) return ["differences", "curves"].forEach((id) => show(id, false));
   const rows = chosenRows();
   const again = (tab) => { state.tab = tab; drawRuns(); part("tabs", "[aria-selected=true]").focus(); };
-  put(document.getElementById("tabs"), ...tabs(["scores", "price"], state.tab, again));
+  const names = ["scores", "price", ...(rows.some((row) => row.classes.length) ? ["classes"] : [])];
+  if (!names.includes(state.tab)) [state.tab] = names;
+  put(document.getElementById("tabs"), ...tabs(names, state.tab, again));
   drawTable(document.getElementById("table"), rows, state.tab, state.sort, (sort, column) => {
     state.sort = sort;
     drawRuns();
@@ -45,8 +47,9 @@ function drawRuns() {
   });
   const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
   const price = "Means over the seeds. ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.";
+  const classes = "Accuracy of the test nodes of each class in percent, and in brackets the difference to ReLU, paired by seed: means over the seeds. These differences are not tested: of many classes, some differ by chance.";
   document.getElementById("table-note").textContent = rows.length
-    ? state.tab === "price" ? price : `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)}`
+    ? { price, classes }[state.tab] ?? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);

@@ -5,14 +5,16 @@ function save(name, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/* All numbers of the rows, of both tabs, unrounded. */
+/* All numbers of the rows, of every tab. */
 function csv(rows) {
   const lines = rows.map(({ lead, ...row }) => ({
     dataset: row.dataset, backbone: row.backbone, activation: row.activation, metric: row.metric, mean: row.mean, std: row.std, runs: row.n,
     paper: row.paper && row.paper[0], difference: lead?.difference, low: lead?.low, high: lead?.high, verdict: lead?.outcome, p_holm: lead?.p_holm, ...row.price,
+    ...Object.fromEntries(row.classes.flatMap(([mean, lead], k) => [[`class_${k}`, mean], [`class_${k}_difference`, lead]])),
   }));
   const quoted = (value) => (/[",\n]/.test(value ?? "") ? `"${value.replaceAll('"', '""')}"` : String(value ?? ""));
-  return [Object.keys(lines[0] ?? {}), ...lines.map(Object.values)].map((line) => `${line.map(quoted).join(",")}\n`).join("");
+  const names = unique(lines.flatMap(Object.keys));
+  return [names, ...lines.map((line) => names.map((name) => line[name]))].map((line) => `${line.map(quoted).join(",")}\n`).join("");
 }
 
 /* The tab that is shown, for the package booktabs. */

@@ -1,4 +1,4 @@
-// The table of results in two tabs: sorted, filtered, and every seed of a row on hover, focus or touch.
+// The table of results in tabs: sorted, filtered, and every seed of a row on hover, focus or touch.
 const priced = (name, field, text) => ({ name, number: true, tab: "price", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
 const COLUMNS = [
   { name: "dataset", several: true, value: (row) => row.dataset },
@@ -18,18 +18,24 @@ const COLUMNS = [
   priced("MB per run", "peak_memory", (bytes) => (bytes / 1e6).toFixed(0)),
 ];
 
+/* A column for each class of the rows' graphs. */
+const allColumns = (rows) => [...COLUMNS, ...Array.from({ length: Math.max(0, ...rows.map((row) => row.classes.length)) }, (_, k) => ({
+  name: `class ${k}`, number: true, tab: "classes", value: (row) => row.classes[k]?.[0] ?? null,
+  text: ({ classes: { [k]: [mean, lead] } }) => mean.toFixed(1) + (lead === null ? "" : ` (${signed(lead)})`),
+}))];
+
 const FIRST = ["activation", "score", "difference to ReLU", "verdict"]; // on a narrow screen
 
 const outcomeClass = (lead) => lead.outcome.replace(" ", "-");
 
 function leadText(lead) {
-  const interval = lead.low === null ? "" : ` [${signed(lead.low)}, ${signed(lead.high)}]`;
+  const interval = lead.low === null ? "" : ` [${signed(lead.low)},\u00a0${signed(lead.high)}]`;
   return signed(lead.difference) + interval;
 }
 
 function sorted(rows, sort) {
   if (!sort.column) return rows;
-  const { value } = COLUMNS.find((column) => column.name === sort.column);
+  const { value } = allColumns(rows).find((column) => column.name === sort.column) ?? COLUMNS[0];
   const sign = sort.down ? -1 : 1;
   return [...rows].sort((a, b) => {
     const [first, second] = [value(a), value(b)];
@@ -43,7 +49,7 @@ const textOf = (column, row) => (column.value(row) === null ? "" : column.text ?
 
 /* The columns of a tab that say something of these rows; the first that matter come first where few fit. */
 function columnsOf(rows, tab, narrow) {
-  const told = COLUMNS.filter((column) => (!column.tab || column.tab === tab) && rows.some((row) => column.value(row) !== null)
+  const told = allColumns(rows).filter((column) => (!column.tab || column.tab === tab) && rows.some((row) => column.value(row) !== null)
     && (!column.several || unique(rows.map(column.value)).length > 1));
   const rank = (column) => (FIRST.includes(column.name) ? 0 : column.several ? 2 : 1); // names stand below the activation, too
   return narrow ? told.sort((a, b) => rank(a) - rank(b)) : told;

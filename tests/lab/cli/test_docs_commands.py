@@ -1,0 +1,99 @@
+"""Every command of README.md and docs/ is run, with a small budget; tables with made-up scores."""
+
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch_geometric.data import Data
+
+from graphrelu.lab import engine
+from scripts.site_links import ROOT
+from tests.lab import fake_engine
+from tests.lab.fake_engine import invoke
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What is not at hand without a download, and what stands in for it.
+STAND_INS = {
+    **dict.fromkeys(("cora", "citeseer", "pyg:Amazon/Photo"), "my_graph.npz"),
+    **dict.fromkeys(("mutag", "pyg:TUDataset/ENZYMES"), "digit-graphs"),
+}
+# Later options count.
+BUDGETS = {
+    "compare": "--activations relu,grelu --runs 1 --epochs 1 --hidden 8 --layers 1",
+    "reproduce": "--quick",
+    "reproduce node": "--tuned --quick",  # the main table has no small version
+    "inspect": "--pairs 10",
+}
+
+
+def commands(page: Path) -> list[list[str]]:
+    blocks = re.findall(r"```(?:bash|sh|console)\n(.*?)```", page.read_text(), re.DOTALL)
+    lines = "".join(blocks).splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+@pytest.fixture
+def folder(
+    tmp_path: Path, make_npz: Callable[..., Path], ring: Data, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The files that the pages name, and no dataset but the embedded ones."""
+    make_npz("my_graph.npz")
+    tables = tmp_path / "my_folder"
+    tables.mkdir()
+    labels = "".join(f"{node},{label},{node}\n" for node, label in enumerate(ring.y.tolist()))
+    (tables / "nodes.csv").write_text(f"id,label,size\n{labels}")
+    edges = "".join(f"{a},{b}\n" for a, b in ring.edge_index.t().tolist())
+    (tables / "edges.csv").write_text(f"source,target\n{edges}")
+    (tmp_path / "results").mkdir()
+    for record in ("results/segments.jsonl", "runs.jsonl"):
+        shutil.copy(ROOT / "results" / "segments.jsonl", tmp_path / record)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def graphrelu(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if words[0] == "reproduce":
+        monkeypatch.setattr(engine, "run", fake_engine.run)
+    else:
+        words = [STAND_INS.get(word, word) for word in words]
+    if "models/FILE.pt" in words:  # the name says configuration and seed
+        words[words.index("models/FILE.pt")] = str(next(Path("models").glob("*-grelu-*.pt")))
+    words += BUDGETS.get(" ".join(words[:2]), BUDGETS.get(words[0], "")).split()
+    done = invoke(*words)
+    assert done.exit_code == 0, (words, done.stderr, done.exception)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda p: p.stem)
+def test_commands_of_a_page_run(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    for program, *words in commands(page):
+        if program == "graphrelu":
+            with monkeypatch.context() as changes:
+                graphrelu(words, changes)
+        elif program == "pip":
+            assert words[0] == "install"
+            assert set(re.findall(r"\w+", words[1])) <= set(extras), words
+        elif program == "make":
+            subprocess.run(["make", "-n", *words], cwd=ROOT, check=True, capture_output=True)
+        elif "benchmarks/page.py" not in words:  # which test_readme.py runs
+            # What takes long: that the script and its options are there.
+            assert program in ("python", "torchrun")
+            (script,) = (word for word in words if word.endswith(".py"))
+            monkeypatch.syspath_prepend((ROOT / script).parent)
+            monkeypatch.setattr(sys, "argv", [script, *words[words.index(script) + 1 :], "--help"])
+            with pytest.raises(SystemExit, match=r"^0$"):
+                runpy.run_path(str(ROOT / script), run_name="__main__")
+
+
+def test_commands_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```bash\nmake run  # why\n\na 'b c'\n```\n```text\nnot this\n```\n")
+    assert commands(page) == [["make", "run"], ["a", "b c"]]
