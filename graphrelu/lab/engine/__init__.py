@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -16,15 +19,18 @@ from torch import Tensor
 from graphrelu.lab.data import load, load_graphs
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine.fold_train import collect, train_folds
+from graphrelu.lab.engine.fold_train import FoldBatch, collect, train_folds
 from graphrelu.lab.engine.keep import inspect, save_models
 from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory, runs_at_once
 from graphrelu.lab.engine.stacked import StackedRuns
+from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import SeedBatch, build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.results import Batch, Record, Result
+
+MEASURING = 30.0  # seconds, at most, to find out how long an experiment takes
 
 
 class Progress(NamedTuple):
@@ -115,6 +121,14 @@ class PreparedCells:
             return train_folds(config, graph, inputs, seeds, self.device, progress)
         return train(config, graph, inputs, seeds, self.device, progress)
 
+    def seconds_per_epoch(self, config: Config, size: int) -> float:
+        """The time of the second epoch of so many runs at once."""
+        graph, short = self.graph(config), replace(config, epochs=2)
+        kind: type[StackedRuns] = FoldBatch if isinstance(graph, GraphSet) else SeedBatch
+        advance = kind(short, graph, self.inputs_of(config), range(size), self.device).stepper()
+        advance()
+        return seconds(advance, self.device)
+
     def inputs_of(self, config: Config) -> Any:
         graph = self.graph(config)
         scale = config.feature_scale
@@ -132,6 +146,39 @@ class PreparedCells:
             self.inputs = prepare_inputs(config, graph, self.device)
         self.key = key
         return self.inputs
+
+
+def expected_seconds(
+    runs: Mapping[Config, int], graphs: Mapping[str, Graph | GraphSet], device: str = "auto"
+) -> float:
+    """About how long so many runs of each cell take here, if none of them stops early.
+
+    One cell of each graph and network is trained for two epochs, of which the second is timed; all
+    activations of a network count the same. After :data:`MEASURING` seconds no more are timed, and
+    the other networks count as the mean.
+    """
+    where = choose_device(device)
+    prepared = PreparedCells(graphs, None, where)
+    groups: dict[tuple[Any, ...], list[Config]] = {}
+    for config in runs:
+        network = (config.dataset, config.split, config.backbone, config.backbone_options)
+        groups.setdefault((*network, config.hidden), []).append(config)
+    mixed = random.Random(0).sample(list(groups.values()), len(groups))
+    epochs = [sum(runs[config] * config.epochs for config in group) for group in mixed]
+    deadline = time.monotonic() + MEASURING
+    paces: list[float] = []
+    try:
+        for place, group in enumerate(mixed):
+            if paces and time.monotonic() > deadline:
+                break
+            config = group[place % len(group)]  # each activation has its turn
+            size = runs_at_once(config, prepared.graph(config), where, runs[config])
+            paces.append(prepared.seconds_per_epoch(config, size) / size)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):  # a training halves its batch
+            raise
+    timed = sum(pace * n for pace, n in zip(paces, epochs, strict=False))
+    return timed + sum(epochs[len(paces) :]) * (fmean(paces) if paces else 0.0)
 
 
 def run(

@@ -117,7 +117,7 @@ def options_of(name: str) -> list[Option]:
         record += f", with --tuned {default_record('tuned')}"
     return [
         *OPTIONS.get(name, (RUNS,)),
-        Option("quick", "Run a small version in minutes, to see what comes out.", bool, False),
+        Option("quick", "Run a small version on embedded graphs, in minutes.", bool, False),
         Option("out", f"Record (.jsonl) to continue or begin; else {record}.", Path),
         Option("render", "Train nothing; write tables and figures from the record.", bool, False),
         DEVICE,

@@ -168,6 +168,12 @@ class GraphGrid:
         """The runs of a chosen configuration."""
         return NUM_FOLDS * (1 + self.repeats)
 
+    def small(self) -> GraphGrid:
+        """The grid of a quick run: the embedded graphs, one width and depth, few epochs."""
+        epochs = 1 if "gin_paper" in self.protocols else 20  # its epochs have 50 updates
+        small = replace(self, hidden=(16,), layers=(2,), repeats=0, epochs=epochs)
+        return replace(small, datasets=("digit-graphs",))
+
     def cells(self) -> list[Config]:
         """The first point of a protocol's grid for all cells comes first, then the second, and so
         on: wherever training stops, all cells of a protocol have nearly the same points."""
@@ -183,22 +189,14 @@ class GraphGrid:
         ]
 
 
-def quick_grid(grid: GraphGrid, request: Request) -> GraphGrid:
-    """The grid of a quick run: one dataset, one width and depth, few epochs."""
-    datasets = ("mutag",) if request.has_root else ("digit-graphs",)
-    epochs = 1 if "gin_paper" in grid.protocols else 20  # its epochs are of 50 updates
-    return replace(grid, datasets=datasets, hidden=(16,), layers=(2,), repeats=0, epochs=epochs)
-
-
 def collect_graphs(grid: GraphGrid, request: Request) -> str:
     """Train what the record lacks, and say in a sentence how much is there."""
     if request.quick:
-        grid = quick_grid(grid, request)
+        grid = grid.small()
     cells = grid.cells()
-    wanted = set(cells)
-    of_table = {_cell(config) for config in wanted}
-    finished = len(train_missing(cells, request, range(NUM_FOLDS)))
-    if finished == NUM_FOLDS * len(wanted) and grid.repeats:
+    of_table = set(map(_cell, cells))
+    finished, total = train_missing(dict.fromkeys(cells, range(NUM_FOLDS)), request)
+    if finished == total and grid.repeats:
         # Chosen from all runs on record, as in the table.
         chosen = [
             config
@@ -206,8 +204,9 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
             for config in choice.configs.values()
             if _cell(config) in of_table
         ]
-        finished += len(train_missing(chosen, request, range(NUM_FOLDS, grid.runs)))
-    total = NUM_FOLDS * (len(wanted) + grid.repeats * len(of_table))
+        seeds = range(NUM_FOLDS, grid.runs)
+        finished += train_missing(dict.fromkeys(chosen, seeds), request)[0]
+    total += NUM_FOLDS * grid.repeats * len(of_table)
     return standing(finished, total, request.out)
 
 

@@ -151,20 +151,18 @@ def collect(request: Request) -> str:
     """Train what the record lacks."""
     datasets = request.datasets(*dict.fromkeys(row.dataset for row in rows()))
     changes = QUICK if request.quick else {}
-    by_runs: dict[int, list[Config]] = {}
+    wanted: dict[Config, range] = {}
     for row in [row for row in all_rows() if row.dataset in datasets]:
-        runs = min(request.runs, FEWER_RUNS.get(row.dataset, request.runs))
-        configs = by_runs.setdefault(runs, [])
-        configs += [row.config(*own, **changes) for own in ACTIVATIONS.values()]
+        configs = [row.config(*own, **changes) for own in ACTIVATIONS.values()]
         if row.mean is not None and row.split == "random":
             configs.append(on_published_split(row, **changes))
         if row in rows() and not request.quick:
             graph = data.load(row.dataset, request.root)
             hidden = wider(row, graph.num_features, graph.num_classes)
             configs.append(row.config("relu", {}, hidden=hidden))
-    groups = sorted(by_runs.items(), reverse=True)
-    finished = sum(len(train_missing(own, request, range(runs))) for runs, own in groups)
-    return standing(finished, sum(runs * len(own) for runs, own in groups), request.out)
+        runs = min(request.runs, FEWER_RUNS.get(row.dataset, request.runs))
+        wanted |= dict.fromkeys(configs, range(runs))
+    return standing(*train_missing(wanted, request), request.out)
 
 
 @dataclass(frozen=True)

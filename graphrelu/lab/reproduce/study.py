@@ -91,8 +91,7 @@ def candidates() -> dict[Candidate, dict[str, Any]]:
 def collect(request: Request) -> str:
     """Train what the record lacks: every candidate in the early cells; then, once the early cells
     are complete, the finalists in the late cells."""
-    embedded = request.datasets(*FEW_DATASETS) != FEW_DATASETS
-    wanted = cells(("digits",), ("digits",)) if embedded else cells()
+    wanted = cells(request.datasets(*FEW_DATASETS), request.datasets(*deep.CHOOSING))
     early = {cell: set(candidates()) for cell in wanted if not cell.is_late}
     finished, total = _train(early, request)
     if finished == total:
@@ -114,15 +113,12 @@ def collect(request: Request) -> str:
 def _train(places: Mapping[Cell, Collection[Candidate]], request: Request) -> tuple[int, int]:
     """Train candidates in cells; return the number of finished runs, and of all runs."""
     changes = QUICK if request.quick else {}
-    by_runs: dict[int, list[Config]] = {}  # number of seeds -> configurations
+    wanted: dict[Config, range] = {}
     for cell, names in places.items():
         runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
-        by_runs.setdefault(runs, []).extend(_configs(cell, sorted(names), **changes))
-    finished = sum(
-        len(train_missing(configs, request, range(FIRST_SEED, FIRST_SEED + runs)))
-        for runs, configs in by_runs.items()
-    )
-    return finished, sum(runs * len(configs) for runs, configs in by_runs.items())
+        seeds = range(FIRST_SEED, FIRST_SEED + runs)
+        wanted |= dict.fromkeys(_configs(cell, sorted(names), **changes), seeds)
+    return train_missing(wanted, request)
 
 
 def _configs(cell: Cell, names: Iterable[Candidate], **changes: Any) -> list[Config]:

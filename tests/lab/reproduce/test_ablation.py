@@ -14,10 +14,10 @@ from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import findings
-from graphrelu.lab.reproduce import ablation, command
+from graphrelu.lab.reproduce import ablation
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
 from tests.lab.engine import test_train
-from tests.lab.fake_engine import invoke, lead, make_result
+from tests.lab.fake_engine import lead, make_result
 
 # In tenths of a point, on top of what all share.
 LEADS = {"GReLU-A": 20, "GReLU-B": 10, "GReLU-C": 0, "GReLU-D": 5, "GReLU-E": 20, "SGC": -40}
@@ -134,28 +134,6 @@ def test_files(tmp_path: Path) -> None:
     assert float(lines[1]["behind_a_p_holm"]) < 0.05
     with pytest.raises(ValueError, match="The runs of flickr with gcn have different settings"):
         ablation.ablation_rows([*runs(), *runs(epochs=5)])
-
-
-def test_in_haste(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On the embedded graph, from training to the page; a second time nothing is trained."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ablation, "QUICK_EPOCHS", {"digits": 3})
-    assert command.main(["ablation", "--quick", "--runs", "2", "--device", "cpu"]) == 0
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert len(lines) == 11
-    assert lines[3].startswith("[8/22] digits gcn grelu (K=1, topology=False), seeds 0-1: ")
-    assert last == "22 of these 22 runs are in results/quick/ablation.jsonl."
-    before = Path("results/quick/ablation.jsonl").read_bytes()
-    shown = invoke("reproduce", "ablation", "--quick", "--runs", 2, "--device", "cpu")
-    assert shown.exit_code == 0, shown.stderr
-    assert "GReLU-A > GReLU-B" in shown.stdout
-    assert "In haste: another graph, or fewer epochs" in shown.stdout
-    assert max(map(len, shown.stdout.splitlines())) <= 100
-    assert Path("results/quick/ablation.jsonl").read_bytes() == before
-    assert Path("results/quick/ablation.md").exists()
 
 
 def test_undecomposed_alone_as_in_a_batch() -> None:

@@ -74,25 +74,57 @@ def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
         ("segments", EPOCHS, 6),
         ("scale", EPOCHS | {"ACTIVATIONS": ("relu", "prelu", "grelu")}, 18),
         ("structure", EPOCHS | {"QUICK_PANELS": {("mirrored", "gcn"): (4.0,)}}, 10),
+        ("ablation", EPOCHS, 11),
+        ("node", {"QUICK_EPOCHS": 2}, 36),
+        ("tuned", {"QUICK_EPOCHS": 2}, 48),
+        ("deep", EPOCHS, 18),
+        ("strong", {"QUICK": {"epochs": 2, "hidden": 8}}, 6),
     ],
-    ids=["segments", "scale", "structure"],
 )
 def test_quick_run(
     name: str, patches: dict[str, Any], runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without datasets, from training to the page, in the terminal."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+    """Without datasets, from the expected time to the page, in the terminal."""
+    monkeypatch.setenv("GRAPHRELU_DATA", str(tmp_path / "empty"))
     monkeypatch.chdir(tmp_path)
+    module = {"node": "tuning", "tuned": "tuning"}.get(name, name)
     for attribute, value in patches.items():
-        monkeypatch.setattr(f"graphrelu.lab.reproduce.{name}.{attribute}", value)
-    shown = invoke("reproduce", name, "--quick", "--runs", 1, "--device", "cpu")
+        monkeypatch.setattr(f"graphrelu.lab.reproduce.{module}.{attribute}", value)
+    command = ("node", "--tuned") if name == "tuned" else (name,)
+    shown = invoke("reproduce", *command, "--quick", "--runs", 1, "--device", "cpu")
     assert (shown.exit_code, shown.stderr) == (0, "")
+    assert re.match("This takes about (a second|[0-9]+ seconds) on this machine.", shown.stdout)
     assert "In haste: another graph, or fewer epochs" in shown.stdout
-    assert f": see {name}.png." in shown.stdout
     assert f"{runs} of these {runs} runs are in results/quick/{name}.jsonl." in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+    has_figure = name in ("segments", "scale", "structure")
+    assert (f": see {name}.png." in shown.stdout) == has_figure
+    endings = ("md", "csv", "png", "svg") if has_figure else ("md", "csv")
     assert {path.name for path in (tmp_path / "results" / "quick").glob(f"{name}.[mcps]*")} == {
-        f"{name}.{ending}" for ending in ("md", "csv", "png", "svg")
+        f"{name}.{ending}" for ending in endings
     }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.2, "a second"),
+        (59, "59 seconds"),
+        (2_400, "40 minutes"),
+        (7_300, "2 hours"),
+        (250_000, "3 days"),
+    ],
+)
+def test_expected_time_in_words(
+    seconds: float, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = Request(1, tmp_path / "a.jsonl", progress=lambda now: None)
+    request.announce(lambda: seconds)
+    assert capsys.readouterr().out == f"This takes about {expected} on this machine.\n"
+    request.announce(lambda: 0.0)
+    replace(request, progress=None).announce(lambda: seconds)
+    replace(request, engine="ray").announce(lambda: seconds)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -110,7 +142,12 @@ def test_full_run_has_every_cell(
 ) -> None:
     asked: list[Config] = []
     train = "graphrelu.lab.reproduce.experiment.train_missing"
-    monkeypatch.setattr(train, lambda configs, _: asked.extend(configs) or [])
+
+    def note(runs: dict[Config, range], request: Request) -> tuple[int, int]:
+        asked.extend(runs)
+        return 0, sum(map(len, runs.values()))
+
+    monkeypatch.setattr(train, note)
     chosen = experiment(name)
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))
     assert said.startswith(f"0 of these {runs} runs are in ")

@@ -101,12 +101,13 @@ def test_a_saved_model(folder: Path, models: Path) -> None:
 def test_both_command_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["inspect", "--quick", "--runs", "2", "--device", "cpu"]
     assert command.main([*arguments, "--seconds", "1e-9"]) == 0
-    assert capsys.readouterr().out.startswith("0 of these 2 models are in ")
+    said, last = capsys.readouterr().out.splitlines()
+    assert said.startswith("This takes about ")
+    assert last.startswith("0 of these 2 models are in ")
     assert command.main(arguments) == 0
     record = folder / "results" / "quick" / "inspect.jsonl"
-    assert capsys.readouterr().out == (
-        f"2 of these 2 models are in {record.relative_to(folder)}.\n"
-    )
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"2 of these 2 models are in {record.relative_to(folder)}."
     before = record.read_bytes()
     shown = invoke("reproduce", *arguments)
     assert (shown.exit_code, shown.stderr) == (0, "")
@@ -235,7 +236,9 @@ for name in ("inspect", "runtime", "complexity"):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    said = done.stdout.splitlines()
+    assert all(line.startswith("This takes about ") for line in said[::2])
+    assert said[1::2] == [
         "1 of these 1 models are in inspect.jsonl.",
         "12 of these 12 timings are in runtime.jsonl.",
         "2 of these 2 timings are in complexity.jsonl.",
