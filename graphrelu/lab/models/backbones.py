@@ -22,6 +22,7 @@ from torch_geometric.nn.inits import reset
 
 from graphrelu.diffusion import as_edges, check_values
 from graphrelu.lab.models.activations import ACTIVATIONS
+from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import PreparedInputs, convolve, prepare_graph
 from graphrelu.lab.models.sparse import Features, as_features, dropout
 
@@ -67,9 +68,32 @@ class Network(torch.nn.Module):
         self.activation_options = activation_options or {}
         self.backbone_options = {**known[backbone], **backbone_options}
         self.convs = torch.nn.ModuleList()
+        self.skips = torch.nn.ModuleList()
         self.norms = torch.nn.ModuleList()
         self.acts = torch.nn.ModuleList()
         self.propagation: torch.nn.Module | None = None
+
+    def _layer(
+        self,
+        layer: int,
+        x: Features,
+        graph: tuple[Any, ...],
+        apply: Callable[[torch.nn.Module, Any], Tensor],
+        is_node: Tensor | None = None,
+    ) -> Tensor:
+        """Convolution, skip, normalisation and activation of a layer.
+
+        `graph` is what the activations are called with, besides the features; `apply` calls a
+        convolution; `is_node` is false for padding.
+        """
+        out = apply(self.convs[layer], x)
+        if len(self.skips) > 0:
+            out = out + apply(self.skips[layer], x)
+        if len(self.norms) > 0:
+            norm = self.norms[layer]
+            out = norm(out, is_node) if isinstance(norm, MaskedBatchNorm) else norm(out)
+        activated: Tensor = self.acts[layer](out, *graph)
+        return activated
 
     def make_activation(self, channels: int) -> torch.nn.Module:
         """A fresh activation for a layer."""
@@ -146,7 +170,7 @@ class NodeNetwork(Network):
         graph: tuple[Any, ...],
         apply: Callable[[torch.nn.Module, Any], Tensor],
     ) -> Tensor:
-        """All layers; `graph` is what the activations are called with, besides the features."""
+        """All layers; for the arguments see :meth:`_layer`."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -258,10 +282,9 @@ class GNN(NodeNetwork):
     ) -> Tensor:
         if self.backbone in _WITH_INPUT_DROPOUT:
             x = dropout(x, self.dropout, self.training)
-        out = apply(self.convs[0], x)
-        for act, conv in zip(self.acts, self.convs[1:], strict=True):
-            out = F.dropout(act(out, *graph), p=self.dropout, training=self.training)
-            out = apply(conv, out)
+        for layer in range(len(self.acts)):
+            x = F.dropout(self._layer(layer, x, graph, apply), self.dropout, self.training)
+        out = apply(self.convs[-1], x)
         return out if self.propagation is None else apply(self.propagation, out)
 
 

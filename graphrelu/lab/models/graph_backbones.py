@@ -145,7 +145,7 @@ class GraphGNN(Network):
         return convolve(conv, x, inputs.graph)
 
     def _pyg(self, conv: torch.nn.Module, x: Tensor, edge_index: Any) -> Tensor:
-        out: Tensor = conv(x, edge_index)
+        out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edge_index)
         return out
 
     def _layers(
@@ -158,12 +158,9 @@ class GraphGNN(Network):
         is_node: Tensor | None,
     ) -> Tensor:
         features = [x]
-        for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
-            x = apply(conv, x)
-            if len(self.norms) > 0:
-                x = self.norms[layer](x, is_node)
-            x = act(x, graph, None, batch, batch_size)
-            features.append(x)
+        for layer in range(len(self.convs)):
+            seen = (graph, None, batch, batch_size)
+            features.append(self._layer(layer, features[-1], seen, apply, is_node))
         return self._readout(features, batch, batch_size)
 
     def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
