@@ -25,7 +25,6 @@ from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
-QUICK = {"epochs": 100}
 
 TABLES = {
     "topology and non-linearity (the paper's Table 3)": (
@@ -95,8 +94,7 @@ NAMES = {_key(config): name for name, config in variants("flickr").items()}
 def collect(request: Request) -> str:
     """Train what the record lacks."""
     (dataset,) = request.datasets("flickr")
-    changes = QUICK if request.quick else {}
-    return trained(variants(dataset, **changes).values(), request)
+    return trained(variants(dataset, **request.changes).values(), request)
 
 
 def scores_by_variant(results: Sequence[Result]) -> dict[str, dict[str, Scores]]:

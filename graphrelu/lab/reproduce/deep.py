@@ -48,7 +48,6 @@ CHOOSING = ("squirrel", "minesweeper", "photo")  # the graphs of the study
 DEEPER = [(d, b) for d in ("squirrel", "minesweeper") for b in ("gcn", "sage")]  # ten layers, too
 LAYERS, MORE_LAYERS = 4, 10
 PATIENCE = 100  # epochs without a better validation score
-QUICK: dict[str, Any] = {"epochs": 30}
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "ReLU": ("relu", {}),
@@ -101,9 +100,8 @@ def cells(datasets: Sequence[str] = tuple(GRAPHS)) -> list[Cell]:
 
 def collect(request: Request) -> str:
     """Train what the record lacks."""
-    changes = QUICK if request.quick else {}
     configs = [
-        cell.config(*own, **changes)
+        cell.config(*own, **request.changes)
         for cell in cells(request.datasets(*GRAPHS))
         for own in ACTIVATIONS.values()
     ]

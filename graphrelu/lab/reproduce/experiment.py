@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
 ENGINES = ("local", "ray")
+QUICK_EPOCHS = 30
 
 # Name -> what it is; the module of that name is imported when the experiment is started.
 EXPERIMENTS: dict[str, str] = {
@@ -88,6 +89,11 @@ class Request:
     def datasets(self, *names: str) -> tuple[str, ...]:
         """The datasets to use; a quick run has the embedded graph only, which is small."""
         return ("digits",) if self.quick else names
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What differs from the table's settings: a quick run has few epochs."""
+        return {"epochs": QUICK_EPOCHS} if self.quick else {}
 
     def announce(self, expected: Callable[[], float]) -> None:
         """Say how many seconds the work takes here; nothing is measured if nobody watches."""

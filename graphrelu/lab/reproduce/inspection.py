@@ -32,7 +32,6 @@ from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
 
 PAIRS = 1_000
-QUICK_EPOCHS = 60
 IDENTITY = ("dataset", "key", "seed", "pairs", "model")
 FIELDS: dict[str, kinds.Kind] = {
     **dict.fromkeys(("dataset", "key"), kinds.text),
@@ -62,7 +61,7 @@ def collect(request: Request) -> str:
         *(record, dataset, "gcn", range(request.runs), PAIRS),
         root=request.root,
         device=request.device,
-        epochs=QUICK_EPOCHS if request.quick else None,
+        epochs=request.changes.get("epochs"),
         deadline=deadline,
         announce=request.announce,
     )

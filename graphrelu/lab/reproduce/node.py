@@ -51,7 +51,7 @@ def main_table(*lists: Sequence[str]) -> Experiment:
 
     def collect(request: Request) -> str:
         cells = node_table(*lists)
-        return trained(quick_cells(cells) if request.quick else cells, request)
+        return trained(quick_cells(cells, request) if request.quick else cells, request)
 
     def has_page(record: Path) -> bool:
         return any(belongs(result.config) for result in Record(record).read())

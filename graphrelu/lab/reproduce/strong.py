@@ -30,7 +30,6 @@ RUNS = 10
 FEWER_RUNS = {"computers": 5, "cs": 5, "physics": 5}  # the large graphs
 DEPTHS = (2, 4, 8, 16)
 DEPTH_GRAPHS = ("squirrel", "minesweeper")
-QUICK: dict[str, Any] = {"epochs": 10, "hidden": 8}
 TOLERANCE = 0.5  # points below the published mean, or one published standard deviation if larger
 
 OPTIONS: dict[str, dict[str, Any]] = {"sage": {"add_self_loops": True}, "gat": {"heads": 1}}
@@ -150,12 +149,11 @@ def on_published_split(row: Row, **changes: Any) -> Config:
 def collect(request: Request) -> str:
     """Train what the record lacks."""
     datasets = request.datasets(*dict.fromkeys(row.dataset for row in rows()))
-    changes = QUICK if request.quick else {}
     wanted: dict[Config, range] = {}
     for row in [row for row in all_rows() if row.dataset in datasets]:
-        configs = [row.config(*own, **changes) for own in ACTIVATIONS.values()]
+        configs = [row.config(*own, **request.changes) for own in ACTIVATIONS.values()]
         if row.mean is not None and row.split == "random":
-            configs.append(on_published_split(row, **changes))
+            configs.append(on_published_split(row, **request.changes))
         if row in rows() and not request.quick:
             graph = data.load(row.dataset, request.root)
             hidden = wider(row, graph.num_features, graph.num_classes)

@@ -29,7 +29,7 @@ from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.stats.comparison import Comparison, Scores, mean_validation
 
 TUNED_BACKBONES = ("gcn", "sage")
-QUICK_RUNS, QUICK_EPOCHS = 3, 30
+QUICK_RUNS = 3
 # The other value of each axis.
 LR_FACTOR, WEIGHT_DECAY_FACTOR, DROPOUT = 0.3, 10, 0.8
 SETTINGS = 8
@@ -62,14 +62,14 @@ def tuned_cells(
     backbones = [check_name("backbone", name, BACKBONES) for name in backbones]
     cells = node_table(datasets, backbones, activations)
     if request.quick:
-        cells = [cell for cell in quick_cells(cells) if cell.backbone == cells[0].backbone]
+        cells = [cell for cell in quick_cells(cells, request) if cell.backbone == cells[0].backbone]
     return [config for setting in zip(*map(grid, cells), strict=True) for config in setting]
 
 
-def quick_cells(cells: Iterable[Config]) -> list[Config]:
+def quick_cells(cells: Iterable[Config], request: Request) -> list[Config]:
     """The backbones and activations of these cells on the embedded graph, for few epochs."""
     kinds = dict.fromkeys((cell.backbone, cell.activation) for cell in cells)
-    return [recipe("digits", family_of("digits"), *kind, epochs=QUICK_EPOCHS) for kind in kinds]
+    return [recipe("digits", family_of("digits"), *kind, **request.changes) for kind in kinds]
 
 
 @cache  # a configuration has many runs

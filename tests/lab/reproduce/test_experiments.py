@@ -6,7 +6,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from tests.lab.fake_engine import invoke, make_result
 
 RESULTS = Path(__file__).parents[3] / "results"
 OTHERS = {"graph": render_graphs, "tuned": render_tuned}
-EPOCHS = {"QUICK": {"epochs": 2}}
 
 
 @pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
@@ -69,27 +67,23 @@ def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "patches", "runs"),
+    ("name", "runs"),
     [
-        ("segments", EPOCHS, 6),
-        ("scale", EPOCHS | {"ACTIVATIONS": ("relu", "prelu", "grelu")}, 18),
-        ("structure", EPOCHS | {"QUICK_PANELS": {("mirrored", "gcn"): (4.0,)}}, 10),
-        ("ablation", EPOCHS, 11),
-        ("node", {"QUICK_EPOCHS": 2}, 36),
-        ("tuned", {"QUICK_EPOCHS": 2}, 48),
-        ("deep", EPOCHS, 18),
-        ("strong", {"QUICK": {"epochs": 2, "hidden": 8}}, 6),
+        ("segments", 6),
+        ("scale", 36),
+        ("structure", 20),
+        ("ablation", 11),
+        ("node", 36),
+        ("tuned", 48),
+        ("deep", 18),
+        ("strong", 6),
     ],
 )
-def test_quick_run(
-    name: str, patches: dict[str, Any], runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_quick_run(name: str, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without datasets, from the expected time to the page, in the terminal."""
     monkeypatch.setenv("GRAPHRELU_DATA", str(tmp_path / "empty"))
     monkeypatch.chdir(tmp_path)
-    module = {"node": "tuning", "tuned": "tuning"}.get(name, name)
-    for attribute, value in patches.items():
-        monkeypatch.setattr(f"graphrelu.lab.reproduce.{module}.{attribute}", value)
+    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 2)
     command = ("node", "--tuned") if name == "tuned" else (name,)
     shown = invoke("reproduce", *command, "--quick", "--runs", 1, "--device", "cpu")
     assert (shown.exit_code, shown.stderr) == (0, "")

@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).parents[3]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.setattr(inspection, "QUICK_EPOCHS", 12)
+    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 12)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -214,13 +214,13 @@ for name in ("typer", "rich", "scipy", "sklearn", "matplotlib", "pandas"):
     sys.modules[name] = None
 import torch
 from graphrelu.lab import data
-from graphrelu.lab.reproduce import command, complexity, inspection, runtime
+from graphrelu.lab.reproduce import command, complexity, experiment, inspection, runtime
 from graphrelu.lab.data.graph import Graph
 row = torch.arange(60)
 edges = torch.stack([row, (row + 1) % 60])
 graph = Graph("citeseer", torch.eye(60), torch.cat([edges, edges.flip(0)], 1), None, row % 2, 2)
 data.load = lambda name, root=None: graph
-inspection.PAIRS, inspection.QUICK_EPOCHS = 30, 4
+inspection.PAIRS, experiment.QUICK_EPOCHS = 30, 4
 runtime.BACKBONES, runtime.EPOCHS = ("gcn",), 5
 complexity.SWEEPS["quick"] = (complexity.Sweep("nodes", 10, 20, 2, edges=10, channels=2),)
 for name in ("inspect", "runtime", "complexity"):
