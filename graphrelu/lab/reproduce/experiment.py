@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
@@ -156,10 +156,13 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} seconds" if seconds >= 1.5 else "a second"
 
 
-def train_missing(runs: Mapping[Config, Sequence[int]], request: Request) -> tuple[int, int]:
+Runs: TypeAlias = Mapping[Config, Sequence[int]]  # the seeds of each cell
+
+
+def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tuple[int, int]:
     """Train the runs that the record lacks; return the number of finished and of all runs.
 
-    ``runs`` has the seeds of each cell.
+    ``then`` are as many runs as will be chosen once these are finished, for the expected time.
     """
     deadline = request.deadline
     run = _engine(request)
@@ -167,6 +170,8 @@ def train_missing(runs: Mapping[Config, Sequence[int]], request: Request) -> tup
     finished = {(result.config, result.seed) for result in record.read()}
     missing = {c: sum((c, seed) not in finished for seed in seeds) for c, seeds in runs.items()}
     missing = {config: number for config, number in missing.items() if number > 0}
+    if missing and then:
+        missing |= {config: len(seeds) for config, seeds in then.items()}
     # Load every graph before the first training, to find a damaged file at once.
     graphs: dict[str, Graph | GraphSet] = {}
     for name, split in {config.dataset: config.split for config in missing}.items():

@@ -195,7 +195,10 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
         grid = grid.small()
     cells = grid.cells()
     of_table = set(map(_cell, cells))
-    finished, total = train_missing(dict.fromkeys(cells, range(NUM_FOLDS)), request)
+    seeds, more_seeds = range(NUM_FOLDS), range(NUM_FOLDS, grid.runs)
+    largest = {_cell(config): config for config in cells}.values()  # stand for the chosen ones
+    then = dict.fromkeys(largest, more_seeds)
+    finished, total = train_missing(dict.fromkeys(cells, seeds), request, then)
     if finished == total and grid.repeats:
         # Chosen from all runs on record, as in the table.
         chosen = [
@@ -204,8 +207,7 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
             for config in choice.configs.values()
             if _cell(config) in of_table
         ]
-        seeds = range(NUM_FOLDS, grid.runs)
-        finished += train_missing(dict.fromkeys(chosen, seeds), request)[0]
+        finished += train_missing(dict.fromkeys(chosen, more_seeds), request)[0]
     total += NUM_FOLDS * grid.repeats * len(of_table)
     return standing(finished, total, request.out)
 

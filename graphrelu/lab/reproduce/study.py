@@ -91,32 +91,33 @@ def collect(request: Request) -> str:
     """Train what the record lacks: every candidate in the early cells; then, once the early cells
     are complete, the finalists in the late cells."""
     wanted = cells(request.datasets(*FEW_DATASETS), request.datasets(*deep.CHOOSING))
-    early = {cell: set(candidates()) for cell in wanted if not cell.is_late}
-    finished, total = _train(early, request)
+    early, late = ([cell for cell in wanted if cell.is_late == is_late] for is_late in (0, 1))
+    names = list(candidates())
+    as_many = _runs(dict.fromkeys(late, names[:FINALISTS]), request)
+    finished, total = train_missing(_runs(dict.fromkeys(early, names), request), request, as_many)
     if finished == total:
         found = {  # without tests, which need scipy
             name: {cell: lead for cell, lead in own.items() if not cell.is_late}
             for name, own in leads(Record(request.out).read(), test="none").items()
         }
         best = choices(found)[:FINALISTS]
-        late = {
+        finalists = {
             cell: {(choice.form, choice.dropout_in(cell.regime)) for choice in best}
-            for cell in wanted
-            if cell.is_late
+            for cell in late
         }
-        more = _train(late, request)
+        more = train_missing(_runs(finalists, request), request)
         finished, total = finished + more[0], total + more[1]
     return standing(finished, total, request.out)
 
 
-def _train(places: Mapping[Cell, Collection[Candidate]], request: Request) -> tuple[int, int]:
-    """Train candidates in cells; return the number of finished runs, and of all runs."""
+def _runs(places: Mapping[Cell, Collection[Candidate]], request: Request) -> dict[Config, range]:
+    """The runs of candidates in cells."""
     wanted: dict[Config, range] = {}
     for cell, names in places.items():
         runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
         seeds = range(FIRST_SEED, FIRST_SEED + runs)
         wanted |= dict.fromkeys(_configs(cell, sorted(names), **request.changes), seeds)
-    return train_missing(wanted, request)
+    return wanted
 
 
 def _configs(cell: Cell, names: Iterable[Candidate], **changes: Any) -> list[Config]:
@@ -283,4 +284,4 @@ def _amount(lead: Comparison | None) -> str:
     return signed(lead.difference) + " *" * (lead.outcome != "undecided")
 
 
-EXPERIMENT = Experiment(runs=10, quick_runs=6, collect=collect, render=render)
+EXPERIMENT = Experiment(runs=10, quick_runs=2, collect=collect, render=render)

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import node_table
+from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce import ablation, scale, segments, structure
-from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment
+from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment, train_missing
 from graphrelu.lab.reproduce.graph import render_graphs
 from graphrelu.lab.reproduce.tuning import render_tuned
+from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -146,3 +147,21 @@ def test_full_run_has_every_cell(
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))
     assert said.startswith(f"0 of these {runs} runs are in ")
     assert asked == cells
+
+
+def test_expected_time_counts_the_runs_that_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[dict[Config, int]] = []
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+
+    def note(runs: dict[Config, int], *_: object) -> float:
+        expected.append(dict(runs))
+        return 0.0
+
+    monkeypatch.setattr(fake_engine, "expected_seconds", note)
+    first, then = recipe("digits", "other", "gcn", "relu"), recipe("digits", "other", "gcn", "elu")
+    request = Request(2, tmp_path / "a.jsonl", progress=lambda now: None)
+    for _ in range(2):  # the second time, nothing is left to train
+        assert train_missing({first: range(2)}, request, {then: range(2, 5)}) == (2, 2)
+    assert expected == [{first: 2, then: 3}, {}]
