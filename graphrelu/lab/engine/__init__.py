@@ -1,4 +1,4 @@
-"""From configurations to results: what is not on record yet is trained, batch by batch."""
+"""From configurations to results: the runs that are not on record are trained in batches."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def scaled_features(config: Config, graph: Graph) -> Tensor:
-    """The graph's features as a cell has them, dense or sparse as they are."""
+    """The graph's features, normalised and scaled as the cell asks; sparse features stay sparse."""
     x = row_normalized(graph.x) if config.normalize_features else graph.x
     return x * config.feature_scale
 
 
 def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
-    """Features and graph of a cell in the form that its models take, whatever their activation."""
+    """Features and graph in the form that the models of a cell take, for any activation."""
     weight = graph.edge_weight
     return build(config, graph, 0).prepare(
         scaled_features(config, graph).to(device, getattr(torch, config.dtype)),
@@ -76,7 +76,7 @@ def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> Prepar
 
 
 class PreparedCells:
-    """The graph and the prepared inputs of the cell at hand; neighbours in a table share them."""
+    """The graph and the prepared inputs of the current cell, shared with the next cells."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class PreparedCells:
 def expected_seconds(
     runs: Mapping[Config, int], graphs: Mapping[str, Graph | GraphSet], device: str = "auto"
 ) -> float:
-    """About how long so many runs of each cell take here, if none of them stops early.
+    """The time that so many runs of each cell take here, if no run stops early.
 
     One cell of each graph and network is trained for two epochs, of which the second is timed; all
     activations of a network count the same. After :data:`MEASURING` seconds no more are timed, and
@@ -194,7 +194,7 @@ def run(
     deadline: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Result]:
-    """Trains what is missing and returns all results of these configurations and seeds.
+    """Trains the missing runs and returns all results of these configurations and seeds.
 
     Args:
         configs: The cells, those of one graph and backbone best together.

@@ -42,7 +42,7 @@ _WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv, GINConv)
 
 
 class Network(torch.nn.Module):
-    """What all networks share: names and sizes, activations, and how they are reset.
+    """The common part of all networks: names, sizes, a layer, activations and reset.
 
     The arguments are those of :class:`GNN`; `known` are its backbones with their options.
     """
@@ -127,7 +127,7 @@ class Network(torch.nn.Module):
 
 
 class NodeNetwork(Network):
-    """What networks for nodes share: the forward pass in PyG's form and in the prepared one."""
+    """The common part of networks for nodes: forward passes on PyG's and on prepared inputs."""
 
     def forward(
         self,
@@ -170,7 +170,7 @@ class NodeNetwork(Network):
         graph: tuple[Any, ...],
         apply: Callable[[torch.nn.Module, Any], Tensor],
     ) -> Tensor:
-        """All layers; for the arguments see :meth:`_layer`."""
+        """All layers; the arguments are those of a layer."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -291,7 +291,7 @@ class GNN(NodeNetwork):
 def convolution(
     backbone: str, in_channels: int, out_channels: int, options: dict[str, Any]
 ) -> torch.nn.Module:
-    """A layer of the backbones that have but one kind of them."""
+    """A layer of a backbone whose layers are all of one kind."""
     if backbone == "arma":
         options = {**options, "act": None, "dropout": options["skip_dropout"]}
         del options["skip_dropout"]  # without act=None, PyG's layer applies a ReLU of its own

@@ -93,7 +93,7 @@ class GraphMedian(GraphAdaptive):
 
 
 def _rows(adjacency: CSR) -> Tensor:
-    """The row of each entry, also where each model of a vmap has a graph of its own."""
+    """The row of each entry; under vmap, each model may have its own graph."""
     rowptr, size = adjacency.rowptr.long(), adjacency.col.size(0)
     begins = rowptr.new_zeros(size + 1).scatter_add(0, rowptr[1:-1], torch.ones_like(rowptr[1:-1]))
     return begins[:size].cumsum(0)

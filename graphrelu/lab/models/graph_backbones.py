@@ -171,7 +171,7 @@ class GraphGNN(Network):
 
     @property
     def diffusion(self) -> DiffusionSettings | None:
-        """How the activations see the graph in this model; none where they do not."""
+        """The diffusion of the activations; ``None`` if the activations do not use the graph."""
         act = self.acts[0]
         if not isinstance(act, GReLU) or not act.topology:
             return getattr(act, "propagation", None)
@@ -253,7 +253,7 @@ def _perceptron(layer: torch.nn.Module, x: Tensor, is_node: Tensor | None = None
 
 
 def pool(x: Tensor, batch: Tensor, batch_size: int, how: str) -> Tensor:
-    """One row for each graph: the mean, max or sum of its nodes'; zero where it has none."""
+    """The mean, maximum or sum of the nodes of each graph; zero for a graph without nodes."""
     if how == "max":
         return largest(x, batch, batch_size)
     return scatter(x, batch, dim=0, dim_size=batch_size, reduce=how)

@@ -1,4 +1,4 @@
-"""Activations that look at their neighbours, over the graph as GCN propagates over it."""
+"""Activations that use the neighbours of a node, with the propagation of GCN."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepared
 
 
 class GraphActivation(torch.nn.Module):
-    r"""What graph-adaptive rivals of :class:`~graphrelu.GReLU` share: its call, and the operator
+    r"""The common part of graph-adaptive rivals of :class:`~graphrelu.GReLU`: the call, and
     :math:`\mathbf{S} = \hat{\mathbf{D}}^{-1/2} \hat{\mathbf{A}} \hat{\mathbf{D}}^{-1/2}` with
     :math:`\hat{\mathbf{A}} = \mathbf{A} + \mathbf{I}`, prepared once per graph."""
 

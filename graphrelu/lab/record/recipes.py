@@ -164,7 +164,7 @@ def modern(
     linear_first: bool = False,
     **overrides: Any,
 ) -> Config:
-    """A configuration of a deep network, as they are trained today, on any graph.
+    """A configuration of a deep network, as networks are trained today, on any graph.
 
     With a ``split`` of sets of graphs, the network is trained by the protocol of
     :func:`graph_cell`.
@@ -265,7 +265,7 @@ def graph_cell(
 
 
 def check_name(what: str, name: str, known: Sequence[str]) -> str:
-    """The known name that is meant, whatever its case; otherwise an error with the nearest."""
+    """The known name, without regard to case; an unknown name is an error with the nearest."""
     names = {candidate.lower(): candidate for candidate in known}
     if name.lower() in names:
         return names[name.lower()]

@@ -92,7 +92,7 @@ NAMES = {_key(config): name for name, config in variants("flickr").items()}
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks."""
+    """Train the missing runs."""
     (dataset,) = request.datasets("flickr")
     return trained(variants(dataset, **request.changes).values(), request)
 

@@ -99,7 +99,7 @@ def cells(datasets: Sequence[str] = tuple(GRAPHS)) -> list[Cell]:
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks."""
+    """Train the missing runs."""
     configs = [
         cell.config(*own, **request.changes)
         for cell in cells(request.datasets(*GRAPHS))
@@ -200,7 +200,7 @@ def render(record: Path) -> list[Path]:
 
 
 def _in_short(rows: Sequence[DeepRow]) -> str:
-    """The mean lead of each activation over ReLU, and the cells where it is ahead or behind."""
+    """The mean lead of each activation over ReLU, and the number of cells ahead and behind."""
     chose = [row for row in rows if row.dataset in CHOOSING]
     confirm = [row for row in rows if row.dataset not in CHOOSING]
     lines = []

@@ -1,4 +1,4 @@
-"""What the experiments have in common: a request, a record to continue, and pages made from it.
+"""The common part of all experiments: a request, a record to continue, and pages.
 
 Each experiment is a module of its own with a constant ``EXPERIMENT``, listed in
 :data:`EXPERIMENTS`; :mod:`graphrelu.lab.reproduce.command` is their command line.
@@ -120,10 +120,10 @@ class Experiment:
     Attributes:
         runs: How many seeds or repetitions, unless the user says otherwise.
         quick_runs: The same with ``--quick``.
-        collect: Trains or measures what the record lacks, and says in a sentence how much is
-            there. It needs torch, PyG and numpy only.
+        collect: Trains or measures what is missing, and returns a sentence on how much is on
+            record. Needs torch, PyG and numpy only.
         render: Writes tables and figures beside the record, from the record alone, and returns
-            their paths, the page to read first. It needs the plotting packages.
+            their paths, the page first. Needs the plotting packages.
         has_page: Whether the record is complete enough to be rendered.
     """
 
@@ -204,7 +204,7 @@ def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tup
 
 
 def trained(configs: Iterable[Config], request: Request) -> str:
-    """Train what the record lacks of these cells, and say in a sentence how much is there."""
+    """Train the missing runs of these cells; return a sentence on how much is on record."""
     runs = dict.fromkeys(configs, range(request.runs))
     return standing(*train_missing(runs, request), request.out)
 

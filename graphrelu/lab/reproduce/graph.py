@@ -148,7 +148,7 @@ def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Resul
 @dataclass(frozen=True)
 class GraphGrid:
     """The runs: every configuration on the first fold assignment, and the chosen configurations on
-    ``repeats`` more assignments. What is ``None`` is the protocol's own."""
+    ``repeats`` more assignments. ``None`` stands for the value of the protocol."""
 
     datasets: Sequence[str] = GRAPH_DATASETS
     backbones: Sequence[str] = GRAPH_BACKBONES
@@ -190,7 +190,7 @@ class GraphGrid:
 
 
 def collect_graphs(grid: GraphGrid, request: Request) -> str:
-    """Train what the record lacks, and say in a sentence how much is there."""
+    """Train the missing runs; return a sentence on how much is on record."""
     if request.quick:
         grid = grid.small()
     cells = grid.cells()
@@ -258,7 +258,7 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
 
 
 def grid_sentence(protocol: str, chosen: Iterable[Choice]) -> str:
-    """Which points of the grid were tried, and whether that is all of it."""
+    """A sentence on which points of the grid were tried."""
     axes = _axes(protocol)
     tried = {tuple(place[: len(axes)] for place in choice.points) for choice in chosen}
     full = set(product(*GRAPH_GRIDS[protocol][: len(axes)]))
@@ -315,7 +315,7 @@ def print_sentences(rows: Sequence[GraphRow]) -> str:
 
 
 def observations(results: Sequence[Result]) -> list[Observation]:
-    """GReLU against ReLU by the paper's protocol, each with the configuration chosen for it."""
+    """GReLU against ReLU by the paper's protocol, each with the chosen configuration."""
     rows = graph_rows(result for result in results if result.config.split == "folds")
     leads = [row.over_relu for row in rows if row.over_relu is not None]
     cells = product(GRAPH_DATASETS, GRAPH_BACKBONES)

@@ -81,7 +81,7 @@ def inspect_trained(
     deadline: float = math.inf,
     announce: Callable[[Callable[[], float]], None] = lambda expected: None,
 ) -> list[Entry]:
-    """Train what the record lacks by the recipe; return the entries of these seeds on record.
+    """Train the missing seeds by the recipe; return the entries of these seeds on record.
 
     After ``deadline``, a value of ``time.monotonic()``, nothing new is trained. ``announce``
     may say how many seconds the training takes, before the training begins.
@@ -147,7 +147,7 @@ def _cell(
 
 
 def _identity(config: Config, seed: int, pairs: int, file: str | None = None) -> Entry:
-    """What tells a look from others, and its configuration."""
+    """The fields that identify a look, and the configuration."""
     names = {"dataset": config.dataset, "key": config.key(), "config": config.to_dict()}
     return names | {"seed": seed, "pairs": pairs, "model": file}
 
@@ -286,7 +286,7 @@ def _draw_functions(axes: Any, entry: Entry) -> None:
 
 
 def _with_margin(numbers: pieces.Array) -> tuple[float, float]:
-    """Limits of an axis: the same for all classes, so that what looks flat is flat."""
+    """Limits of an axis, the same for all classes: a flat line then looks flat everywhere."""
     low, high = float(numbers.min()), float(numbers.max())
     margin = 0.05 * (high - low) or 1.0
     return low - margin, high + margin

@@ -56,7 +56,7 @@ Epochs = Callable[[int], None]  # trains that number of epochs
 
 
 def collect(request: Request) -> str:
-    """Time what the record lacks; the activations of a backbone take turns."""
+    """Measure the missing timings; the activations of a backbone take turns."""
     request.stays_here()
     deadline = request.deadline
     device = choose_device(request.device)

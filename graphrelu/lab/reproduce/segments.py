@@ -58,7 +58,7 @@ def cells(dataset: str, **changes: Any) -> list[Config]:
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks."""
+    """Train the missing runs."""
     names = request.datasets(*DATASETS)
     return trained([cell for name in names for cell in cells(name, **request.changes)], request)
 

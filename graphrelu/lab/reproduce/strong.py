@@ -119,13 +119,13 @@ def depth_rows() -> list[Row]:
 
 
 def all_rows() -> tuple[Row, ...]:
-    """Those of the table, those of the figure, and one for the embedded graph."""
+    """The rows of the table and of the figure, and a row for the embedded graph."""
     embedded = rows()[0]._replace(dataset="digits", mean=None, std=None)
     return (*rows(), *depth_rows(), embedded)
 
 
 def wider(row: Row, features: int, classes: int) -> int:
-    """The smallest width with which ReLU has as many parameters as GReLU at the row's width."""
+    """The smallest width for which ReLU has as many parameters as GReLU at the row's width."""
 
     def parameters(activation: str, hidden: int) -> int:
         network = DeepGNN(
@@ -147,7 +147,7 @@ def on_published_split(row: Row, **changes: Any) -> Config:
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks."""
+    """Train the missing runs."""
     datasets = request.datasets(*dict.fromkeys(row.dataset for row in rows()))
     wanted: dict[Config, range] = {}
     for row in [row for row in all_rows() if row.dataset in datasets]:

@@ -1,4 +1,4 @@
-"""Where topology matters: GReLU with and without it on generated graphs of every homophily."""
+"""Where topology matters: GReLU with and without topology, on graphs of every homophily."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ neighbours that are of its class.
 
 @dataclass(frozen=True)
 class StructureRow(ScoreRow):
-    """One activation on one graph; ``behind_a`` is GReLU-A's lead over it.
+    """One activation on one graph; ``behind_a`` is GReLU-A's lead over the activation.
 
     The leads over one rival are a family for Holm's correction.
     """
@@ -121,7 +121,7 @@ NAMES = {
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks; no dataset is needed."""
+    """Train the missing runs; no dataset is needed."""
     configs = cells(QUICK_PANELS, QUICK_HOMOPHILY, **request.changes) if request.quick else cells()
     return trained(configs, request)
 

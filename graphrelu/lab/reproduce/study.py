@@ -88,7 +88,7 @@ def candidates() -> dict[Candidate, dict[str, Any]]:
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks: every candidate in the early cells; then, once the early cells
+    """Train the missing runs: every candidate in the early cells; then, once the early cells
     are complete, the finalists in the late cells."""
     wanted = cells(request.datasets(*FEW_DATASETS), request.datasets(*deep.CHOOSING))
     early, late = ([cell for cell in wanted if cell.is_late == is_late] for is_late in (0, 1))

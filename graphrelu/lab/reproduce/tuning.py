@@ -74,7 +74,7 @@ def quick_cells(cells: Iterable[Config], request: Request) -> list[Config]:
 
 @cache  # a configuration has many runs
 def place_in_grid(config: Config) -> int | None:
-    """The place of a configuration in the grid of its cell; ``None`` where it has none."""
+    """The place of a configuration in the grid of the cell; ``None`` outside of the grid."""
     if config.backbone not in BACKBONES or config.activation not in ACTIVATIONS:
         return None
     names = (config.dataset, family_of(config.dataset), config.backbone, config.activation)
@@ -86,8 +86,8 @@ def place_in_grid(config: Config) -> int | None:
 class Choice:
     """The runs of the setting that each activation of a cell chose, and of the main table's.
 
-    ``tried`` are the places in the grid that all of them chose from. Every activation and setting
-    has the same seeds. ``own`` is empty where the main table's setting was not tried.
+    ``tried`` are the places in the grid that all activations chose from. Every activation and
+    setting has the same seeds. ``own`` is empty where the main table's setting was not tried.
     """
 
     tried: tuple[int, ...]
@@ -160,8 +160,8 @@ UNTUNED_NOTES = "Both with the main table's own setting, on the same seeds:\n"
 
 @dataclass(frozen=True)
 class TunedRow(ScoreRow):
-    """One activation with the setting that it chose and with the main table's, and GReLU's lead
-    over it.
+    """One activation with the chosen setting and with the main table's, and GReLU's lead over the
+    activation.
 
     ``tried`` is the number of settings to choose from. The leads over one rival are a family for
     Holm's correction.
