@@ -22,7 +22,6 @@ from torch_geometric.nn.inits import reset
 
 from graphrelu.diffusion import as_edges, check_values
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import PreparedInputs, convolve, prepare_graph
 from graphrelu.lab.models.sparse import Features, as_features, dropout
 
@@ -39,6 +38,40 @@ BACKBONES: dict[str, dict[str, Any]] = {
 
 _WITH_INPUT_DROPOUT = ("gat", "appnp")
 _WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv, GINConv)
+
+
+class MaskedBatchNorm(torch.nn.BatchNorm1d):
+    r""":class:`~torch.nn.BatchNorm1d` over those rows that are nodes, the others being padding.
+
+    In training the running statistics are updated in place, also under :func:`torch.func.vmap`
+    over stacked buffers, each model from its own rows.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+
+    def forward(self, x: Tensor, is_node: Tensor | None = None) -> Tensor:
+        r"""Forward pass.
+
+        Args:
+            x (torch.Tensor): The features, of shape :math:`(N, C)`.
+            is_node (torch.Tensor, optional): Which rows are nodes, of shape :math:`(N)`; all of
+                them unless given. (default: :obj:`None`)
+        """
+        mean, variance = self.running_mean, self.running_var
+        if self.training:
+            if is_node is None:
+                is_node = torch.ones_like(x[:, 0])
+            share = is_node.to(x.dtype).unsqueeze(1)
+            count = share.sum().clamp(min=1.0)
+            mean = (share * x).sum(dim=0) / count
+            variance = (share * (x - mean).square()).sum(dim=0) / count
+            with torch.no_grad():
+                unbiased = variance * (count / (count - 1).clamp(min=1.0))
+                for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                    running.mul_(1 - self.momentum).add_(new, alpha=self.momentum)
+        return (x - mean) * ((variance + self.eps).rsqrt() * self.weight) + self.bias
 
 
 class Network(torch.nn.Module):

@@ -11,13 +11,13 @@ from torch_geometric.nn import APPNP, GATConv, GINConv, SAGEConv
 
 from graphrelu.lab.models.backbones import (
     BACKBONES,
+    MaskedBatchNorm,
     NodeNetwork,
     check_layers,
     check_name,
     convolution,
 )
 from graphrelu.lab.models.graph_backbones import POOLING, GraphGNN, pool
-from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import SelfLoopSAGEConv
 from graphrelu.lab.models.sparse import Features
 

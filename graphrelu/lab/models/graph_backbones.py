@@ -13,9 +13,8 @@ from torch_geometric.utils import scatter
 
 from graphrelu.diffusion import DiffusionSettings, as_edges, check_values
 from graphrelu.grelu import GReLU
-from graphrelu.lab.models.backbones import Network, check_layers
+from graphrelu.lab.models.backbones import MaskedBatchNorm, Network, check_layers
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph
-from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import convolve, prepare_graph
 from graphrelu.lab.models.sparse import SparseMatrix, largest, matmul
 

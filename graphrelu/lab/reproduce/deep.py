@@ -248,4 +248,4 @@ def lead_lines(
     return lines
 
 
-EXPERIMENT = Experiment(runs=SPLITS, quick_runs=3, collect=collect, render=render)
+EXPERIMENT = Experiment(runs=SPLITS, quick_runs=2, collect=collect, render=render)
