@@ -314,4 +314,4 @@ def _figure(made: Sequence[StrongRow]) -> figures.Figure:
     return figure
 
 
-EXPERIMENT = Experiment(runs=RUNS, quick_runs=3, collect=collect, render=render)
+EXPERIMENT = Experiment(runs=RUNS, quick_runs=2, collect=collect, render=render)
