@@ -171,7 +171,8 @@ def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tup
     missing = {c: sum((c, seed) not in finished for seed in seeds) for c, seeds in runs.items()}
     missing = {config: number for config, number in missing.items() if number > 0}
     if missing and then:
-        missing |= {config: len(seeds) for config, seeds in then.items()}
+        for config, seeds in then.items():
+            missing[config] = missing.get(config, 0) + len(seeds)
     # Load every graph before the first training, to find a damaged file at once.
     graphs: dict[str, Graph | GraphSet] = {}
     for name, split in {config.dataset: config.split for config in missing}.items():

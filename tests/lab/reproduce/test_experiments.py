@@ -161,7 +161,8 @@ def test_expected_time_counts_the_runs_that_follow(
 
     monkeypatch.setattr(fake_engine, "expected_seconds", note)
     first, then = recipe("digits", "other", "gcn", "relu"), recipe("digits", "other", "gcn", "elu")
+    later = {then: range(2, 5), first: range(2, 6)}
     request = Request(2, tmp_path / "a.jsonl", progress=lambda now: None)
     for _ in range(2):  # the second time, nothing is left to train
-        assert train_missing({first: range(2)}, request, {then: range(2, 5)}) == (2, 2)
-    assert expected == [{first: 2, then: 3}, {}]
+        assert train_missing({first: range(2)}, request, later) == (2, 2)
+    assert expected == [{first: 6, then: 3}, {}]
