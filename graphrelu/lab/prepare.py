@@ -28,7 +28,6 @@ from graphrelu.lab.record.recipes import (
     check_name,
     graph_cell,
     modern,
-    modern_graphs,
     recipe,
 )
 from graphrelu.lab.record.results import Result
@@ -132,7 +131,7 @@ def _prepare_graphs(
     for name in DEEP_SETTINGS[:2]:
         if name in settings and not deep:
             raise ValueError(f"The networks of the split {split} take no {name}.")
-    cell = modern_graphs if deep else graph_cell
+    cell = modern if deep else graph_cell
     configs = [cell(dataset, backbone, name, **settings) for name in activations]
     if split in GIN_SPLITS and len(seeds) % NUM_FOLDS:
         raise ValueError(

@@ -62,7 +62,7 @@ Files: TypeAlias = dict[str, bytes]  # the contents of raw files, by name
 
 @dataclass(frozen=True)
 class DatasetStatus:
-    """What is on disk of one dataset known by name; ``folder`` holds its raw files."""
+    """The files of a named dataset on disk; ``folder`` holds the raw files."""
 
     name: str
     folder: Path | None
@@ -140,7 +140,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
 
 
 def files_of(name: str) -> tuple[Path, ...]:
-    """The files that a path stands for, the one that is named first; none if it is no path.
+    """The files of a path, the named file first; none if the name is not a path.
 
     A folder stands for its table of edges, unless a dataset is known by its name.
     """

@@ -1,4 +1,4 @@
-"""Zip archives from outside: what they declare is checked before anything is unpacked."""
+"""Zip archives from outside: the declared sizes are checked before anything is unpacked."""
 
 from __future__ import annotations
 

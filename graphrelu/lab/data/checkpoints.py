@@ -1,4 +1,4 @@
-"""Files of ``torch.save`` from outside: read without running what is in them.
+"""Files of ``torch.save`` from outside: read without running any code in the file.
 
 A file is a zip archive of one pickle and of the bytes of its tensors. Before torch loads it, its
 pickle is gone through with stand-ins for all that it names: names that are not on the list, and

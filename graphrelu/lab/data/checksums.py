@@ -54,7 +54,7 @@ def sha256(path: Path) -> str:
 
 
 def read_verified(raw: Path, sums: dict[str, str]) -> dict[str, bytes]:
-    """The contents of files that have these sums: what is returned is what was summed."""
+    """The contents of files, after their sums were checked on the same bytes."""
     files = {}
     for name, known in sums.items():
         try:

@@ -40,7 +40,7 @@ def download(source: Source, staging: Path) -> Path:
 
 
 def publish(staged: Path, raw: Path) -> None:
-    """Move downloaded files to where they belong; each appears under its name when complete."""
+    """Move downloaded files to the data folder; a file gets its name once it is complete."""
     for file in sorted(path for path in staged.rglob("*") if path.is_file()):
         target = raw / file.relative_to(staged)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")

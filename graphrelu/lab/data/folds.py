@@ -84,7 +84,7 @@ def training_order(
 
 
 def steps_per_epoch(y: Tensor, how: str) -> int:
-    """As many as every fold fills, whatever the assignment: how many graphs of a class a fold
-    gets does not depend on chance. A fold with a few graphs more leaves others out each time."""
+    """The number of steps that every fold fills. The number of graphs of a class in a fold does
+    not depend on chance. A larger fold leaves a few random graphs out in each epoch."""
     sizes = [len(fold_split(y, seed, how).train) for seed in range(NUM_FOLDS)]
     return -(-min(sizes) // BATCH_SIZE)

@@ -75,7 +75,7 @@ class BlockModel:
 
     @property
     def name(self) -> str:
-        """What :func:`read` understands: all that is not left at its default."""
+        """The name that :func:`parse` understands, with all values that are not defaults."""
         values = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
         changed = ",".join(f"{name}={value}" for name, value, usual in values if value != usual)
         return f"{PREFIX}:{changed}" if changed else PREFIX

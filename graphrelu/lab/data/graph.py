@@ -1,4 +1,4 @@
-"""One graph with labelled nodes, and the checks that every graph passes before it is trained on."""
+"""One graph with labelled nodes, and the checks before training."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def told(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[Non
 
 
 class Sized:
-    """How much a graph, or a set of graphs, holds, and what its labels ask for."""
+    """The sizes and the task of a graph or a set of graphs."""
 
     x: Tensor
     edge_index: Tensor
@@ -63,14 +63,14 @@ class Sized:
 
     @property
     def task(self) -> Task:
-        """What is learned; the labels say it."""
+        """What is learned, as the labels show."""
         if self.y.dim() == 2:
             return "labels"
         return "values" if self.y.is_floating_point() else "classes"
 
     @property
     def strata(self) -> Tensor:
-        """What a split keeps in proportion: the classes, or nothing; -1 where there is no label."""
+        """The classes, which a split keeps in proportion; 0 without classes, -1 without a label."""
         if self.task == "classes":
             return self.y
         if self.task == "values":

@@ -1,4 +1,4 @@
-"""Many labelled graphs, and the checks that they pass before anything is trained on them."""
+"""Sets of labelled graphs, and the checks before training."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def read_ogb(name: str, root: Path) -> Data:
 
 
 def _files(home: Path) -> Iterator[Path]:
-    """All but what OGB has processed."""
+    """All files except those that OGB has processed."""
     for part in home.iterdir():
         if part.name != "processed":
             yield from part.rglob("*") if part.is_dir() else (part,)

@@ -1,4 +1,4 @@
-"""The user's own files, `.npz` and `.pt`: checked before they are read, and never run."""
+"""The user's own files, `.npz` and `.pt`: checked first; no code of a file is run."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def _checked_size(data: Data, path: Path) -> Data:
 
 
 def _size(data: Data) -> int:
-    """The bytes of a graph as it will be used; a tensor can be larger than its bytes in a file."""
+    """The bytes of a graph in memory; a tensor can be larger than its bytes in a file."""
     total = 0
     for key, tensor in data.to_dict().items():
         if tensor is None:

@@ -23,8 +23,8 @@ Kind = Literal["planetoid", "stratified", "masks", "folds"]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sorted indices of nodes, or of graphs, and the rule that chose them; the sets are disjoint,
-    but for the GIN paper's folds, where one is for validation and testing at once."""
+    """Sorted indices of nodes or graphs, and the rule of the split. The sets are disjoint, except
+    that the GIN paper's protocol validates and tests on the same fold."""
 
     train: Tensor
     val: Tensor

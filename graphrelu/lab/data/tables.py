@@ -65,7 +65,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_nodes(path: Path) -> tuple[Data, dict[str, int] | None]:
-    """All but the edges, and the places of nodes by their names, where they have names."""
+    """Everything except the edges, and the places of nodes by name, if nodes have names."""
     lines = _lines(path)
     _, header = next(lines, (0, []))
     labels = [name for name in header if name.partition("_")[0] == "label"]
@@ -121,8 +121,8 @@ def _labels(columns: dict[str, list[str]], path: Path) -> Tensor:
 
 
 def _classes(labels: list[str], path: Path) -> Tensor:
-    """Whole numbers as they are, of words the place in their order, -1 where nothing is known; or
-    values, where all are numbers and not all of them whole."""
+    """Classes or values. Whole numbers stay, words are numbered in order, and an unknown class is
+    -1. Numbers that are not all whole are values."""
     known = {label for label in labels if label not in ("", "-1")}
     try:
         numbers = {label: int(label) for label in known}

@@ -1,13 +1,16 @@
-"""From configurations to results: what is not on record yet is trained, batch by batch."""
+"""From configurations to results: the runs that are not on record are trained in batches."""
 
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -16,15 +19,18 @@ from torch import Tensor
 from graphrelu.lab.data import load, load_graphs
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine.fold_train import collect, train_folds
+from graphrelu.lab.engine.fold_train import FoldBatch, collect, train_folds
 from graphrelu.lab.engine.keep import inspect, save_models
 from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory, runs_at_once
 from graphrelu.lab.engine.stacked import StackedRuns
+from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import SeedBatch, build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.results import Batch, Record, Result
+
+MEASURING = 30.0  # seconds, at most, to find out how long an experiment takes
 
 
 class Progress(NamedTuple):
@@ -54,13 +60,13 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def scaled_features(config: Config, graph: Graph) -> Tensor:
-    """The graph's features as a cell has them, dense or sparse as they are."""
+    """The graph's features, normalised and scaled as the cell asks; sparse features stay sparse."""
     x = row_normalized(graph.x) if config.normalize_features else graph.x
     return x * config.feature_scale
 
 
 def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
-    """Features and graph of a cell in the form that its models take, whatever their activation."""
+    """Features and graph in the form that the models of a cell take, for any activation."""
     weight = graph.edge_weight
     return build(config, graph, 0).prepare(
         scaled_features(config, graph).to(device, getattr(torch, config.dtype)),
@@ -70,7 +76,7 @@ def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> Prepar
 
 
 class PreparedCells:
-    """The graph and the prepared inputs of the cell at hand; neighbours in a table share them."""
+    """The graph and the prepared inputs of the current cell, shared with the next cells."""
 
     def __init__(
         self,
@@ -115,6 +121,14 @@ class PreparedCells:
             return train_folds(config, graph, inputs, seeds, self.device, progress)
         return train(config, graph, inputs, seeds, self.device, progress)
 
+    def seconds_per_epoch(self, config: Config, size: int) -> float:
+        """The time of the second epoch of so many runs at once."""
+        graph, short = self.graph(config), replace(config, epochs=2)
+        kind: type[StackedRuns] = FoldBatch if isinstance(graph, GraphSet) else SeedBatch
+        advance = kind(short, graph, self.inputs_of(config), range(size), self.device).stepper()
+        advance()
+        return seconds(advance, self.device)
+
     def inputs_of(self, config: Config) -> Any:
         graph = self.graph(config)
         scale = config.feature_scale
@@ -134,6 +148,40 @@ class PreparedCells:
         return self.inputs
 
 
+def expected_seconds(
+    runs: Mapping[Config, int], graphs: Mapping[str, Graph | GraphSet], device: str = "auto"
+) -> float:
+    """The time that so many runs of each cell take here, if no run stops early.
+
+    Of each graph and network, the first and the last activation are trained for two epochs, and the
+    second epoch is timed. After :data:`MEASURING` seconds no more networks are timed; the others
+    count as the mean.
+    """
+    where = choose_device(device)
+    prepared = PreparedCells(graphs, None, where)
+    groups: dict[tuple[Any, ...], list[Config]] = {}
+    for config in runs:
+        network = (config.dataset, config.split, config.backbone, config.backbone_options)
+        groups.setdefault((*network, config.hidden), []).append(config)
+    mixed = random.Random(0).sample(list(groups.values()), len(groups))
+    epochs = [sum(runs[config] * config.epochs for config in group) for group in mixed]
+    deadline = time.monotonic() + MEASURING
+    paces: list[float] = []
+    try:
+        for group in mixed:
+            if paces and time.monotonic() > deadline:
+                break
+            ends = (group[0], group[-1])  # in most tables ReLU and GReLU, fast and slow
+            sizes = [runs_at_once(c, prepared.graph(c), where, runs[c]) for c in ends]
+            pairs = zip(ends, sizes, strict=True)
+            paces.append(fmean(prepared.seconds_per_epoch(c, size) / size for c, size in pairs))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):  # a training halves its batch
+            raise
+    timed = sum(pace * n for pace, n in zip(paces, epochs, strict=False))
+    return timed + sum(epochs[len(paces) :]) * (fmean(paces) if paces else 0.0)
+
+
 def run(
     configs: Sequence[Config],
     seeds: Sequence[int],
@@ -147,7 +195,7 @@ def run(
     deadline: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Result]:
-    """Trains what is missing and returns all results of these configurations and seeds.
+    """Trains the missing runs and returns all results of these configurations and seeds.
 
     Args:
         configs: The cells, those of one graph and backbone best together.

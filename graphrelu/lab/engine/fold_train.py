@@ -45,7 +45,7 @@ def build_graph_model(config: Config, graphs: GraphSet, seed: int) -> GraphGNN:
 
 
 def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphCollection:
-    """The graphs to gather mini-batches from; they serve every run of the configuration."""
+    """The graphs to gather mini-batches from, for all runs of the configuration."""
     x = graphs.x.to(getattr(torch, config.dtype)) * config.feature_scale
     model = build_graph_model(config, graphs, 0)
     return model.collect(x, graphs.edge_index, graphs.node_ptr).to(device)
@@ -183,7 +183,7 @@ class FoldBatch(StackedRuns):
 
 
 def _same_assignment(config: Config, seeds: Sequence[int]) -> Tensor:
-    """Which runs share a fold assignment, as a matrix that takes means over them."""
+    """A matrix that takes the mean over the runs of the same fold assignment."""
     sizes = Counter(seed // NUM_FOLDS for seed in seeds)
     if config.split in GIN_SPLITS and set(sizes.values()) != {NUM_FOLDS}:
         raise ValueError(

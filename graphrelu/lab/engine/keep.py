@@ -1,4 +1,4 @@
-"""What is kept of trained models: their parameters on request, and a look inside one per cell."""
+"""Files of trained models: parameters on request, and a look inside one model per cell."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _parameter(value: Any) -> Tensor:
 def saved_model(
     config: Config, graph: Graph, seed: int, state: Mapping[str, Tensor], path: Path
 ) -> NodeNetwork:
-    """The model of a file, if its configuration asks for the parameters that are there."""
+    """The model of a file, if the parameters fit the configuration."""
     options = (*config.activation_options, *config.backbone_options)
     try:
         if any(isinstance(value, int) and value > MOST_OF_AN_OPTION for _, value in options):
@@ -110,7 +110,7 @@ def trained_model(batch: SeedBatch, seed: int) -> NodeNetwork:
 
 @torch.no_grad()
 def grelu_calls(model: NodeNetwork, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
-    """The model's output in evaluation, and with what each GReLU in it was called."""
+    """The model's output in evaluation, and the arguments of each GReLU in the model."""
     calls: dict[str, Call] = {}
     for name, module in model.named_modules():
         if isinstance(module, GReLU):
@@ -148,7 +148,7 @@ def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
 
 
 def read_look(path: Path) -> dict[str, np.ndarray]:
-    """What :func:`inspect` kept, all parts of it there and of shapes that fit each other."""
+    """The arrays that :func:`inspect` wrote, with all parts and with shapes that fit."""
     try:
         with path.open("rb") as stream:
             arrays = read_arrays(stream, path)

@@ -1,4 +1,4 @@
-"""How many runs fit into memory at once, and what to try where that was too much."""
+"""How many runs fit into memory at once; a batch that does not fit is halved."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def smallest(config: Config) -> int:
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """The batch in two; a part of which nothing is missing is left out."""
+    """The two halves of a batch; a half without missing runs is left out."""
     config, seeds, missing = batch
     unit = smallest(config)
     if len(seeds) <= unit:

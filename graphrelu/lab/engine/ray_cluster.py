@@ -84,7 +84,7 @@ def run(
 
 
 class _Sweep:
-    """What this process knows of the batches, and does with them."""
+    """The batches of a run, as the driver process sees them."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class _Sweep:
         self.task = ray.remote(max_retries=MOST_TRIES - 1, **resource)(_train)
 
     def slots(self) -> int:
-        """How many batches the cluster, as it is now, can train at once."""
+        """How many batches the cluster can train at once, at this moment."""
         name = "GPU" if self.device == "cuda" else "CPU"
         return max(1, int(ray.cluster_resources().get(name, 0)))
 
@@ -113,7 +113,7 @@ class _Sweep:
     def claimed(
         self, prepared: PreparedCells, seeds_at_once: int | None, deadline: float | None
     ) -> Iterator[Batch]:
-        """The batches that are missing, each claimed when it is asked for."""
+        """The missing batches; each batch is claimed when it is asked for."""
         for config in self.configs:
             if not self.record.plan([config], self.seeds, batch_size=1):
                 continue  # before its dataset is read
@@ -137,7 +137,7 @@ class _Sweep:
         return reference
 
     def finish(self, reference: ray.ObjectRef[Any], batch: Batch) -> None:
-        """Keeps what a worker sent."""
+        """Writes the results and files of a worker."""
         try:
             results, beside_record, models = ray.get(reference)
         except RayTaskError as error:

@@ -1,4 +1,4 @@
-"""The loss, the scores (as scikit-learn has them) and the calibration, for all runs at once.
+"""The loss, the scores (as in scikit-learn) and the calibration, for all runs at once.
 
 The scores choose the epoch during training, inside of a CUDA graph: every shape is fixed. Each
 function takes logits `[R, n, outputs]`, labels `[R, n]` or `[R, n, labels]` and, for a score, which
@@ -92,7 +92,7 @@ def negative_mae(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
 
 
 def r2(logits: Tensor, label: Tensor, is_node: Tensor) -> Tensor:
-    """The share of the variance that is explained, `[R]`; where there is none it is NaN."""
+    """The share of the variance that is explained, `[R]`; NaN without variance."""
     count = is_node.sum(dim=1, keepdim=True)
     mean = label.masked_fill(~is_node, 0.0).sum(dim=1, keepdim=True) / count
     left = (logits.squeeze(2).double() - label).square().masked_fill(~is_node, 0.0).sum(dim=1)

@@ -1,4 +1,4 @@
-"""Runs of one configuration that are trained at once, whatever they are trained on.
+"""Runs of one configuration that are trained at once, on nodes or on graphs.
 
 The parameters of the runs are stacked, one `vmap` serves all forward passes, and Adam works
 elementwise; on a GPU a whole epoch is captured once and replayed.
@@ -195,7 +195,7 @@ class StackedRuns(ABC):
 
     @abstractmethod
     def split(self, seed: int) -> Split:
-        """What a run trains on, chooses its epoch by and is tested on."""
+        """The training, validation and test set of a run."""
 
     @abstractmethod
     def outputs(self) -> dict[str, Tensor]:
@@ -209,7 +209,7 @@ class StackedRuns(ABC):
         """One epoch of every run."""
 
     def parts(self) -> list[tuple[Callable[[], None], int]]:
-        """What an epoch consists of, each to be captured on a GPU, and how often it comes."""
+        """The parts of an epoch, each captured on a GPU, and how often each part runs."""
         return [(self.epoch, 1)]
 
     def update(self, loss: Tensor) -> None:
@@ -233,7 +233,7 @@ class StackedRuns(ABC):
             best.copy_(torch.where(chosen, self.state[name], best))
 
     def note(self, train_loss: Tensor, val_loss: Tensor, logits: Tensor) -> None:
-        """This epoch's point of each curve; the logits are those of the validation."""
+        """Adds this epoch to the curves; the logits are those of the validation set."""
         values = {"train_loss": train_loss, "val_loss": val_loss}
         if "val_accuracy" in self.curves:
             values["val_accuracy"] = self.val.accuracy(logits)
@@ -253,7 +253,7 @@ class StackedRuns(ABC):
                     break
 
     def stepper(self) -> Callable[[], None]:
-        """What runs an epoch: on a GPU CUDA graphs, as small models are bound by launches."""
+        """A function that runs an epoch; on a GPU as CUDA graphs, since launches take long."""
         if self.device.type != "cuda":
             return self.epoch
         stream = torch.cuda.Stream(self.device)

@@ -68,15 +68,15 @@ class SeedBatch(StackedRuns):
             self.step += 1
 
     def _value(self, logits: Tensor, val_loss: Tensor) -> Tensor:
-        """What the best epoch has the lowest of; a run that has diverged gets no better."""
+        """The value that is lowest in the best epoch; a diverged run does not improve."""
         if self.config.select == "loss":
             return val_loss
         score = self.val.score(logits, self.config.metric)
         return torch.where(val_loss.isfinite(), -score, torch.nan)
 
     def _stop(self, val_loss: Tensor) -> None:
-        """By loss: after half of the epochs, where it exceeds its mean over the last `patience`.
-        By score: after `patience` epochs without a better one."""
+        """By loss: after half of the epochs, once the loss exceeds the mean of the last `patience`
+        losses. By score: after `patience` epochs without a better score."""
         patience = self.config.patience
         if patience == 0:
             return

@@ -40,8 +40,42 @@ _WITH_INPUT_DROPOUT = ("gat", "appnp")
 _WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv, GINConv)
 
 
+class MaskedBatchNorm(torch.nn.BatchNorm1d):
+    r""":class:`~torch.nn.BatchNorm1d` over those rows that are nodes, the others being padding.
+
+    In training the running statistics are updated in place, also under :func:`torch.func.vmap`
+    over stacked buffers, each model from its own rows.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+
+    def forward(self, x: Tensor, is_node: Tensor | None = None) -> Tensor:
+        r"""Forward pass.
+
+        Args:
+            x (torch.Tensor): The features, of shape :math:`(N, C)`.
+            is_node (torch.Tensor, optional): Which rows are nodes, of shape :math:`(N)`; all of
+                them unless given. (default: :obj:`None`)
+        """
+        mean, variance = self.running_mean, self.running_var
+        if self.training:
+            if is_node is None:
+                is_node = torch.ones_like(x[:, 0])
+            share = is_node.to(x.dtype).unsqueeze(1)
+            count = share.sum().clamp(min=1.0)
+            mean = (share * x).sum(dim=0) / count
+            variance = (share * (x - mean).square()).sum(dim=0) / count
+            with torch.no_grad():
+                unbiased = variance * (count / (count - 1).clamp(min=1.0))
+                for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
+                    running.mul_(1 - self.momentum).add_(new, alpha=self.momentum)
+        return (x - mean) * ((variance + self.eps).rsqrt() * self.weight) + self.bias
+
+
 class Network(torch.nn.Module):
-    """What all networks share: names and sizes, activations, and how they are reset.
+    """The common part of all networks: names, sizes, a layer, activations and reset.
 
     The arguments are those of :class:`GNN`; `known` are its backbones with their options.
     """
@@ -67,9 +101,32 @@ class Network(torch.nn.Module):
         self.activation_options = activation_options or {}
         self.backbone_options = {**known[backbone], **backbone_options}
         self.convs = torch.nn.ModuleList()
+        self.skips = torch.nn.ModuleList()
         self.norms = torch.nn.ModuleList()
         self.acts = torch.nn.ModuleList()
         self.propagation: torch.nn.Module | None = None
+
+    def _layer(
+        self,
+        layer: int,
+        x: Features,
+        graph: tuple[Any, ...],
+        apply: Callable[[torch.nn.Module, Any], Tensor],
+        is_node: Tensor | None = None,
+    ) -> Tensor:
+        """Convolution, skip, normalisation and activation of a layer.
+
+        `graph` is what the activations are called with, besides the features; `apply` calls a
+        convolution; `is_node` is false for padding.
+        """
+        out = apply(self.convs[layer], x)
+        if len(self.skips) > 0:
+            out = out + apply(self.skips[layer], x)
+        if len(self.norms) > 0:
+            norm = self.norms[layer]
+            out = norm(out, is_node) if isinstance(norm, MaskedBatchNorm) else norm(out)
+        activated: Tensor = self.acts[layer](out, *graph)
+        return activated
 
     def make_activation(self, channels: int) -> torch.nn.Module:
         """A fresh activation for a layer."""
@@ -103,7 +160,7 @@ class Network(torch.nn.Module):
 
 
 class NodeNetwork(Network):
-    """What networks for nodes share: the forward pass in PyG's form and in the prepared one."""
+    """The common part of networks for nodes: forward passes on PyG's and on prepared inputs."""
 
     def forward(
         self,
@@ -146,7 +203,7 @@ class NodeNetwork(Network):
         graph: tuple[Any, ...],
         apply: Callable[[torch.nn.Module, Any], Tensor],
     ) -> Tensor:
-        """All layers; `graph` is what the activations are called with, besides the features."""
+        """All layers; the arguments are those of a layer."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -258,17 +315,16 @@ class GNN(NodeNetwork):
     ) -> Tensor:
         if self.backbone in _WITH_INPUT_DROPOUT:
             x = dropout(x, self.dropout, self.training)
-        out = apply(self.convs[0], x)
-        for act, conv in zip(self.acts, self.convs[1:], strict=True):
-            out = F.dropout(act(out, *graph), p=self.dropout, training=self.training)
-            out = apply(conv, out)
+        for layer in range(len(self.acts)):
+            x = F.dropout(self._layer(layer, x, graph, apply), self.dropout, self.training)
+        out = apply(self.convs[-1], x)
         return out if self.propagation is None else apply(self.propagation, out)
 
 
 def convolution(
     backbone: str, in_channels: int, out_channels: int, options: dict[str, Any]
 ) -> torch.nn.Module:
-    """A layer of the backbones that have but one kind of them."""
+    """A layer of a backbone whose layers are all of one kind."""
     if backbone == "arma":
         options = {**options, "act": None, "dropout": options["skip_dropout"]}
         del options["skip_dropout"]  # without act=None, PyG's layer applies a ReLU of its own

@@ -1,6 +1,6 @@
 """Deep networks, as they are trained today: for nodes, and for graphs of a set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,13 +11,13 @@ from torch_geometric.nn import APPNP, GATConv, GINConv, SAGEConv
 
 from graphrelu.lab.models.backbones import (
     BACKBONES,
+    MaskedBatchNorm,
     NodeNetwork,
     check_layers,
     check_name,
     convolution,
 )
 from graphrelu.lab.models.graph_backbones import POOLING, GraphGNN, pool
-from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import SelfLoopSAGEConv
 from graphrelu.lab.models.sparse import Features
 
@@ -102,7 +102,6 @@ class DeepGNN(NodeNetwork):
         self.backbone_options = {**settings, **options}
 
         self.first = Linear(in_channels, hidden_channels) if linear_first else None
-        self.skips = torch.nn.ModuleList()
         for layer in range(layers):
             width = in_channels if layer == 0 and not linear_first else hidden_channels
             self.convs.append(self._convolution(width, options))
@@ -138,13 +137,8 @@ class DeepGNN(NodeNetwork):
     ) -> Tensor:
         if self.first is not None:
             x = F.dropout(apply(self.first, x), p=self.dropout, training=self.training)
-        for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
-            out = apply(conv, x)
-            if len(self.skips) > 0:
-                out = out + apply(self.skips[layer], x)
-            if len(self.norms) > 0:
-                out = self.norms[layer](out)
-            x = F.dropout(act(out, *graph), p=self.dropout, training=self.training)
+        for layer in range(len(self.convs)):
+            x = F.dropout(self._layer(layer, x, graph, apply), self.dropout, self.training)
         out = apply(self.head, x)
         return out if self.propagation is None else apply(self.propagation, out)
 
@@ -188,26 +182,12 @@ class DeepGraphGNN(GraphGNN):
             return gin_convolution(in_channels, self.hidden_channels)
         return super()._convolution(in_channels)
 
-    def _layers(
-        self,
-        x: Tensor,
-        apply: Callable[[torch.nn.Module, Tensor], Tensor],
-        graph: Any,
-        batch: Tensor,
-        batch_size: int,
-        is_node: Tensor | None,
-    ) -> Tensor:
-        for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
-            out = apply(conv, x)
-            if len(self.skips) > 0:
-                out = out + self.skips[layer](x)
-            if len(self.norms) > 0:
-                norm = self.norms[layer]
-                out = norm(out, is_node) if isinstance(norm, MaskedBatchNorm) else norm(out)
-            out = act(out, graph, None, batch, batch_size)
-            x = F.dropout(out, p=self.dropout, training=self.training)
-        pooled: Tensor = self.head(pool(x, batch, batch_size, POOLING[self.backbone]))
-        return pooled
+    def _layer(self, *arguments: Any) -> Tensor:
+        return F.dropout(super()._layer(*arguments), self.dropout, self.training)
+
+    def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
+        out: Tensor = self.head(pool(features[-1], batch, batch_size, POOLING[self.backbone]))
+        return out
 
 
 def gin_convolution(in_channels: int, out_channels: int) -> torch.nn.Module:

@@ -1,4 +1,4 @@
-"""Dropout whose mask depends on the run's own seed, never on which runs are trained beside it.
+"""Dropout whose mask depends on the seed of the run, not on the other runs of the batch.
 
 A mask is a hash of (seed, step, number of the call within the step, element): the same alone and
 in a batch of any size, on any device. :class:`SeededDropout` puts it in the place of
@@ -32,7 +32,7 @@ _SPREAD, _FIRST, _SECOND, _CALL = map(_signed, HASH.values())
 
 
 def _mix(bits: Tensor) -> Tensor:
-    """MurmurHash3's finaliser, in place; int32 products wrap around as the hash wants it."""
+    """MurmurHash3's finaliser, in place; int32 products wrap around, as the hash needs."""
     # torch shifts arithmetically: the mask clears the copies of the sign.
     bits ^= (bits >> 16) & 0xFFFF
     bits *= _FIRST

@@ -1,12 +1,53 @@
+"""Activations that use the neighbours of a node, with the propagation of GCN."""
+
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphrelu.checks import check_count
-from graphrelu.diffusion import PreparedGraph
-from graphrelu.lab.models.shift import GraphActivation
+from graphrelu.checks import check_batch, check_count, check_features, may_look
+from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepared
 from graphrelu.ops.cpu import CSR, index_dtype
+
+
+class GraphActivation(torch.nn.Module):
+    r"""The common part of graph-adaptive rivals of :class:`~graphrelu.GReLU`: the call, and the
+    operator :math:`\mathbf{S} = \hat{\mathbf{D}}^{-1/2} \hat{\mathbf{A}} \hat{\mathbf{D}}^{-1/2}`
+    with :math:`\hat{\mathbf{A}} = \mathbf{A} + \mathbf{I}`, prepared once per graph."""
+
+    # GCN's propagation: one step without teleport, over the graph with self-loops.
+    propagation = DiffusionSettings(alpha=0.0, steps=1, diffusion="power", add_self_loops=True)
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        check_count("channels", channels)
+        self.channels = channels
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        edge_weight: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""Forward pass; the arguments are those of :meth:`graphrelu.GReLU.forward`."""
+        if not isinstance(edge_index, PreparedGraph):
+            check_features(x, edge_index, edge_weight, self.channels)
+            batch, batch_size = check_batch(x, batch, batch_size, may_look(x))
+        dtype, graph = torch.promote_types(x.dtype, torch.float32), edge_index
+        with torch.autocast(x.device.type, enabled=False):
+            if not isinstance(graph, PreparedGraph):
+                rest = (x.size(0), dtype, self.propagation, batch, may_look(x))
+                graph = prepared(edge_index, edge_weight, *rest)
+            return self.activate(x.to(dtype), graph, batch, batch_size or 1).to(x.dtype)
+
+    def activate(
+        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
+    ) -> Tensor:
+        """The activation, of features in single precision at least."""
+        raise NotImplementedError
 
 
 class GraphAdaptive(GraphActivation):
@@ -93,7 +134,7 @@ class GraphMedian(GraphAdaptive):
 
 
 def _rows(adjacency: CSR) -> Tensor:
-    """The row of each entry, also where each model of a vmap has a graph of its own."""
+    """The row of each entry; under vmap, each model may have its own graph."""
     rowptr, size = adjacency.rowptr.long(), adjacency.col.size(0)
     begins = rowptr.new_zeros(size + 1).scatter_add(0, rowptr[1:-1], torch.ones_like(rowptr[1:-1]))
     return begins[:size].cumsum(0)

@@ -13,9 +13,8 @@ from torch_geometric.utils import scatter
 
 from graphrelu.diffusion import DiffusionSettings, as_edges, check_values
 from graphrelu.grelu import GReLU
-from graphrelu.lab.models.backbones import Network, check_layers
+from graphrelu.lab.models.backbones import MaskedBatchNorm, Network, check_layers
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph
-from graphrelu.lab.models.masked_norm import MaskedBatchNorm
 from graphrelu.lab.models.propagation import convolve, prepare_graph
 from graphrelu.lab.models.sparse import SparseMatrix, largest, matmul
 
@@ -145,7 +144,7 @@ class GraphGNN(Network):
         return convolve(conv, x, inputs.graph)
 
     def _pyg(self, conv: torch.nn.Module, x: Tensor, edge_index: Any) -> Tensor:
-        out: Tensor = conv(x, edge_index)
+        out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edge_index)
         return out
 
     def _layers(
@@ -158,12 +157,9 @@ class GraphGNN(Network):
         is_node: Tensor | None,
     ) -> Tensor:
         features = [x]
-        for layer, (conv, act) in enumerate(zip(self.convs, self.acts, strict=True)):
-            x = apply(conv, x)
-            if len(self.norms) > 0:
-                x = self.norms[layer](x, is_node)
-            x = act(x, graph, None, batch, batch_size)
-            features.append(x)
+        for layer in range(len(self.convs)):
+            seen = (graph, None, batch, batch_size)
+            features.append(self._layer(layer, features[-1], seen, apply, is_node))
         return self._readout(features, batch, batch_size)
 
     def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
@@ -174,7 +170,7 @@ class GraphGNN(Network):
 
     @property
     def diffusion(self) -> DiffusionSettings | None:
-        """How the activations see the graph in this model; none where they do not."""
+        """The diffusion of the activations; ``None`` if the activations do not use the graph."""
         act = self.acts[0]
         if not isinstance(act, GReLU) or not act.topology:
             return getattr(act, "propagation", None)
@@ -256,7 +252,7 @@ def _perceptron(layer: torch.nn.Module, x: Tensor, is_node: Tensor | None = None
 
 
 def pool(x: Tensor, batch: Tensor, batch_size: int, how: str) -> Tensor:
-    """One row for each graph: the mean, max or sum of its nodes'; zero where it has none."""
+    """The mean, maximum or sum of the nodes of each graph; zero for a graph without nodes."""
     if how == "max":
         return largest(x, batch, batch_size)
     return scatter(x, batch, dim=0, dim_size=batch_size, reduce=how)

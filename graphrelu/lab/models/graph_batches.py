@@ -187,7 +187,7 @@ class GraphCollection:
 
 
 def prepared_graph(settings: DiffusionSettings | None, batch: GraphBatch) -> PreparedGraph | None:
-    """What GReLU takes in the place of edges; other activations need nothing."""
+    """The prepared graph for GReLU; ``None`` for activations that need no graph."""
     if settings is None or not batch.diffusion:
         return None
     mass, matrix, transposed = batch.diffusion
@@ -195,7 +195,7 @@ def prepared_graph(settings: DiffusionSettings | None, batch: GraphBatch) -> Pre
 
 
 def _positions(end: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """`0, ..., size - 1`, and of each in which slot it lies; the slots' ends are `[F, B + 1]`."""
+    """The positions `0, ..., size - 1` and the slot of each; the slots end at `[F, B + 1]`."""
     position = torch.arange(size, device=end.device)
     inside = position.expand(end.size(0), size).contiguous()
     return position, torch.searchsorted(end[:, :-1].contiguous(), inside, right=True)

@@ -74,7 +74,7 @@ class SelfLoopSAGEConv(SAGEConv):  # type: ignore[misc]
 
 
 def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | AttentionGraph:
-    """What `conv` propagates with, by PyG's own normalisation."""
+    """The matrix of a convolution, with PyG's normalisation."""
     source, target, weight, num_nodes = edges
     edge_index = torch.stack([source, target])
     if isinstance(conv, GATConv):

@@ -1,4 +1,4 @@
-"""A run, spelled out: everything that determines it except its seed."""
+"""The configuration of a run: everything that determines the run except the seed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Config:
 
     @property
     def told_options(self) -> Options:
-        """The activation's options without those constants of GReLU that are the protocol's."""
+        """The activation's options, without the constants of GReLU that the protocol sets."""
         is_papers = self.split not in FOLD_SPLITS and not self.is_deep
         usual = CONSTANTS | FEW_LABELS if is_papers else CONSTANTS
         return tuple(pair for pair in self.activation_options if usual.get(pair[0]) != pair[1])

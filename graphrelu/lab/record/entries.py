@@ -45,7 +45,7 @@ class Entries:
         return list(found.values())
 
     def required(self) -> list[Entry]:
-        """All objects, of which there must be one."""
+        """All objects; a ``ValueError`` if there are none."""
         entries = self.read()
         if not entries:
             raise ValueError(f"{self.path} has nothing to draw yet: no line is {self.event!r}.")
@@ -58,7 +58,7 @@ class Entries:
             journal.write(self.event, entries)
 
     def key(self, entry: Entry) -> tuple[Any, ...]:
-        """What tells an object from others."""
+        """The values that identify an object."""
         return tuple(entry[name] for name in self.identity)
 
 

@@ -22,7 +22,7 @@ LONGEST_LINE = 64 * 2**20
 
 
 def parse_line(line: bytes) -> dict[str, Any]:
-    """The object on a line, in standard JSON; all that is wrong with it is a ``ValueError``."""
+    """The object on a line of standard JSON; a ``ValueError`` for anything else."""
     if len(line) > LONGEST_LINE:
         raise ValueError(f"A line has {LONGEST_LINE:,} bytes at most, not {len(line):,}.")
     try:
@@ -39,7 +39,7 @@ def _refuse(constant: str) -> None:
 
 
 class Journal:
-    """Lines are only ever added. One is complete once its newline is there.
+    """Lines are only added. A line is complete once its newline is written.
 
     Attributes:
         lines: How many complete lines were read so far.
@@ -70,7 +70,7 @@ class Journal:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other processes from writing; whatever is in the file then ends in a newline."""
+        """Keep other processes from writing, and end an incomplete line."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lock_path = self.path.with_name(self.path.name + ".lock")
         with named(self.path), lock_path.open("ab") as lock:

@@ -54,7 +54,8 @@ class Process:
         return cls(plain["host"], plain["pid"], plain["start"])
 
     def alive(self, since: datetime) -> bool:
-        """Whether it still runs; on another host, whether ``since`` is not too far from now."""
+        """Whether the process still runs; on another host, whether ``since`` is less than
+        :data:`REMOTE_LIFETIME` ago."""
         # On Windows, os.kill(pid, 0) would interrupt the process instead of looking at it.
         if self.host != _host() or os.name == "nt":
             # Either way: a clock that was wrong by years must not hold a batch for as long.

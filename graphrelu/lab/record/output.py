@@ -21,7 +21,7 @@ def check_file(path: Path) -> Path:
 
 
 def check_folder(path: Path) -> Path:
-    """The path, if files can be written below it, in folders that may be yet to make."""
+    """The path, if files can be written below it; missing folders are made later."""
     existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not existing.is_dir():
         what = "it" if existing == path else str(existing)
@@ -43,7 +43,7 @@ def check_record(path: Path) -> Path:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """In here an error of the system's, such as a full disk, says which file it is about."""
+    """Errors of the system, such as a full disk, name the file."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def complete(path: Path) -> Iterator[Path]:
-    """A file, to be written under another name, that appears under its own when it is complete."""
+    """A temporary file that gets its own name once it is complete."""
     target = path.resolve()  # a link stays a link
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     with named(path):

@@ -20,7 +20,7 @@ class Published:
 
 
 def published(table: str, dataset: str, backbone: str, activation: str) -> Published | None:
-    """What the paper prints for a cell of one of :data:`TABLES`; ``None`` where it has no number.
+    """The paper's numbers of a cell of one of :data:`TABLES`; ``None`` if the paper has none.
 
     The names are ours, in any case: ``lrelu``, ``pubmed``. The ablation calls GReLU's variants
     ``grelu-a`` to ``grelu-g``, and lists ``sgc`` among the activations.

@@ -16,7 +16,7 @@ from graphrelu.lab.data.checksums import SOURCES
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
-from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, Config, Option
+from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, FOLD_SPLITS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
@@ -164,10 +164,13 @@ def modern(
     linear_first: bool = False,
     **overrides: Any,
 ) -> Config:
-    """A configuration of a deep network, as they are trained today, on any graph.
+    """A configuration of a deep network, as networks are trained today, on any graph.
+
+    With a ``split`` of sets of graphs, the network is trained by the protocol of
+    :func:`graph_cell`.
 
     Args:
-        dataset: The graph's name.
+        dataset: The name of the graph, or of the set of graphs.
         backbone: One of :data:`~graphrelu.lab.models.deep_backbones.DEEP_BACKBONES`.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
         layers, norm, residual, linear_first: See
@@ -175,10 +178,15 @@ def modern(
         **overrides: Fields of :class:`Config`, in the place of :data:`DEEP`, as in
             :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together.
     """
-    backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
-    network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
-    options = {"activation_options": {}, "backbone_options": network | DEEP_BACKBONES[backbone]}
-    return _config((dataset, backbone, activation), DEEP | options, overrides)
+    values, network = dict(DEEP), {"layers": layers, "norm": norm, "residual": residual}
+    if overrides.get("split") in FOLD_SPLITS:
+        backbone = check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES)
+        values |= {"epochs": GRAPHS["epochs"], "select": "loss"}
+    else:
+        backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
+        network |= {"linear_first": linear_first} | DEEP_BACKBONES[backbone]
+    values |= {"activation_options": {}, "backbone_options": network}
+    return _config((dataset, backbone, activation), values, overrides)
 
 
 def _config(
@@ -256,27 +264,8 @@ def graph_cell(
     return _config((dataset, backbone, activation), values, overrides)
 
 
-def modern_graphs(
-    dataset: str,
-    backbone: str,
-    activation: str,
-    *,
-    layers: int = 4,
-    norm: str | None = "layer",
-    residual: bool = True,
-    **overrides: Any,
-) -> Config:
-    """A configuration of a deep network (:func:`modern`) on any set of graphs; it is trained by the
-    protocol of :func:`graph_cell`."""
-    backbone = check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES)
-    network = {"layers": layers, "norm": norm, "residual": residual}
-    values = DEEP | {"epochs": GRAPHS["epochs"], "split": "folds", "select": "loss"}
-    values |= {"activation_options": {}, "backbone_options": network}
-    return _config((dataset, backbone, activation), values, overrides)
-
-
 def check_name(what: str, name: str, known: Sequence[str]) -> str:
-    """The known name that is meant, whatever its case; otherwise an error with the nearest."""
+    """The known name, without regard to case; an unknown name is an error with the nearest."""
     names = {candidate.lower(): candidate for candidate in known}
     if name.lower() in names:
         return names[name.lower()]

@@ -166,7 +166,7 @@ class Record:
             self._journal.write("finished", entries)
 
     def plan(self, configs: Iterable[Config], seeds: Iterable[int], batch_size: int) -> list[Batch]:
-        """What is left to do, without what live processes are at.
+        """The batches that are left to train, without those that live processes train.
 
         An interrupted batch comes back as it was first composed, so that its runs come out the
         same; the seeds that nobody began are grouped, ``batch_size`` at most.
@@ -184,10 +184,11 @@ class Record:
     def claim(
         self, config: Config, seeds: Sequence[int], missing: Sequence[int] | None = None
     ) -> bool:
-        """Announce a batch before it is trained; false, and nothing written, if it is too late.
+        """Announce a batch before the training; return whether the batch was free.
 
-        It is where one of ``missing`` (by default, of all seeds) is finished or claimed by a live
-        process, this one included. ``claim(*batch)`` claims a :class:`Batch`.
+        A batch is not free if one of ``missing`` (by default, of all seeds) is finished or claimed
+        by a live process, this one included; nothing is written then. ``claim(*batch)`` claims a
+        :class:`Batch`.
         """
         owed = list(seeds if missing is None else missing)
         if not owed or not set(owed) <= set(seeds):
@@ -200,7 +201,7 @@ class Record:
         return True
 
     def release(self, config: Config, seeds: Sequence[int]) -> None:
-        """Give up what this process claimed and did not finish: it is then an interrupted batch.
+        """Give up a claimed batch that is not finished; the batch then counts as interrupted.
 
         For a process that lives on after an error or an interruption; a dead one holds nothing.
         """
@@ -279,7 +280,7 @@ def thin(values: Sequence[float], at_most: int = 50) -> list[float]:
 
 
 def together(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
-    """Runs as entries, those with the same surroundings in one."""
+    """Runs as entries; runs with the same surroundings share an entry."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for result in results:
         plain = result.to_dict()

@@ -25,7 +25,6 @@ from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
 from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
-QUICK_EPOCHS = {"digits": 100, "flickr": 20}
 
 TABLES = {
     "topology and non-linearity (the paper's Table 3)": (
@@ -93,11 +92,9 @@ NAMES = {_key(config): name for name, config in variants("flickr").items()}
 
 
 def collect(request: Request) -> str:
-    """Train what the record lacks."""
+    """Train the missing runs."""
     (dataset,) = request.datasets("flickr")
-    changes = {"epochs": QUICK_EPOCHS[dataset]} if request.quick else {}
-    configs = list(variants(dataset, **changes).values())
-    return trained(configs, request)
+    return trained(variants(dataset, **request.changes).values(), request)
 
 
 def scores_by_variant(results: Sequence[Result]) -> dict[str, dict[str, Scores]]:

@@ -1,4 +1,4 @@
-"""The command line of the experiments: one table of options, and what the options select.
+"""The command line of the experiments: one table of options for two commands.
 
 Two commands are made from it: ``graphrelu reproduce NAME``, and ``python -m
 graphrelu.lab.reproduce NAME`` for machines that have torch, PyG and numpy only. The second trains;
@@ -117,7 +117,7 @@ def options_of(name: str) -> list[Option]:
         record += f", with --tuned {default_record('tuned')}"
     return [
         *OPTIONS.get(name, (RUNS,)),
-        Option("quick", "Run a small version in minutes, to see what comes out.", bool, False),
+        Option("quick", "Run a small version on embedded graphs, in minutes.", bool, False),
         Option("out", f"Record (.jsonl) to continue or begin; else {record}.", Path),
         Option("render", "Train nothing; write tables and figures from the record.", bool, False),
         DEVICE,
@@ -128,7 +128,7 @@ def options_of(name: str) -> list[Option]:
 
 
 def prepare(name: str, given: Mapping[str, Any]) -> tuple[Experiment, Request]:
-    """What to run, and how, from options as they were typed."""
+    """The experiment and the request, from the options of a command."""
     chosen = {"node": _node, "graph": _graph}.get(name, lambda given: experiment(name))(given)
     quick, runs = given["quick"], given.get("runs")
     if runs is None:
@@ -159,7 +159,7 @@ def _graph(given: Mapping[str, Any]) -> Experiment:
 
 
 def names(text: str) -> list[str]:
-    """A list as it is typed, ``cora, citeseer``: in lower case, but for PyG's names, each once."""
+    """The names in a list such as ``cora, citeseer``: each once, in lower case except PyG's."""
     typed = (name.strip() for name in text.split(","))
     cased = (name if name.startswith("pyg:") else name.lower() for name in typed)
     found = list(dict.fromkeys(name for name in cased if name))
@@ -179,8 +179,8 @@ def _numbers(what: str, text: str) -> list[int]:
 
 @contextmanager
 def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
-    """Whatever is wrong with the input or the machine becomes one sentence and exit code 2; an
-    interruption has the exit code of its signal."""
+    """An error of the input or the machine becomes one sentence and exit code 2; an interruption
+    ends with the exit code of the signal."""
     try:
         yield
     except (ValueError, OSError, MachineError) as error:

@@ -134,15 +134,30 @@ def collect(request: Request) -> str:
     record = record_of(output.check_record(request.out))
     wanted = list(points(SWEEPS["quick" if request.quick else device.type]))
     done = {record.key(entry) for entry in record.read()}
-    finished = 0
-    for point in wanted:
-        entry = point._asdict() | {"device": device_name(device)}
-        if record.key(entry) not in done:
-            if time.monotonic() > deadline:
-                continue
-            record.append([entry | measure(point, request.runs, device) | surroundings(device)])
+    where = {"device": device_name(device)}
+    missing = [point for point in wanted if record.key(point._asdict() | where) not in done]
+    request.announce(lambda: expected_seconds(missing, request.runs, device))
+    finished = len(wanted) - len(missing)
+    for point in missing:
+        if time.monotonic() > deadline:
+            break
+        found = measure(point, request.runs, device) | surroundings(device)
+        record.append([point._asdict() | where | found])
         finished += 1
     return standing(finished, len(wanted), request.out, "timings")
+
+
+def expected_seconds(missing: Sequence[Point], repeats: int, device: torch.device) -> float:
+    """The time of all points, from one measurement of each sweep: time grows with the size."""
+    sweeps: dict[tuple[str, str], list[Point]] = {}
+    for point in missing:
+        sweeps.setdefault((point.axis, point.what), []).append(point)
+    total = 0.0
+    for several in sweeps.values():
+        found = measure(several[0], 1, device)
+        one = (found["preparation"] or 0.0) + (1 + repeats) * found["seconds"]
+        total += one * sum(point.value for point in several) / several[0].value
+    return total
 
 
 def measure(point: Point, repeats: int, device: torch.device) -> Entry:

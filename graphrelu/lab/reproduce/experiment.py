@@ -1,4 +1,4 @@
-"""What the experiments have in common: a request, a record to continue, and pages made from it.
+"""The common part of all experiments: a request, a record to continue, and pages.
 
 Each experiment is a module of its own with a constant ``EXPERIMENT``, listed in
 :data:`EXPERIMENTS`; :mod:`graphrelu.lab.reproduce.command` is their command line.
@@ -7,14 +7,13 @@ Each experiment is a module of its own with a constant ``EXPERIMENT``, listed in
 from __future__ import annotations
 
 import math
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
 ENGINES = ("local", "ray")
+QUICK_EPOCHS = 30
 
 # Name -> what it is; the module of that name is imported when the experiment is started.
 EXPERIMENTS: dict[str, str] = {
@@ -52,7 +52,7 @@ class Request:
     Attributes:
         runs: The seeds of every cell, or the repetitions of every timing, are 0, ..., runs - 1.
         out: The record to continue or to begin, a ``.jsonl`` file.
-        quick: A small version, for minutes on two cores.
+        quick: A small version on the embedded graphs, for three minutes at most on two cores.
         device: ``auto``, ``cpu`` or ``cuda``.
         root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
         seconds: No run starts after this many seconds.
@@ -86,14 +86,19 @@ class Request:
         if self.engine != "local":
             raise ValueError(f"This runs in one process, not by the engine {self.engine}.")
 
-    @property
-    def has_root(self) -> bool:
-        """Whether the user says where the datasets are."""
-        return self.root is not None or bool(os.environ.get("GRAPHRELU_DATA"))
-
     def datasets(self, *names: str) -> tuple[str, ...]:
-        """The datasets to use: with ``quick`` and no folder of datasets, the embedded one."""
-        return names if self.has_root or not self.quick else ("digits",)
+        """The datasets to use; a quick run has the embedded graph only, which is small."""
+        return ("digits",) if self.quick else names
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What differs from the table's settings: a quick run has few epochs."""
+        return {"epochs": QUICK_EPOCHS} if self.quick else {}
+
+    def announce(self, expected: Callable[[], float]) -> None:
+        """Say how many seconds the work takes here; nothing is measured if nobody watches."""
+        if self.progress is not None and self.engine == "local" and (seconds := expected()) > 0:
+            print(f"This takes about {duration(seconds)} on this machine.", flush=True)
 
 
 def check_runs(runs: int) -> None:
@@ -115,10 +120,10 @@ class Experiment:
     Attributes:
         runs: How many seeds or repetitions, unless the user says otherwise.
         quick_runs: The same with ``--quick``.
-        collect: Trains or measures what the record lacks, and says in a sentence how much is
-            there. It needs torch, PyG and numpy only.
+        collect: Trains or measures what is missing, and returns a sentence on how much is on
+            record. Needs torch, PyG and numpy only.
         render: Writes tables and figures beside the record, from the record alone, and returns
-            their paths, the page to read first. It needs the plotting packages.
+            their paths, the page first. Needs the plotting packages.
         has_page: Whether the record is complete enough to be rendered.
     """
 
@@ -142,40 +147,67 @@ def default_record(name: str, quick: bool = False) -> Path:
     return Path("results", *(["quick"] if quick else []), f"{name}.jsonl")
 
 
-def train_missing(
-    configs: Sequence[Config], request: Request, seeds: Sequence[int] | None = None
-) -> list[Result]:
-    """Train what the record lacks of these cells, and return the runs that are finished.
+def duration(seconds: float) -> str:
+    """A time in its usual unit: ``40 minutes``."""
+    units = {"days": 86_400, "hours": 3_600, "minutes": 60}
+    for unit, size in units.items():
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} seconds" if seconds >= 1.5 else "a second"
 
-    The seeds are those that the request asks for, unless they are given.
+
+Runs: TypeAlias = Mapping[Config, Sequence[int]]  # the seeds of each cell
+
+
+def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tuple[int, int]:
+    """Train the runs that the record lacks; return the number of finished and of all runs.
+
+    ``then`` are as many runs as will be chosen once these are finished, for the expected time.
     """
     deadline = request.deadline
     run = _engine(request)
     record = Record(output.check_record(request.out), curves=False)
     finished = {(result.config, result.seed) for result in record.read()}
-    seeds = range(request.runs) if seeds is None else seeds
-    unfinished = [c for c in configs if any((c, seed) not in finished for seed in seeds)]
+    missing = {c: sum((c, seed) not in finished for seed in seeds) for c, seeds in runs.items()}
+    missing = {config: number for config, number in missing.items() if number > 0}
+    if missing and then:
+        for config, seeds in then.items():
+            missing[config] = missing.get(config, 0) + len(seeds)
     # Load every graph before the first training, to find a damaged file at once.
     graphs: dict[str, Graph | GraphSet] = {}
-    for name, split in {config.dataset: config.split for config in unfinished}.items():
+    for name, split in {config.dataset: config.split for config in missing}.items():
         read = data.load_graphs if split in FOLD_SPLITS else data.load
         graphs[name] = read(name, request.root)
-    return run(
-        configs,
-        seeds,
-        record,
-        root=request.root,
-        graphs=graphs,
-        device=request.device,
-        deadline=deadline,
-        progress=request.progress,
-    )
+
+    def expected() -> float:
+        from graphrelu.lab import engine
+
+        return engine.expected_seconds(missing, graphs, request.device)
+
+    request.announce(expected)
+    by_seeds: dict[tuple[int, ...], list[Config]] = {}
+    for config, seeds in runs.items():
+        by_seeds.setdefault(tuple(seeds), []).append(config)
+    found = 0
+    for own, configs in by_seeds.items():
+        results = run(
+            configs,
+            own,
+            record,
+            root=request.root,
+            graphs=graphs,
+            device=request.device,
+            deadline=deadline,
+            progress=request.progress,
+        )
+        found += len(results)
+    return found, sum(map(len, runs.values()))
 
 
-def trained(configs: Sequence[Config], request: Request) -> str:
-    """Train what the record lacks of these cells, and say in a sentence how much is there."""
-    finished = len(train_missing(configs, request))
-    return standing(finished, len(configs) * request.runs, request.out)
+def trained(configs: Iterable[Config], request: Request) -> str:
+    """Train the missing runs of these cells; return a sentence on how much is on record."""
+    runs = dict.fromkeys(configs, range(request.runs))
+    return standing(*train_missing(runs, request), request.out)
 
 
 def _engine(request: Request) -> Callable[..., list[Result]]:

@@ -148,7 +148,7 @@ def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Resul
 @dataclass(frozen=True)
 class GraphGrid:
     """The runs: every configuration on the first fold assignment, and the chosen configurations on
-    ``repeats`` more assignments. What is ``None`` is the protocol's own."""
+    ``repeats`` more assignments. ``None`` stands for the value of the protocol."""
 
     datasets: Sequence[str] = GRAPH_DATASETS
     backbones: Sequence[str] = GRAPH_BACKBONES
@@ -168,6 +168,12 @@ class GraphGrid:
         """The runs of a chosen configuration."""
         return NUM_FOLDS * (1 + self.repeats)
 
+    def small(self) -> GraphGrid:
+        """The grid of a quick run: the embedded graphs, one width and depth, few epochs."""
+        epochs = 1 if "gin_paper" in self.protocols else 20  # its epochs have 50 updates
+        small = replace(self, hidden=(16,), layers=(2,), repeats=0, epochs=epochs)
+        return replace(small, datasets=("digit-graphs",))
+
     def cells(self) -> list[Config]:
         """The first point of a protocol's grid for all cells comes first, then the second, and so
         on: wherever training stops, all cells of a protocol have nearly the same points."""
@@ -183,22 +189,17 @@ class GraphGrid:
         ]
 
 
-def quick_grid(grid: GraphGrid, request: Request) -> GraphGrid:
-    """The grid of a quick run: one dataset, one width and depth, few epochs."""
-    datasets = ("mutag",) if request.has_root else ("digit-graphs",)
-    epochs = 1 if "gin_paper" in grid.protocols else 20  # its epochs are of 50 updates
-    return replace(grid, datasets=datasets, hidden=(16,), layers=(2,), repeats=0, epochs=epochs)
-
-
 def collect_graphs(grid: GraphGrid, request: Request) -> str:
-    """Train what the record lacks, and say in a sentence how much is there."""
+    """Train the missing runs; return a sentence on how much is on record."""
     if request.quick:
-        grid = quick_grid(grid, request)
+        grid = grid.small()
     cells = grid.cells()
-    wanted = set(cells)
-    of_table = {_cell(config) for config in wanted}
-    finished = len(train_missing(cells, request, range(NUM_FOLDS)))
-    if finished == NUM_FOLDS * len(wanted) and grid.repeats:
+    of_table = set(map(_cell, cells))
+    seeds, more_seeds = range(NUM_FOLDS), range(NUM_FOLDS, grid.runs)
+    largest = {_cell(config): config for config in cells}.values()  # stand for the chosen ones
+    then = dict.fromkeys(largest, more_seeds)
+    finished, total = train_missing(dict.fromkeys(cells, seeds), request, then)
+    if finished == total and grid.repeats:
         # Chosen from all runs on record, as in the table.
         chosen = [
             config
@@ -206,8 +207,8 @@ def collect_graphs(grid: GraphGrid, request: Request) -> str:
             for config in choice.configs.values()
             if _cell(config) in of_table
         ]
-        finished += len(train_missing(chosen, request, range(NUM_FOLDS, grid.runs)))
-    total = NUM_FOLDS * (len(wanted) + grid.repeats * len(of_table))
+        finished += train_missing(dict.fromkeys(chosen, more_seeds), request)[0]
+    total += NUM_FOLDS * grid.repeats * len(of_table)
     return standing(finished, total, request.out)
 
 
@@ -257,7 +258,7 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
 
 
 def grid_sentence(protocol: str, chosen: Iterable[Choice]) -> str:
-    """Which points of the grid were tried, and whether that is all of it."""
+    """A sentence on which points of the grid were tried."""
     axes = _axes(protocol)
     tried = {tuple(place[: len(axes)] for place in choice.points) for choice in chosen}
     full = set(product(*GRAPH_GRIDS[protocol][: len(axes)]))
@@ -314,7 +315,7 @@ def print_sentences(rows: Sequence[GraphRow]) -> str:
 
 
 def observations(results: Sequence[Result]) -> list[Observation]:
-    """GReLU against ReLU by the paper's protocol, each with the configuration chosen for it."""
+    """GReLU against ReLU by the paper's protocol, each with the chosen configuration."""
     rows = graph_rows(result for result in results if result.config.split == "folds")
     leads = [row.over_relu for row in rows if row.over_relu is not None]
     cells = product(GRAPH_DATASETS, GRAPH_BACKBONES)

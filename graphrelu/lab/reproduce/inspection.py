@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,7 @@ from graphrelu.lab import stats
 from graphrelu.lab.data.checksums import sha256
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine import choose_device, prepare_inputs
+from graphrelu.lab.engine import choose_device, expected_seconds, prepare_inputs
 from graphrelu.lab.engine.keep import file_name, read_model, saved_model, trained_model
 from graphrelu.lab.engine.look import PERCENTILES, look
 from graphrelu.lab.engine.memory import fitting_seeds
@@ -32,7 +32,6 @@ from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
 
 PAIRS = 1_000
-QUICK_EPOCHS = 60
 IDENTITY = ("dataset", "key", "seed", "pairs", "model")
 FIELDS: dict[str, kinds.Kind] = {
     **dict.fromkeys(("dataset", "key"), kinds.text),
@@ -62,8 +61,9 @@ def collect(request: Request) -> str:
         *(record, dataset, "gcn", range(request.runs), PAIRS),
         root=request.root,
         device=request.device,
-        epochs=QUICK_EPOCHS if request.quick else None,
+        epochs=request.changes.get("epochs"),
         deadline=deadline,
+        announce=request.announce,
     )
     return standing(len(finished), request.runs, request.out, "models")
 
@@ -79,10 +79,12 @@ def inspect_trained(
     device: str = "auto",
     epochs: int | None = None,
     deadline: float = math.inf,
+    announce: Callable[[Callable[[], float]], None] = lambda expected: None,
 ) -> list[Entry]:
-    """Train what the record lacks by the recipe; return the entries of these seeds on record.
+    """Train the missing seeds by the recipe; return the entries of these seeds on record.
 
-    After ``deadline``, a value of ``time.monotonic()``, nothing new is trained.
+    After ``deadline``, a value of ``time.monotonic()``, nothing new is trained. ``announce``
+    may say how many seconds the training takes, before the training begins.
     """
     where = choose_device(device)
     graph, config = _cell(dataset, backbone, seeds, root, epochs)
@@ -90,6 +92,8 @@ def inspect_trained(
     known = set(map(record.key, record.read()))
     missing = [seed for key, seed in wanted.items() if key not in known]
     if missing:
+        runs, graphs = {config: len(missing)}, {config.dataset: graph}
+        announce(lambda: expected_seconds(runs, graphs, device))
         inputs = prepare_inputs(config, graph, where)
         at_once = fitting_seeds(config, graph, where)
         for start in range(0, len(missing), at_once):
@@ -143,7 +147,7 @@ def _cell(
 
 
 def _identity(config: Config, seed: int, pairs: int, file: str | None = None) -> Entry:
-    """What tells a look from others, and its configuration."""
+    """The fields that identify a look, and the configuration."""
     names = {"dataset": config.dataset, "key": config.key(), "config": config.to_dict()}
     return names | {"seed": seed, "pairs": pairs, "model": file}
 
@@ -282,7 +286,7 @@ def _draw_functions(axes: Any, entry: Entry) -> None:
 
 
 def _with_margin(numbers: pieces.Array) -> tuple[float, float]:
-    """Limits of an axis: the same for all classes, so that what looks flat is flat."""
+    """Limits of an axis, the same for all classes: a flat line then looks flat everywhere."""
     low, high = float(numbers.min()), float(numbers.max())
     margin = 0.05 * (high - low) or 1.0
     return low - margin, high + margin

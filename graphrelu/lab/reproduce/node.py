@@ -24,7 +24,13 @@ from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
-from graphrelu.lab.reproduce.tuning import QUICK_RUNS, has_choice, render_tuned, tuned_cells
+from graphrelu.lab.reproduce.tuning import (
+    QUICK_RUNS,
+    has_choice,
+    quick_cells,
+    render_tuned,
+    tuned_cells,
+)
 
 RUNS = 10
 NOTES = """\
@@ -44,14 +50,13 @@ def main_table(*lists: Sequence[str]) -> Experiment:
     """The table of these datasets, backbones and activations, with the paper's settings."""
 
     def collect(request: Request) -> str:
-        if request.quick:
-            raise ValueError("--quick goes with --tuned: the main table has no small version.")
-        return trained(node_table(*lists), request)
+        cells = node_table(*lists)
+        return trained(quick_cells(cells, request) if request.quick else cells, request)
 
     def has_page(record: Path) -> bool:
         return any(belongs(result.config) for result in Record(record).read())
 
-    return Experiment(RUNS, RUNS, collect, render, has_page)
+    return Experiment(RUNS, QUICK_RUNS, collect, render, has_page)
 
 
 def tuned_table(*lists: Sequence[str]) -> Experiment:
@@ -65,11 +70,13 @@ def tuned_table(*lists: Sequence[str]) -> Experiment:
 
 @cache
 def belongs(config: Config) -> bool:
-    """Whether a run has the table's settings; those with an older default of GReLU do not."""
-    if config.dataset not in NODE_DATASETS or config.backbone not in TABLE:
-        return False
+    """Whether a run has the table's settings, with any number of epochs.
+
+    Runs with an older default of GReLU do not belong to the table.
+    """
+    known = config.dataset in (*NODE_DATASETS, "digits") and config.backbone in TABLE
     names = (config.dataset, family_of(config.dataset), config.backbone, config.activation)
-    return config == recipe(*names)
+    return known and config == recipe(*names, epochs=config.epochs)
 
 
 def render(record: Path) -> list[Path]:
@@ -78,7 +85,7 @@ def render(record: Path) -> list[Path]:
     rows = tables.node_rows(results)
     parts = [
         "# The paper's main table, run again\n",
-        export.provenance(results, record),
+        export.provenance(results, record, node_table()),
         NOTES + tables.caution(rows) + "\n",
         "## GReLU against each rival\n",
         "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "

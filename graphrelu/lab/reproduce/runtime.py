@@ -56,7 +56,7 @@ Epochs = Callable[[int], None]  # trains that number of epochs
 
 
 def collect(request: Request) -> str:
-    """Time what the record lacks; the activations of a backbone take turns."""
+    """Measure the missing timings; the activations of a backbone take turns."""
     request.stays_here()
     deadline = request.deadline
     device = choose_device(request.device)
@@ -65,19 +65,23 @@ def collect(request: Request) -> str:
     graph = data.load(dataset, request.root)
     budget = QUICK_BUDGET if request.quick else BUDGET[device.type]
     done = {record.key(entry) for entry in record.read()}
-    total, finished = len(MODES) * len(BACKBONES) * len(ACTIVATIONS), 0
+    plan: list[tuple[Entry, dict[str, Config]]] = []
     for (mode, seeds), backbone in product(MODES.items(), BACKBONES):
-        here = {"dataset": graph.name, "device": device_name(device), "epochs": EPOCHS}
+        here: Entry = {"dataset": graph.name, "device": device_name(device), "epochs": EPOCHS}
         here |= {"backbone": backbone, "mode": mode, "seeds": seeds}
         configs = {
             name: recipe(graph.name, graph.family, backbone, name, epochs=EPOCHS, patience=0)
             for name in ACTIVATIONS
             if record.key(here | {"activation": name}) not in done
         }
-        finished += len(ACTIVATIONS) - len(configs)
+        plan.append((here, configs))
+    total, missing = len(plan) * len(ACTIVATIONS), sum(len(configs) for _, configs in plan)
+    finished = total - missing
+    request.announce(lambda: missing * (1 + request.runs) * budget)  # one to warm up
+    for here, configs in plan:
         if not configs or time.monotonic() > deadline:
             continue
-        first = next(iter(configs.values()))
+        mode, seeds, first = here["mode"], here["seeds"], next(iter(configs.values()))
         if request.progress is not None:
             request.progress(Progress(first, tuple(range(seeds)), 0, finished, total, 1))
         training = (alone if mode == "one" else batched)(first, graph, seeds, device)

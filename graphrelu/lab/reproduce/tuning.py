@@ -29,7 +29,7 @@ from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.stats.comparison import Comparison, Scores, mean_validation
 
 TUNED_BACKBONES = ("gcn", "sage")
-QUICK_RUNS, QUICK_EPOCHS = 3, 30
+QUICK_RUNS = 3
 # The other value of each axis.
 LR_FACTOR, WEIGHT_DECAY_FACTOR, DROPOUT = 0.3, 10, 0.8
 SETTINGS = 8
@@ -54,7 +54,7 @@ def grid(cell: Config) -> list[Config]:
 def tuned_cells(
     request: Request, datasets: Sequence[str], backbones: Sequence[str], activations: Sequence[str]
 ) -> list[Config]:
-    """The runs; a quick run has one graph with GCN.
+    """The runs; a quick run has one graph with the first backbone.
 
     The first setting of all cells comes first, then the second, and so on: wherever training
     stops, all cells have nearly the same settings.
@@ -62,17 +62,19 @@ def tuned_cells(
     backbones = [check_name("backbone", name, BACKBONES) for name in backbones]
     cells = node_table(datasets, backbones, activations)
     if request.quick:
-        (dataset,) = request.datasets("cora")
-        cells = [
-            recipe(dataset, family_of(dataset), "gcn", name, epochs=QUICK_EPOCHS)
-            for name in activations
-        ]
+        cells = [cell for cell in quick_cells(cells, request) if cell.backbone == cells[0].backbone]
     return [config for setting in zip(*map(grid, cells), strict=True) for config in setting]
+
+
+def quick_cells(cells: Iterable[Config], request: Request) -> list[Config]:
+    """The backbones and activations of these cells on the embedded graph, for few epochs."""
+    kinds = dict.fromkeys((cell.backbone, cell.activation) for cell in cells)
+    return [recipe("digits", family_of("digits"), *kind, **request.changes) for kind in kinds]
 
 
 @cache  # a configuration has many runs
 def place_in_grid(config: Config) -> int | None:
-    """The place of a configuration in the grid of its cell; ``None`` where it has none."""
+    """The place of a configuration in the grid of the cell; ``None`` outside of the grid."""
     if config.backbone not in BACKBONES or config.activation not in ACTIVATIONS:
         return None
     names = (config.dataset, family_of(config.dataset), config.backbone, config.activation)
@@ -84,8 +86,8 @@ def place_in_grid(config: Config) -> int | None:
 class Choice:
     """The runs of the setting that each activation of a cell chose, and of the main table's.
 
-    ``tried`` are the places in the grid that all of them chose from. Every activation and setting
-    has the same seeds. ``own`` is empty where the main table's setting was not tried.
+    ``tried`` are the places in the grid that all activations chose from. Every activation and
+    setting has the same seeds. ``own`` is empty where the main table's setting was not tried.
     """
 
     tried: tuple[int, ...]
@@ -158,8 +160,8 @@ UNTUNED_NOTES = "Both with the main table's own setting, on the same seeds:\n"
 
 @dataclass(frozen=True)
 class TunedRow(ScoreRow):
-    """One activation with the setting that it chose and with the main table's, and GReLU's lead
-    over it.
+    """One activation with the chosen setting and with the main table's, and GReLU's lead over the
+    activation.
 
     ``tried`` is the number of settings to choose from. The leads over one rival are a family for
     Holm's correction.

@@ -56,7 +56,7 @@ class Comparison:
 
 
 def fewest_seeds(comparisons: int) -> int:
-    """The smallest number of pairs of which the corrected Wilcoxon test can be significant."""
+    """The smallest number of pairs with which the corrected Wilcoxon test can be significant."""
     n = 1
     while comparisons * 2 / 2**n > SIGNIFICANCE:
         n += 1
@@ -97,9 +97,9 @@ def scores_by_cell(
     name_of: Callable[[Config], str] = attrgetter("activation"),
     score_of: Callable[[Result], float] = attrgetter("score"),
 ) -> Cells:
-    """The scores of every cell; its activations must have been given the same settings.
+    """The scores of every cell; all activations of a cell must have the same settings.
 
-    ``name_of`` tells apart what is compared within a cell, ``score_of`` by what: higher is better.
+    ``name_of`` names the activation of a run, ``score_of`` gives the score; higher is better.
     """
     cells: Cells = {}
     configs: dict[tuple[str, ...], Config] = {}
@@ -142,7 +142,7 @@ def relative_to(relu: str, errors: Mapping[str, Scores]) -> dict[str, Scores]:
 
 
 def shared_settings(config: Config) -> dict[str, Any]:
-    """What must be the same for every activation."""
+    """The settings that must be the same for every activation."""
     later = {"feature_scale": config.feature_scale, "select": config.select}
     settings = config.to_dict() | later
     return {name: settings[name] for name in settings if not name.startswith("activation")}

@@ -54,7 +54,7 @@ def check_margin(margin: float) -> float:
 
 
 def decide(differences: Sequence[float], margin: float = MARGIN, tests: int = 1) -> Decision:
-    """What paired differences in percent points say, as one of several tests.
+    """The decision from paired differences in percent points, as one of several tests.
 
     - *no difference*: the interval lies within the margin, whichever side of 0 it lies on;
     - *better*, *worse*: the interval lies above, or below, 0;
@@ -79,7 +79,7 @@ def decide(differences: Sequence[float], margin: float = MARGIN, tests: int = 1)
 
 
 def _seeds(mean: float, std: float, margin: float, error: float, fewest: int) -> int | None:
-    """How many seeds it takes, to a tenth, until the interval leaves 0 or lies in the margin."""
+    """The number of seeds, to a tenth, with which the interval leaves 0 or lies in the margin."""
     reach = max(abs(mean), margin - abs(mean))
     if reach == 0:
         return None

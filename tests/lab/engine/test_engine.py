@@ -70,6 +70,27 @@ def test_deadline(tmp_path: Path) -> None:
     assert not record.path.exists()
 
 
+def test_expected_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch of a batch takes a second: ten runs of GCN at once, or six of SAGE."""
+    gcn, sage = cells("relu", "grelu"), recipe("blocks", "other", "sage", "relu", epochs=7)
+    graphs = {"blocks": blocks()}
+    monkeypatch.setattr(engine, "seconds", lambda step, device: 1.0)
+    assert engine.expected_seconds({}, graphs, "cpu") == 0
+    alike = dict.fromkeys(gcn, 20)
+    assert engine.expected_seconds(alike, graphs, "cpu") == pytest.approx(2 * 20 * 6 / 10)
+    both = {gcn[0]: 10, sage: 6}
+    assert engine.expected_seconds(both, graphs, "cpu") == pytest.approx(6 + 7)
+    monkeypatch.setattr(engine, "MEASURING", -1.0)  # after the first network no time is left
+    rough = engine.expected_seconds(both, graphs, "cpu")
+    assert rough in (pytest.approx(102 / 10), pytest.approx(102 / 6))
+
+    def too_large(step: object, device: object) -> float:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(engine, "seconds", too_large)
+    assert engine.expected_seconds(both, graphs, "cpu") == 0
+
+
 def test_an_error_gives_the_batch_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record, graphs = Record(tmp_path / "runs.jsonl"), {"blocks": blocks()}
 

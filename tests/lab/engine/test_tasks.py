@@ -14,7 +14,7 @@ from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.fold_train import FoldBatch, collect
 from graphrelu.lab.engine.stacked import Nodes, StackedRuns
 from graphrelu.lab.models.deep_backbones import NORMS
-from graphrelu.lab.record.recipes import modern, modern_graphs
+from graphrelu.lab.record.recipes import modern
 from tests.lab.engine.test_train import CPU, batch_of, blocks
 from tests.lab.graph_sets import rings_and_paths
 
@@ -65,7 +65,7 @@ def test_deep_networks_on_sets_of_graphs(backbone: str, norm: str | None) -> Non
     """Alone as in a batch, with dropout in every layer and other padding beside other runs."""
     graphs = graphs_with_values()
     settings = {"hidden": 4, "epochs": 3, "dtype": "float64", "metric": "mae", "norm": norm}
-    config = modern_graphs("rings", backbone, "grelu", layers=2, **settings)
+    config = modern("rings", backbone, "grelu", layers=2, split="folds", **settings)
     alone, together = (
         FoldBatch(config, graphs, collect(config, graphs, CPU), seeds, CPU)
         for seeds in ([7], [4, 18, 7, 12])
@@ -78,7 +78,7 @@ def test_values_are_learned() -> None:
     graphs = rings_and_paths()
     graphs = replace(graphs, y=300 + 20 * graphs.y.double(), num_classes=1)
     settings = {"norm": "batch", "hidden": 16, "epochs": 24, "lr": 0.05, "dropout": 0.0}
-    config = modern_graphs("rings", "gin", "relu", layers=2, metric="mae", **settings)
+    config = modern("rings", "gin", "relu", layers=2, split="folds", metric="mae", **settings)
     _, (result,) = FoldBatch.trained(config, graphs, collect(config, graphs, CPU), [0], CPU)
     assert -20 / 3 / 2 < result.score < 0
     assert set(result.curves) == {"train_loss", "val_loss"}

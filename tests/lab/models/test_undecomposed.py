@@ -7,11 +7,6 @@ from graphrelu.lab.models.undecomposed import Undecomposed
 from tests.helpers import assert_close, random_graph
 
 
-def opened(channels: int, K: int = 2) -> Undecomposed:
-    """In double precision, and with parameters that have left zero."""
-    return moved(Undecomposed(channels, K=K)).double()
-
-
 def moved(act: Undecomposed) -> Undecomposed:
     for parameter in act.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
@@ -39,7 +34,7 @@ def test_fresh_module_is_relu() -> None:
 @pytest.mark.parametrize("K", [1, 2, 5])
 def test_formula(K: int) -> None:
     """PyG's own convolution, and the calibrated form around it; also of a sparse adjacency."""
-    act, x = opened(4, K), torch.randn(8, 4, dtype=torch.double)
+    act, x = moved(Undecomposed(4, K=K)).double(), torch.randn(8, 4, dtype=torch.double)
     edge_index, _ = remove_self_loops(random_graph(8, 30))
     weight = torch.rand(edge_index.size(1), dtype=torch.double)
     logits = functional.Form().scale * act.conv(x, edge_index, weight)

@@ -6,22 +6,21 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import node_table
+from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce import ablation, scale, segments, structure
-from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment
+from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment, train_missing
 from graphrelu.lab.reproduce.graph import render_graphs
 from graphrelu.lab.reproduce.tuning import render_tuned
+from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
 
 RESULTS = Path(__file__).parents[3] / "results"
 OTHERS = {"graph": render_graphs, "tuned": render_tuned}
-EPOCHS = {"QUICK": {"epochs": 2}}
 
 
 @pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
@@ -69,30 +68,58 @@ def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "patches", "runs"),
+    ("name", "runs"),
     [
-        ("segments", EPOCHS, 6),
-        ("scale", EPOCHS | {"ACTIVATIONS": ("relu", "prelu", "grelu")}, 18),
-        ("structure", EPOCHS | {"QUICK_PANELS": {("mirrored", "gcn"): (4.0,)}}, 10),
+        ("segments", 6),
+        ("scale", 36),
+        ("structure", 20),
+        ("ablation", 11),
+        ("node", 36),
+        ("tuned", 48),
+        ("deep", 18),
+        ("strong", 6),
     ],
-    ids=["segments", "scale", "structure"],
 )
-def test_quick_run(
-    name: str, patches: dict[str, Any], runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without datasets, from training to the page, in the terminal."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
+def test_quick_run(name: str, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without datasets, from the expected time to the page, in the terminal."""
+    monkeypatch.setenv("GRAPHRELU_DATA", str(tmp_path / "empty"))
     monkeypatch.chdir(tmp_path)
-    for attribute, value in patches.items():
-        monkeypatch.setattr(f"graphrelu.lab.reproduce.{name}.{attribute}", value)
-    shown = invoke("reproduce", name, "--quick", "--runs", 1, "--device", "cpu")
+    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 2)
+    command = ("node", "--tuned") if name == "tuned" else (name,)
+    shown = invoke("reproduce", *command, "--quick", "--runs", 1, "--device", "cpu")
     assert (shown.exit_code, shown.stderr) == (0, "")
+    assert re.match("This takes about (a second|[0-9]+ seconds) on this machine.", shown.stdout)
     assert "In haste: another graph, or fewer epochs" in shown.stdout
-    assert f": see {name}.png." in shown.stdout
     assert f"{runs} of these {runs} runs are in results/quick/{name}.jsonl." in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 100
+    has_figure = name in ("segments", "scale", "structure")
+    assert (f": see {name}.png." in shown.stdout) == has_figure
+    endings = ("md", "csv", "png", "svg") if has_figure else ("md", "csv")
     assert {path.name for path in (tmp_path / "results" / "quick").glob(f"{name}.[mcps]*")} == {
-        f"{name}.{ending}" for ending in ("md", "csv", "png", "svg")
+        f"{name}.{ending}" for ending in endings
     }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.2, "a second"),
+        (59, "59 seconds"),
+        (2_400, "40 minutes"),
+        (7_300, "2 hours"),
+        (250_000, "3 days"),
+    ],
+)
+def test_expected_time_in_words(
+    seconds: float, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = Request(1, tmp_path / "a.jsonl", progress=lambda now: None)
+    request.announce(lambda: seconds)
+    assert capsys.readouterr().out == f"This takes about {expected} on this machine.\n"
+    request.announce(lambda: 0.0)
+    replace(request, progress=None).announce(lambda: seconds)
+    replace(request, engine="ray").announce(lambda: seconds)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -110,8 +137,32 @@ def test_full_run_has_every_cell(
 ) -> None:
     asked: list[Config] = []
     train = "graphrelu.lab.reproduce.experiment.train_missing"
-    monkeypatch.setattr(train, lambda configs, _: asked.extend(configs) or [])
+
+    def note(runs: dict[Config, range], request: Request) -> tuple[int, int]:
+        asked.extend(runs)
+        return 0, sum(map(len, runs.values()))
+
+    monkeypatch.setattr(train, note)
     chosen = experiment(name)
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))
     assert said.startswith(f"0 of these {runs} runs are in ")
     assert asked == cells
+
+
+def test_expected_time_counts_the_runs_that_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected: list[dict[Config, int]] = []
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+
+    def note(runs: dict[Config, int], *_: object) -> float:
+        expected.append(dict(runs))
+        return 0.0
+
+    monkeypatch.setattr(fake_engine, "expected_seconds", note)
+    first, then = recipe("digits", "other", "gcn", "relu"), recipe("digits", "other", "gcn", "elu")
+    later = {then: range(2, 5), first: range(2, 6)}
+    request = Request(2, tmp_path / "a.jsonl", progress=lambda now: None)
+    for _ in range(2):  # the second time, nothing is left to train
+        assert train_missing({first: range(2)}, request, later) == (2, 2)
+    assert expected == [{first: 6, then: 3}, {}]

@@ -23,7 +23,6 @@ from graphrelu.lab.reproduce.graph import (
     graph_rows,
     grid_sentence,
     point,
-    quick_grid,
     render_graphs,
 )
 from tests.lab import fake_engine
@@ -238,21 +237,11 @@ def test_the_engine_keeps_whole_assignments(tmp_path: Path) -> None:
     assert "norms.0.running_mean" in state
 
 
-def test_quick_is_small_and_embedded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    request = Request(40, tmp_path / "graph.jsonl", quick=True)
-    grid = quick_grid(GraphGrid(), request)
-    assert {config.dataset for config in grid.cells()} == {"digit-graphs"}
-    assert len(grid.cells()) == 2 * 3 * 6
-    assert quick_grid(GraphGrid(), replace(request, root=tmp_path)).datasets == ("mutag",)
-    assert quick_grid(GraphGrid(protocols=["gin_paper"]), request).epochs == 1  # 50 updates
-
-
 def test_both_command_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
-    monkeypatch.delenv("GRAPHRELU_DATA")
+    assert GraphGrid(protocols=["gin_paper"]).small().epochs == 1  # 50 updates
     assert command.main(["graph", "--quick", "--activations", "relu,grelu", "--device", "cpu"]) == 0
     shown = capsys.readouterr().out
     assert "digit-graphs gin grelu 16 x 2 gin_folds, seeds 0-9" in shown

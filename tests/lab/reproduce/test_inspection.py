@@ -27,7 +27,7 @@ REPOSITORY = Path(__file__).parents[3]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.setattr(inspection, "QUICK_EPOCHS", 12)
+    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 12)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -101,12 +101,13 @@ def test_a_saved_model(folder: Path, models: Path) -> None:
 def test_both_command_lines(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["inspect", "--quick", "--runs", "2", "--device", "cpu"]
     assert command.main([*arguments, "--seconds", "1e-9"]) == 0
-    assert capsys.readouterr().out.startswith("0 of these 2 models are in ")
+    said, last = capsys.readouterr().out.splitlines()
+    assert said.startswith("This takes about ")
+    assert last.startswith("0 of these 2 models are in ")
     assert command.main(arguments) == 0
     record = folder / "results" / "quick" / "inspect.jsonl"
-    assert capsys.readouterr().out == (
-        f"2 of these 2 models are in {record.relative_to(folder)}.\n"
-    )
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"2 of these 2 models are in {record.relative_to(folder)}."
     before = record.read_bytes()
     shown = invoke("reproduce", *arguments)
     assert (shown.exit_code, shown.stderr) == (0, "")
@@ -213,13 +214,13 @@ for name in ("typer", "rich", "scipy", "sklearn", "matplotlib", "pandas"):
     sys.modules[name] = None
 import torch
 from graphrelu.lab import data
-from graphrelu.lab.reproduce import command, complexity, inspection, runtime
+from graphrelu.lab.reproduce import command, complexity, experiment, inspection, runtime
 from graphrelu.lab.data.graph import Graph
 row = torch.arange(60)
 edges = torch.stack([row, (row + 1) % 60])
 graph = Graph("citeseer", torch.eye(60), torch.cat([edges, edges.flip(0)], 1), None, row % 2, 2)
 data.load = lambda name, root=None: graph
-inspection.PAIRS, inspection.QUICK_EPOCHS = 30, 4
+inspection.PAIRS, experiment.QUICK_EPOCHS = 30, 4
 runtime.BACKBONES, runtime.EPOCHS = ("gcn",), 5
 complexity.SWEEPS["quick"] = (complexity.Sweep("nodes", 10, 20, 2, edges=10, channels=2),)
 for name in ("inspect", "runtime", "complexity"):
@@ -235,7 +236,9 @@ for name in ("inspect", "runtime", "complexity"):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    said = done.stdout.splitlines()
+    assert all(line.startswith("This takes about ") for line in said[::2])
+    assert said[1::2] == [
         "1 of these 1 models are in inspect.jsonl.",
         "12 of these 12 timings are in runtime.jsonl.",
         "2 of these 2 timings are in complexity.jsonl.",

@@ -125,7 +125,6 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
         (["--tuned", "--backbones", ""], "There is no name in the list ''."),
         (["--tuned", "--activations", "greul"], "There is no activation 'greul'"),
         (["--tuned", "--runs", "0"], "runs must be a whole number from 1, not 0."),
-        (["--quick"], "--quick goes with --tuned: the main table has no small version."),
     ],
 )
 def test_bad_input_costs_one_sentence(

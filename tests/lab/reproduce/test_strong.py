@@ -10,7 +10,6 @@ import pytest
 from graphrelu.lab.models.deep_backbones import DeepGNN
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import strong
-from graphrelu.lab.reproduce.experiment import Request
 from tests.lab.fake_engine import make_result
 
 BY_CELL = {row.cell: row for row in strong.rows()}
@@ -92,12 +91,3 @@ def test_held_against_the_published_split() -> None:
     made = [*elsewhere, *(make_result(reached, seed, 0.85) for seed in range(3))]
     assert "in 1 of 1 rows. The published" in strong.check(made)
     assert "in 0 of 0 rows. The published" in strong.check(elsewhere)
-
-
-def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.setitem(strong.QUICK, "epochs", 2)
-    out = tmp_path / "strong.jsonl"
-    said = strong.collect(Request(runs=2, out=out, quick=True, device="cpu"))
-    assert said == f"12 of these 12 runs are in {out}."
-    assert "digits, GCN, 3 layers |" in strong.render(out)[0].read_text()

@@ -114,8 +114,7 @@ def test_page(tmp_path: Path) -> None:
 
 def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the embedded graph: early cells, then the finalists in the others."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.setattr(study, "QUICK", {"epochs": 2})
+    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 2)
     monkeypatch.setattr(study, "FORMS", {"diagonal": study.FORMS["diagonal"]})
     monkeypatch.setattr(study, "DROPOUTS", (0.0, 0.2))
     monkeypatch.setattr(study, "POLICIES", [(0.0, 0.0), (0.2, 0.0)])

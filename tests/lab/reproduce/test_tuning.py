@@ -181,16 +181,3 @@ def test_before_the_first_cell_is_there(fakes: Path) -> None:
     assert shown.stdout == (
         "0 of these 160 runs are in results/tuned.jsonl; the same command continues.\n"
     )
-
-
-def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the embedded graph, from training to the page, in the terminal."""
-    monkeypatch.delenv("GRAPHRELU_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tuning, "QUICK_EPOCHS", 3)
-    options = ["--runs", 1, "--device", "cpu", "--activations", "relu,grelu"]
-    shown = invoke("reproduce", "node", "--tuned", "--quick", *options)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert "In haste: another graph, or fewer epochs" in shown.stdout
-    assert "16 of these 16 runs are in results/quick/tuned.jsonl." in shown.stdout
-    assert {r.config.dataset for r in Record("results/quick/tuned.jsonl").read()} == {"digits"}
