@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -111,15 +112,26 @@ def test_one_cell_refutes_and_all_confirm() -> None:
     assert findings.in_all([]) == "not measured yet"
 
 
-def test_other_graphs_have_tables_of_their_own(tmp_path: Path) -> None:
+def test_files(tmp_path: Path) -> None:
     record = tmp_path / "ablation.jsonl"
     Record(record).append(runs())
     assert "In haste" not in ablation.render(record)[0].read_text()
     Record(record).append(runs("digits", epochs=5))
     page, table = ablation.render(record)
-    assert "## digits: losses" in page.read_text()
-    assert "In haste" in page.read_text()
-    assert len(table.read_text().splitlines()) == 1 + 2 * 11
+    assert [page.name, table.name] == ["ablation.md", "ablation.csv"]
+    text = page.read_text()
+    assert "Made from `ablation.jsonl`: 264 runs (no device; torch 0)." in text
+    assert (
+        "| GReLU-B | 52.3 ± 1.0 (12) | 53.4 ± 1.8 | +1.1 [+1.0, +1.1] * | +1.1 [+1.0, +1.1] * |"
+        in text
+    )
+    assert "## Flickr: topology and non-linearity (the paper's Table 3)" in text
+    assert "## digits: losses" in text
+    with table.open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == 22
+    assert lines[1]["behind_a_outcome"] == "better"
+    assert float(lines[1]["behind_a_p_holm"]) < 0.05
     with pytest.raises(ValueError, match="The runs of flickr with gcn have different settings"):
         ablation.ablation_rows([*runs(), *runs(epochs=5)])
 
