@@ -25,6 +25,9 @@ from torch_geometric.utils import scatter
 MODES = ("calibrated", "paper")
 DIFFUSIONS = ("power", "chebyshev", "exact")
 
+# A GPU's softmax leaves a row to a single block of threads: beyond this length it is written out.
+LONG_COLUMN = 1 << 16
+
 Block = Callable[[Tensor], Tensor]
 Step = Callable[[Tensor, Tensor, float, float], Tensor]
 
@@ -221,7 +224,10 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
     r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
     the MLP's outputs: `[N, 1]`, or `[N, K]` where each segment has a weight of its own."""
     if batch is None:
-        return torch.softmax(logits.t(), dim=1).t()  # rows are faster than columns
+        if not logits.is_cuda or logits.size(0) <= LONG_COLUMN:
+            return torch.softmax(logits.t(), dim=1).t()  # a row is faster than a column
+        weight = torch.exp(logits - logits.detach().amax(dim=0))
+        return weight / weight.sum(dim=0)
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # One by one, in float32, the nodes of a large graph would not add up.
