@@ -351,5 +351,6 @@ def apply_backward(
             K_PADDED=1 << (K - 1).bit_length(),
             **options,
         )
-    grad_slopes, grad_intercepts = partial.sum(dim=2).unbind(2)
+    # Two sums: the outputs of an operator must not share memory.
+    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
     return grad_x, grad_gamma, grad_slopes, grad_intercepts
