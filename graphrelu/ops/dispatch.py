@@ -4,10 +4,10 @@ r"""The three operations that GReLU has fast implementations of, and the choice 
 - :func:`diffuse`: personalised PageRank over a matrix in compressed rows.
 - :func:`apply`: the piecewise maximum, straight from the factors of its coefficients.
 
-Each is a custom operator, for :func:`torch.compile` and :func:`torch.func.vmap`, inside of an
-autograd function. :mod:`graphrelu.ops.cpu` and the files of :mod:`graphrelu.ops.triton` compute the
-operators. The operators carry a leading dimension `R` of independent replicas, which is 1 outside
-of `vmap`. Second derivatives are those of :mod:`graphrelu.functional`.
+Each is an autograd function. Its tensors may have leading dimensions of independent replicas, which
+come from :func:`torch.func.vmap`. Inside is a custom operator, for :func:`torch.compile`, with one
+leading dimension `R`. :mod:`graphrelu.ops.cpu` and the files of :mod:`graphrelu.ops.triton` compute
+the operators. Second derivatives are those of :mod:`graphrelu.functional`.
 """
 
 import os
@@ -82,7 +82,7 @@ def _operator(
 
 
 def _run(op: Any, *args: Any) -> Any:
-    """The operator, or its function alone where nothing maps or compiles it: on a small graph the
+    """The operator, or its function alone where nothing compiles it: on a small graph the
     dispatcher of custom operators takes longer than the function."""
     is_plain = can_be_read(*(arg for arg in args if isinstance(arg, Tensor)))
     return _COMPUTE[op](*args) if is_plain else op(*args)
@@ -103,6 +103,16 @@ def _call(function: type[torch.autograd.Function], *args: Any) -> Any:
 def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
     """The argument of a vmap rule with its replicas in front."""
     return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _stacked(tensor: Tensor, dims: int) -> Tensor:
+    """One dimension of replicas before the last `dims`, as the operators have it."""
+    leading = tensor.dim() - dims
+    return tensor.flatten(0, leading - 1) if leading else tensor.unsqueeze(0)
+
+
+def _unstacked(tensor: Tensor, leading: torch.Size) -> Tensor:
+    return tensor.unflatten(0, leading) if leading else tensor.squeeze(0)
 
 
 # Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [N]`.
@@ -138,36 +148,15 @@ _project_backward = _operator(
 )
 
 
-def _map_project(op: Any) -> None:
-    """The vmap rule of both operators: the mapped dimension joins the replicas."""
-
-    def rule(info: Any, in_dims: tuple[Any, ...], *args: Tensor) -> tuple[Any, Any]:
-        size = info.batch_size
-        tensors = [replicated(t, dim, size) for t, dim in zip(args, in_dims, strict=True)]
-        if in_dims[2] is not None:  # each replica has a graph of its own
-            outs = [op(*each) for each in zip(*tensors, strict=True)]
-            return tuple(map(torch.stack, zip(*outs, strict=True))), (0,) * len(outs[0])
-        x, weight, _, *grads = (t.flatten(0, 1) for t in tensors)
-        outs = op(x, weight, args[2], *grads)
-        return tuple(out.unflatten(0, (size, -1)) for out in outs), (0,) * len(outs)
-
-    op.register_vmap(rule)
-
-
-_map_project(_project)
-_map_project(_project_backward)
-
-
 class _Project(torch.autograd.Function):
     """Also hands `x` on: what :func:`apply` sends back for it and the gradient of this pass are
     then added in one pass, in place, instead of being two tensors and their sum."""
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        projection, total = _run(_project, x.unsqueeze(0), weight.unsqueeze(0), mass)
-        return projection.squeeze(0), total.squeeze(0), x.view_as(x)
+        leading = x.shape[:-2]
+        projection, total = _run(_project, _stacked(x, 2), _stacked(weight, 2), mass)
+        return _unstacked(projection, leading), _unstacked(total, leading), x.view_as(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
@@ -178,23 +167,40 @@ class _Project(torch.autograd.Function):
         ctx: Any, grad_projection: Tensor, grad_sum: Tensor, grad_x: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, mass = ctx.saved_tensors
+        tensors = [_stacked(t, 2) for t in (x, weight)]
+        grads = [_stacked(t, 2) for t in (grad_projection, grad_sum)]
+        leading = x.shape[:-2]
         if ctx.needs_input_grad[2] or torch.is_grad_enabled():
-            # Learned edge weights, or a second derivative: in terms that autograd can follow.
-            features = x.to(weight.dtype)
-            left = torch.cat([grad_projection, mass.unsqueeze(1)], dim=1)
-            own = left @ torch.cat([weight, grad_sum])
-            grad_mass = features @ grad_sum.squeeze(0)
-            return grad_x + own.to(x.dtype), grad_projection.t() @ features, grad_mass
-        tensors = (t.unsqueeze(0) for t in (x, weight))
-        grads = (t.unsqueeze(0) for t in (grad_projection, grad_sum))
-        if can_be_read(x, weight, mass, grad_projection, grad_sum, grad_x):
+            pass  # learned edge weights, or a second derivative
+        elif can_be_read(x, weight, mass, grad_projection, grad_sum, grad_x):
             # Nobody else holds this gradient: it comes from `apply`, which made it.
             own, grad_weight = _implementation("project", x).project_backward(
-                *tensors, mass, *grads, grad_x.unsqueeze(0)
+                *tensors, mass, *grads, _stacked(grad_x, 2)
             )
-            return own.squeeze(0), grad_weight.squeeze(0), None
-        own, grad_weight = _project_backward(*tensors, mass, *grads)
-        return grad_x + own.squeeze(0), grad_weight.squeeze(0), None
+            return _unstacked(own, leading), _unstacked(grad_weight, leading), None
+        elif torch.compiler.is_compiling():
+            own, grad_weight = _project_backward(*tensors, mass, *grads)
+            return grad_x + _unstacked(own, leading), _unstacked(grad_weight, leading), None
+        # In terms that autograd and vmap can follow.
+        features = x.to(weight.dtype)
+        own = grad_projection @ weight + mass.unsqueeze(1) * grad_sum
+        grad_mass = _stacked((features @ grad_sum.mT).squeeze(-1), 1).sum(dim=0)
+        return grad_x + own.to(x.dtype), grad_projection.mT @ features, grad_mass
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, mass: Tensor
+    ) -> tuple[Any, Any]:
+        x, weight = (
+            replicated(t, dim, info.batch_size)
+            for t, dim in zip((x, weight), in_dims, strict=False)
+        )
+        if in_dims[2] is None:
+            return _call(_Project, x, weight, mass), (0, 0, 0)
+        # Each replica has a graph of its own.
+        each = zip(x, weight, mass.movedim(in_dims[2], 0), strict=True)
+        outs = zip(*(_call(_Project, *arguments) for arguments in each), strict=True)
+        return tuple(map(torch.stack, outs)), (0, 0, 0)
 
 
 def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -223,27 +229,8 @@ def _diffuse_shapes(x: Tensor, *rest: Any) -> Tensor:
 _diffuse = _operator("diffuse", _diffuse_compute, _diffuse_shapes)
 
 
-def _map_diffuse(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-    if in_dims[1] is in_dims[2] is in_dims[3] is None:
-        x, *rest = args
-        x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
-        return _diffuse(x.flatten(1), *rest).view(x.shape), 1
-    # Each replica has a graph of its own: all of them are one graph, block by block.
-    x, rowptr, col, value = (
-        replicated(arg, dim, info.batch_size)
-        for arg, dim in zip(args[:4], in_dims[:4], strict=True)
-    )
-    matrix = (*cpu.block_diagonal(rowptr, col, x.size(1)), value.flatten())
-    return _diffuse(x.flatten(0, 1), *matrix, *args[4:]).view(x.shape), 0
-
-
-_diffuse.register_vmap(_map_diffuse)
-
-
 class _Diffuse(torch.autograd.Function):
     """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(
@@ -271,6 +258,21 @@ class _Diffuse(torch.autograd.Function):
         matrix, transposed = saved[:3], saved[3:]
         grad = _call(_Diffuse, grad.contiguous(), *transposed, *matrix, *ctx.settings)
         return grad, *([None] * 9)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any) -> tuple[Tensor, int]:
+        if all(dim is None for dim in in_dims[1:7]):
+            x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
+            return _call(_Diffuse, x.flatten(1), *args).view(x.shape), 1
+        # Each replica has a graph of its own: all of them are one graph, block by block.
+        x, *parts = (
+            replicated(arg, dim, info.batch_size)
+            for arg, dim in zip((x, *args[:6]), in_dims[:7], strict=True)
+        )
+        matrices = []
+        for rowptr, col, value in (parts[:3], parts[3:]):
+            matrices += [*cpu.block_diagonal(rowptr, col, x.size(1)), value.flatten()]
+        return _call(_Diffuse, x.flatten(0, 1), *matrices, *args[6:]).view(x.shape), 0
 
 
 def diffuse(
@@ -315,46 +317,33 @@ _apply_backward = _operator(
 )
 
 
-def _map_apply(op: Any, num_tensors: int) -> None:
-    """The vmap rule of both operators: the mapped dimension joins the replicas. Where `batch` is
+def _map_apply(
+    function: type[torch.autograd.Function], info: Any, in_dims: tuple[Any, ...], *args: Any
+) -> tuple[Any, Any]:
+    """The vmap rule of both functions: the mapped dimension is one of replicas. Where `batch` is
     mapped, too, the mapped dimension joins the nodes, and each of its places has own graphs."""
-
-    def rule(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        size, base, batch = info.batch_size, *args[num_tensors:]
-        pairs = list(zip(args[:num_tensors], in_dims, strict=False))
-        if in_dims[-1] is None:
-            place = 0
-            sizes = [t.size(0) if dim is None else t.movedim(dim, 0).size(1) for t, dim in pairs]
-            replicas = max(sizes)
-            folded = [_join_replicas(t, dim, size, replicas) for t, dim in pairs]
-        else:
-            place, replicas = 1, -1
-            folded = [replicated(t, dim, size).transpose(0, 1).flatten(1, 2) for t, dim in pairs]
-            first_graph = torch.arange(size, device=batch.device) * (folded[-1].size(1) // size)
-            batch = (batch.movedim(in_dims[-1], 0) + first_graph.view(-1, 1)).flatten()
-        outs = op(*folded, base, batch)
-        if isinstance(outs, Tensor):
-            return outs.unflatten(place, (size, replicas)), place
-        outs = tuple(out.unflatten(place, (size, replicas)) for out in outs)
-        return outs, (place,) * len(outs)
-
-    op.register_vmap(rule)
-
-
-def _join_replicas(tensor: Tensor, dim: int | None, size: int, replicas: int) -> Tensor:
-    if dim is None and tensor.size(0) == 1:
-        return tensor  # broadcasts inside
-    tensor = replicated(tensor, dim, size)
-    return tensor.expand(size, replicas, *tensor.shape[2:]).flatten(0, 1)
-
-
-_map_apply(_apply, 4)
-_map_apply(_apply_backward, 5)
+    *tensors, base, batch = args
+    size = info.batch_size
+    tensors = [replicated(t, dim, size) for t, dim in zip(tensors, in_dims, strict=False)]
+    if in_dims[-1] is None:
+        outs = _call(function, *tensors, base, batch)
+        return outs, 0 if isinstance(outs, Tensor) else (0,) * len(outs)
+    # Nodes are the last dimension but one; graphs, of slopes and intercepts, the last but two.
+    dims = [2] * (len(tensors) - 2) + [3, 3]
+    first_graph = tensors[-1].size(-3) * torch.arange(size, device=batch.device)
+    batch = (batch.movedim(in_dims[-1], 0) + first_graph.view(-1, 1)).flatten()
+    joined = [t.movedim(0, -d - 1).flatten(-d - 1, -d) for t, d in zip(tensors, dims, strict=True)]
+    outs = _call(function, *joined, base, batch)
+    if isinstance(outs, Tensor):
+        return outs.unflatten(-2, (size, outs.size(-2) // size)), outs.dim() - 2
+    outs = [
+        out.unflatten(-d, (size, out.size(-d) // size))
+        for out, d in zip(outs, dims[1:], strict=True)
+    ]
+    return tuple(outs), tuple(out.dim() - d - 1 for out, d in zip(outs, dims[1:], strict=True))
 
 
 class _Apply(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(
         x: Tensor,
@@ -364,8 +353,8 @@ class _Apply(torch.autograd.Function):
         base: tuple[float, ...],
         batch: Tensor | None,
     ) -> Tensor:
-        factors = (t.unsqueeze(0) for t in (x, gamma, slopes, intercepts))
-        return _run(_apply, *factors, base, batch).squeeze(0)
+        factors = _stacked(x, 2), _stacked(gamma, 2), _stacked(slopes, 3), _stacked(intercepts, 3)
+        return _unstacked(_run(_apply, *factors, base, batch), x.shape[:-2])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -377,11 +366,13 @@ class _Apply(torch.autograd.Function):
         *factors, batch = ctx.saved_tensors
         return *_call(_ApplyBackward, grad, *factors, ctx.base, batch), None, None
 
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        return _map_apply(_Apply, info, in_dims, *args)
+
 
 class _ApplyBackward(torch.autograd.Function):
     """A function of its own, so that second derivatives exist (by the reference)."""
-
-    generate_vmap_rule = True
 
     @staticmethod
     def forward(
@@ -393,8 +384,10 @@ class _ApplyBackward(torch.autograd.Function):
         base: tuple[float, ...],
         batch: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        tensors = (t.unsqueeze(0) for t in (grad, x, gamma, slopes, intercepts))
-        return tuple(t.squeeze(0) for t in _run(_apply_backward, *tensors, base, batch))
+        nodes = (_stacked(t, 2) for t in (grad, x, gamma))
+        tensors = *nodes, _stacked(slopes, 3), _stacked(intercepts, 3)
+        outs = _run(_apply_backward, *tensors, base, batch)
+        return tuple(_unstacked(out, x.shape[:-2]) for out in outs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -412,7 +405,13 @@ class _ApplyBackward(torch.autograd.Function):
 
             return torch.func.vjp(forward, *factors)[1](grad)
 
+        for _ in tensors[0].shape[:-2]:
+            first_order = torch.func.vmap(first_order)
         return *torch.func.vjp(first_order, *tensors)[1](grads), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        return _map_apply(_ApplyBackward, info, in_dims, *args)
 
 
 def apply(
