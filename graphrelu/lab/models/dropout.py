@@ -9,8 +9,9 @@ one kernel hashes and drops, in both directions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -30,16 +31,24 @@ def _signed(value: int) -> int:
 
 _SPREAD, _FIRST, _SECOND, _CALL = map(_signed, HASH.values())
 
+Bits = TypeVar("Bits", Tensor, "np.ndarray[Any, Any]")
+_BLOCK = 1 << 15  # elements, so that a block stays in the cache of a core
 
-def _mix(bits: Tensor) -> Tensor:
+
+def _mix(bits: Bits) -> Bits:
     """MurmurHash3's finaliser, in place; int32 products wrap around, as the hash needs."""
-    # torch shifts arithmetically: the mask clears the copies of the sign.
+    # Shifts are arithmetic: the mask clears the copies of the sign.
     bits ^= (bits >> 16) & 0xFFFF
     bits *= _FIRST
     bits ^= (bits >> 13) & 0x7FFFF
     bits *= _SECOND
     bits ^= (bits >> 16) & 0xFFFF
     return bits
+
+
+def _kept(index: Bits, key: Any, p: float) -> Any:
+    bits = _mix(_mix(index * _SPREAD + key) + key)
+    return (bits & 0x7FFFFFFF) >= int(p * 2**31)
 
 
 @torch.library.custom_op("graphrelu_lab::keep_mask", mutates_args=())
@@ -49,9 +58,18 @@ def keep_mask(seed: Tensor, step: Tensor, call: int, numel: int, p: float) -> Te
     key = seed.to(torch.int32).unsqueeze(-1) * _SPREAD
     key = _mix(_mix(key + 1) + step.to(torch.int32) * _SPREAD)
     key = _mix(key + (call + 1) * _CALL)
-    index = torch.arange(numel, dtype=torch.int32, device=seed.device) * _SPREAD
-    bits = _mix(_mix(index + key) + key)
-    return (bits & 0x7FFFFFFF) >= int(p * 2**31)
+    if not seed.is_cpu:
+        return _kept(torch.arange(numel, dtype=torch.int32, device=seed.device), key, p)
+    # NumPy's integer operations take a tenth of the time of torch's on a CPU.
+    mask = torch.empty(*seed.shape, numel, dtype=torch.bool)
+    index = np.arange(numel, dtype=np.int32)
+    for row, own_key in zip(
+        mask.view(seed.numel(), numel).numpy(), key.flatten().numpy(), strict=True
+    ):
+        for start in range(0, numel, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            row[block] = _kept(index[block], own_key, p)
+    return mask
 
 
 @keep_mask.register_fake
@@ -146,4 +164,5 @@ class SeededDropout(TorchFunctionMode):
             out: Tensor = _SeededDropout.apply(x, self.seed, self.step, call, p)
             return out
         keep = keep_mask(self.seed, self.step, call, x.numel(), p).view(x.shape)
-        return torch.where(keep, x / (1 - p), 0.0)
+        # A product, as torch's own dropout: `where` takes ten times as long on a CPU.
+        return x / (1 - p) * keep.to(x.dtype)
