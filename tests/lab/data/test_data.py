@@ -43,9 +43,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     """The ring stands in for Flickr, with PyG's download of it replaced."""
     write_raw(tmp_path / "pinned")
     sums = {file.name: sha256(file) for file in sorted((tmp_path / "pinned").iterdir())}
-    source = Source(
-        "AttributedGraphDataset", "Flickr", FOLDER, "social", Counts(12, 24, 3, 2), True, sums
-    )
+    source = Source("AttributedGraphDataset", "Flickr", FOLDER, Counts(12, 24, 3, 2), True, sums)
     monkeypatch.setattr(data, "SOURCES", {"flickr": source})
     monkeypatch.setattr(
         AttributedGraphDataset, "download", lambda self: write_raw(Path(self.raw_dir))

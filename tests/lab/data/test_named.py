@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def test_planetoid_without_scipy(real_root: Path, monkeypatch: pytest.MonkeyPatc
     files = read_verified(real_root / source.folder / "raw", source.sums)
     expected = readers.read_planetoid(files, "CiteSeer")
     real_scipy = sys.modules["scipy.sparse"]
-    monkeypatch.setattr(readers, "has_scipy", lambda: False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = readers.read_planetoid(files, "CiteSeer")
     assert torch.equal(found.x, expected.x)
     assert torch.equal(found.edge_index, expected.edge_index)

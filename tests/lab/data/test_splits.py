@@ -196,10 +196,10 @@ def test_a_split_checks_itself() -> None:
     some, other, nothing = np.array([0]), np.array([1]), np.array([], dtype=np.int64)
     for parts in permutations((some, other, nothing)):
         with pytest.raises(AssertionError, match="empty part"):
-            _split(*parts, "masks", "")
+            _split(parts, "masks", "")
     for parts in permutations((some, some, other)):
         with pytest.raises(AssertionError, match="not disjoint"):
-            _split(*parts, "masks", "")
+            _split(parts, "masks", "")
 
 
 def test_published_split() -> None:
