@@ -66,20 +66,15 @@ def _parse_npz(file: Mapping[str, Any], path: Path) -> Data:
     num_nodes, width = adjacency.shape
     square = f"{path}: the adjacency matrix is {num_nodes} x {width}, not square."
     require(width == num_nodes, square)
-    x: Tensor | None = None
+    names = {"attr_matrix": "x", "labels": "y"} | {key: key for key in MASKS}
+    data = Data(**{name: torch.from_numpy(file[key]) for key, name in names.items() if key in file})
     if "attr_data" in file:
-        x = sparse_features(file, "attr_", path)
-    elif "attr_matrix" in file:
-        x = torch.from_numpy(file["attr_matrix"])
-    if x is not None:
-        sentence = f"{path} has features of {x.size(0)} nodes, but edges of {num_nodes}."
-        require(x.size(0) == num_nodes, sentence)
-    return Data(
-        x=x,
-        edge_index=adjacency._indices(),
-        y=torch.from_numpy(file["labels"]) if "labels" in file else None,
-        **{key: torch.from_numpy(file[key]) for key in MASKS if key in file},
-    )
+        data.x = sparse_features(file, "attr_", path)
+    if data.x is not None:
+        sentence = f"{path} has features of {data.x.size(0)} nodes, but edges of {num_nodes}."
+        require(data.x.size(0) == num_nodes, sentence)
+    data.edge_index = adjacency._indices()
+    return data
 
 
 def _parse_edge_list(file: Mapping[str, Any], path: Path) -> Data:

@@ -159,15 +159,14 @@ def test_deep_networks() -> None:
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
-    with pytest.raises(ValueError, match="backbone") as caught:
-        recipe("cora", "citation", "gcnn", "relu")
-    assert str(caught.value) == (
-        "There is no backbone 'gcnn' (did you mean gcn?); "
-        "known are cheb, gcn, sage, gat, arma, appnp, sgc."
-    )
     with pytest.raises(ValueError, match=r"no dataset 'flikr' \(did you mean flickr\?\)"):
         node_table(["flikr"])
+    gcnn = (
+        r"^There is no backbone 'gcnn' \(did you mean gcn\?\); known are cheb, gcn, sage, gat, "
+        r"arma, appnp, sgc\.$"
+    )
     for arguments, settings, sentence in (
+        (("citation", "gcnn", "relu"), {}, gcnn),
         (("citation", "gcn", "greul"), {}, r"no activation 'greul' \(did you mean grelu\?\)"),
         (("citation", "gcn", "zzz"), {}, "no activation 'zzz'; known are relu, lrelu"),
         (("citation", "gcn", "relu"), {"epoch": 3}, r"no setting 'epoch' \(did you mean epochs"),
