@@ -119,9 +119,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if key in FILES:
         return replace(load(str(home / FILES[key])), name=key)
     if key == "digits":
-        graph = from_data(readers.read_digits(), key)
-        check_counts(graph, EMBEDDED[key])
-        return graph
+        return check_counts(from_data(readers.read_digits(), key), EMBEDDED[key])
     if key in SOURCES:
         return cast(Graph, _load_source(key, SOURCES[key], home))
     if Path(name).expanduser().exists():
@@ -175,9 +173,7 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
         require(path.is_file(), f"There is no file {path}.")
         return own_files.read_pt_list(path, path.name)
     if key == "digit-graphs":
-        graphs = readers.read_digit_graphs(key)
-        check_counts(graphs, EMBEDDED[key])
-        return graphs
+        return check_counts(readers.read_digit_graphs(key), EMBEDDED[key])
     if key in GRAPH_SOURCES:
         return cast(GraphSet, _load_source(key, GRAPH_SOURCES[key], data_root(root)))
     raise DataError(
@@ -263,5 +259,4 @@ def _read(name: str, source: Source, raw: Path, sums: dict[str, str]) -> Graph |
             loaded = from_data(data, name, source.family)
         else:
             loaded = from_data(readers.read_attributed(files), name, source.family)
-    check_counts(loaded, source.counts, source.class_sizes)
-    return loaded
+    return check_counts(loaded, source.counts, source.class_sizes)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from graphrelu.lab.data.graph import DataError, Family, Graph, require, told
+from graphrelu.lab.data.graph import Family, Graph, require, told
 from graphrelu.lab.data.graph_set import GraphSet
 
 # Beside this module, the known sums; beside `raw`, those of a download that is another edition.
 EDITION = "SHA256SUMS"
+G = TypeVar("G", Graph, GraphSet, Graph | GraphSet)
 FAMILIES: dict[str, Family] = {"Planetoid": "citation", "AttributedGraphDataset": "social"}
 
 
@@ -87,10 +88,8 @@ def compare_edition(source: Source, folder: Path) -> tuple[list[str], list[str],
     return *compare(folder / "raw", sums), sums
 
 
-def check_counts(
-    graph: Graph | GraphSet, expected: Counts, class_sizes: tuple[int, ...] = ()
-) -> None:
-    """Raise a :class:`DataError` unless a graph has the counts that its name promises."""
+def check_counts(graph: G, expected: Counts, class_sizes: tuple[int, ...] = ()) -> G:
+    """The graph; a :class:`DataError` unless it has the counts that its name promises."""
     found = Counts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes)
     wrong = [
         f"{have:,} {what} instead of {want:,}"
@@ -100,8 +99,8 @@ def check_counts(
     if class_sizes and (sizes := tuple(graph.y.bincount().tolist())) != class_sizes:
         have, want = (" and ".join(map(str, counts)) for counts in (sizes, class_sizes))
         wrong.append(f"{have} graphs of its classes instead of {want}")
-    if wrong:
-        raise DataError(f"{graph.name} has {', '.join(wrong)}.")
+    require(not wrong, f"{graph.name} has {', '.join(wrong)}.")
+    return graph
 
 
 def _parse_sums(text: str) -> dict[str, str]:
