@@ -6,34 +6,34 @@ import difflib
 import importlib.util
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias, cast
+from typing import Literal, cast
 
 from graphrelu.lab.data import fetch, generated, ogb, own_files, readers, tables
 from graphrelu.lab.data.checksums import (
-    CLASS_SIZES,
     EDITION,
     GRAPH_SOURCES,
     SOURCES,
     Counts,
     Source,
-    check_class_sizes,
     check_counts,
     compare,
     compare_edition,
     read_verified,
     sha256,
 )
-from graphrelu.lab.data.graph import DataError, Graph, from_data, told
+from graphrelu.lab.data.graph import DataError, Graph, from_data, require, told, undirected
 from graphrelu.lab.data.graph_set import GraphSet
 
 __all__ = ["GRAPH_NAMES", "NAMES", "DataError", "DatasetStatus", "Graph", "GraphSet"]
 __all__ += ["data_root", "files_of", "holds_graphs", "load", "load_graphs", "survey"]
 
-DIGITS_COUNTS = Counts(1_797, 24_678, 64, 10)
-DIGIT_GRAPHS_COUNTS = Counts(6_363, 18_962, 17, 10)
+EMBEDDED = {
+    "digits": Counts(1_797, 24_678, 64, 10),
+    "digit-graphs": Counts(6_363, 18_962, 17, 10),
+}
 NAMES = ("digits", *SOURCES)
 GRAPH_NAMES = ("digit-graphs", *GRAPH_SOURCES)
 # Graphs that are read with a class of PyG's, or from files as a user has them, below the data root.
@@ -50,14 +50,13 @@ FILES = {
     "chameleon": "Heterophilous/chameleon_filtered.npz",
     "actor": "Heterophilous/actor.npz",
 }
+KNOWN = (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
 FILE_READERS = {
     ".npz": own_files.read_npz,
     ".pt": own_files.read_pt,
     ".csv": tables.read_tables,
     ".tsv": tables.read_tables,
 }
-
-Files: TypeAlias = dict[str, bytes]  # the contents of raw files, by name
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,8 @@ class DatasetStatus:
 def data_root(root: str | Path | None = None) -> Path:
     """The argument, else ``$GRAPHRELU_DATA``, else ``graphrelu`` in the user's cache folder."""
     if root is None:
-        root = os.environ.get("GRAPHRELU_DATA") or None
-    if root is None:
-        root = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphrelu"
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+        root = os.environ.get("GRAPHRELU_DATA") or cache / "graphrelu"
     return Path(root).expanduser()
 
 
@@ -96,44 +94,40 @@ def load(name: str, root: str | Path | None = None) -> Graph:
             ``csbm:NAME=VALUE,...`` for a :class:`~graphrelu.lab.data.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
-    if holds_graphs(name):
-        raise DataError(f"{name} holds many graphs; choose a dataset of one graph.")
+    require(not holds_graphs(name), f"{name} holds many graphs; choose a dataset of one graph.")
+    key, home = name.lower(), data_root(root)
     if name.startswith("pyg:"):
-        for key, source in SOURCES.items():
+        for known, source in SOURCES.items():
             # PyG would unpickle these without a look at their sums.
-            if name.lower() == f"pyg:{source.pyg_class}/{source.pyg_name}".lower():
-                return replace(cast(Graph, _load_source(key, source, data_root(root))), name=name)
-        data, family = fetch.read_pyg(name.removeprefix("pyg:"), data_root(root))
-        return from_data(data, name, family)
+            if key == f"pyg:{source.pyg_class}/{source.pyg_name}".lower():
+                return replace(load(known, root), name=name)
+        return fetch.read_pyg(name, home)
     if generated.is_generated(name):
         model = generated.parse(name)
         return from_data(model.generate(), model.name)
-    key = name.lower()
     if key.startswith("ogbn-"):
-        return from_data(ogb.read_ogb(key, data_root(root)), key)
+        return from_data(ogb.read_ogb(key, home), key)
     if files := files_of(name):
         path = files[0]
-        if not path.is_file():
-            raise DataError(f"There is no file {path}.")
+        require(path.is_file(), f"There is no file {path}.")
         called = path.name if len(files) == 1 else f"{path.parent.resolve().name}/{path.name}"
-        return from_data(FILE_READERS[path.suffix.lower()](path), called)
+        ending = path.suffix.lower()
+        graph = from_data(FILE_READERS[ending](path), called)
+        return graph if ending == ".pt" else undirected(graph)
     if key in OF_PYG:
         return replace(load(f"pyg:{OF_PYG[key]}", root), name=key)
     if key in FILES:
-        return replace(load(str(data_root(root) / FILES[key]), root), name=key)
+        return replace(load(str(home / FILES[key])), name=key)
     if key == "digits":
-        graph = from_data(readers.read_digits(), key)
-        check_counts(graph, DIGITS_COUNTS)
-        return graph
+        return check_counts(from_data(readers.read_digits(), key), EMBEDDED[key])
     if key in SOURCES:
-        return cast(Graph, _load_source(key, SOURCES[key], data_root(root)))
+        return cast(Graph, _load_source(key, SOURCES[key], home))
     if Path(name).expanduser().exists():
         raise DataError(f"{name} is of no known layout; {own_files.LAYOUTS}.")
-    known = (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
-    close = difflib.get_close_matches(key, known, n=1)
+    close = difflib.get_close_matches(key, KNOWN, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     raise DataError(
-        f"There is no dataset {name!r}{hint}; known are {', '.join(known)}, "
+        f"There is no dataset {name!r}{hint}; known are {', '.join(KNOWN)}, "
         f"paths to .npz, .pt, .csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, and "
         f"csbm:NAME=VALUE,..."
     )
@@ -144,18 +138,18 @@ def files_of(name: str) -> tuple[Path, ...]:
 
     A folder stands for its table of edges, unless a dataset is known by its name.
     """
+    path = Path(name.removeprefix("graphs:")).expanduser()
     if name.startswith("graphs:"):
-        return (Path(name.removeprefix("graphs:")).expanduser(),)
-    path = Path(name).expanduser()
-    is_known = name.lower() in (*NAMES, *OF_PYG, *FILES, *GRAPH_NAMES)
-    if not is_known and not name.startswith("pyg:") and path.is_dir():
+        return (path,)
+    if name.startswith("pyg:"):
+        return ()
+    if name.lower() not in KNOWN and path.is_dir():
         tables_in = (path / f"edges{ending}" for ending in (".csv", ".tsv"))
         path = next((file for file in tables_in if file.is_file()), path)
-    if name.startswith("pyg:") or path.suffix.lower() not in FILE_READERS:
-        return ()
-    if FILE_READERS[path.suffix.lower()] is tables.read_tables:
+    reader = FILE_READERS.get(path.suffix.lower())
+    if reader is tables.read_tables:
         return path, tables.nodes_beside(path)
-    return (path,)
+    return (path,) if reader else ()
 
 
 def holds_graphs(name: str) -> bool:
@@ -171,18 +165,15 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
             of a ``.pt`` with a saved list of PyG ``Data``.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
+    key = name.lower()
     if name.startswith("pyg:"):
-        return fetch.read_pyg_graphs(name.removeprefix("pyg:"), data_root(root), name)
+        return fetch.read_pyg_graphs(name, data_root(root))
     if name.startswith("graphs:"):
         (path,) = files_of(name)
-        if not path.is_file():
-            raise DataError(f"There is no file {path}.")
+        require(path.is_file(), f"There is no file {path}.")
         return own_files.read_pt_list(path, path.name)
-    key = name.lower()
     if key == "digit-graphs":
-        graphs = readers.read_digit_graphs(key)
-        check_counts(graphs, DIGIT_GRAPHS_COUNTS)
-        return graphs
+        return check_counts(readers.read_digit_graphs(key), EMBEDDED[key])
     if key in GRAPH_SOURCES:
         return cast(GraphSet, _load_source(key, GRAPH_SOURCES[key], data_root(root)))
     raise DataError(
@@ -194,16 +185,15 @@ def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
 def survey(root: str | Path | None = None) -> list[DatasetStatus]:
     """What is there, missing or altered of every dataset known by name."""
     return [
-        _embedded("digits", DIGITS_COUNTS),
-        *_on_disk(SOURCES, data_root(root)),
-        _embedded("digit-graphs", DIGIT_GRAPHS_COUNTS),
-        *_on_disk(GRAPH_SOURCES, data_root(root)),
+        status
+        for embedded, sources in (("digits", SOURCES), ("digit-graphs", GRAPH_SOURCES))
+        for status in (_embedded(embedded), *_on_disk(sources, data_root(root)))
     ]
 
 
-def _embedded(name: str, counts: Counts) -> DatasetStatus:
+def _embedded(name: str) -> DatasetStatus:
     missing = () if importlib.util.find_spec("sklearn") else ("scikit-learn",)
-    return DatasetStatus(name, None, missing, (), counts, "comes with scikit-learn")
+    return DatasetStatus(name, None, missing, (), EMBEDDED[name], "comes with scikit-learn")
 
 
 def _on_disk(sources: dict[str, Source], root: Path) -> Iterator[DatasetStatus]:
@@ -220,14 +210,14 @@ def _load_source(name: str, source: Source, root: Path) -> Graph | GraphSet:
     folder = root / source.folder
     raw = folder / "raw"
     missing, altered, sums = compare_edition(source, folder)
-    if altered:
-        files = ", ".join(str(raw / file) for file in altered)
-        raise DataError(
-            f"{name}: the SHA-256 sum of {files} is not the known one, it may be truncated; "
-            f"remove the folder {raw} to have it downloaded again."
-        )
+    files = ", ".join(str(raw / file) for file in altered)
+    require(
+        not altered,
+        f"{name}: the SHA-256 sum of {files} is not the known one, it may be truncated; "
+        f"remove the folder {raw} to have it downloaded again.",
+    )
     if not missing:
-        return _read(name, source, read_verified(raw, sums))
+        return _read(name, source, raw, sums)
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as staging:
         # There may be no network, a moved address, a damaged archive.
         fault = f"{name} is not complete and cannot be downloaded"
@@ -241,40 +231,32 @@ def _load_source(name: str, source: Source, root: Path) -> Graph | GraphSet:
 def _check_download(name: str, source: Source, staged: Path, raw: Path) -> Graph | GraphSet:
     """Read freshly downloaded files; where they are another edition, note their sums."""
     lacking, differing = compare(staged, source.sums)
-    if lacking or (differing and source.pinned):
-        files = ", ".join(lacking or differing)
-        raise DataError(f"{name}: the SHA-256 sum of the downloaded {files} is not the known one.")
-    others = {file: sha256(staged / file) for file in differing}
-    sums = source.sums | others
+    files = ", ".join(lacking or differing)
+    known = not lacking and not (differing and source.pinned)
+    require(known, f"{name}: the SHA-256 sum of the downloaded {files} is not the known one.")
+    sums = source.sums | {file: sha256(staged / file) for file in differing}
     _, other_edition = compare(raw, sums)
-    if other_edition:
-        raise DataError(
-            f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
-            f"PyG downloads; complete or remove that folder."
-        )
-    graph = _read(name, source, read_verified(staged, sums))
+    require(
+        not other_edition,
+        f"{name}: {raw} holds {', '.join(other_edition)} of another edition than the one that "
+        f"PyG downloads; complete or remove that folder.",
+    )
+    graph = _read(name, source, staged, sums)
     if differing:
         record = "".join(f"{digest}  {file}\n" for file, digest in sums.items())
         (staged.parent / EDITION).write_text(record)
     return graph
 
 
-def _read(name: str, source: Source, files: Files) -> Graph | GraphSet:
+def _read(name: str, source: Source, raw: Path, sums: dict[str, str]) -> Graph | GraphSet:
+    files = read_verified(raw, sums)
+    loaded: Graph | GraphSet
     with told(f"{name} cannot be read", kinds=readers.UNREADABLE):
-        loaded = SOURCE_READERS[source.pyg_class](files, source, name)
-    check_counts(loaded, source.counts)
-    if isinstance(loaded, GraphSet):
-        check_class_sizes(loaded, CLASS_SIZES[name])
-    return loaded
-
-
-# The classes of PyG whose raw files are read here.
-SOURCE_READERS: dict[str, Callable[[Files, Source, str], Graph | GraphSet]] = {
-    "Planetoid": lambda files, source, name: from_data(
-        readers.read_planetoid(files, source.pyg_name), name, source.family
-    ),
-    "AttributedGraphDataset": lambda files, source, name: from_data(
-        readers.read_attributed(files), name, source.family
-    ),
-    "TUDataset": lambda files, source, name: readers.read_tu(files, source.pyg_name, name),
-}
+        if source.pyg_class == "TUDataset":
+            loaded = readers.read_tu(files, source.pyg_name, name)
+        elif source.pyg_class == "Planetoid":
+            data = readers.read_planetoid(files, source.pyg_name)
+            loaded = from_data(data, name, source.family)
+        else:
+            loaded = from_data(readers.read_attributed(files), name, source.family)
+    return check_counts(loaded, source.counts, source.class_sizes)

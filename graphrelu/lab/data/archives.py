@@ -12,7 +12,7 @@ from typing import IO
 
 import numpy as np
 
-from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.data.graph import require
 
 # How much a file may declare to hold, in GiB of memory, unless the variable says otherwise.
 MOST_GIB = 8.0
@@ -31,11 +31,11 @@ def check_size(num_bytes: int, path: Path) -> None:
         most = math.nan
     if not most > 0:
         raise ValueError(f"{MOST_GIB_VARIABLE} must be a positive number, not {text!r}.")
-    if num_bytes > most * 2**30:
-        raise DataError(
-            f"{path} declares {num_bytes / 2**30:,.2f} GiB, more than the {most:g} that are "
-            f"allowed; set {MOST_GIB_VARIABLE} to allow more."
-        )
+    require(
+        num_bytes <= most * 2**30,
+        f"{path} declares {num_bytes / 2**30:,.2f} GiB, more than the {most:g} that are "
+        f"allowed; set {MOST_GIB_VARIABLE} to allow more.",
+    )
 
 
 def open_archive(stream: IO[bytes], path: Path) -> zipfile.ZipFile:
@@ -43,12 +43,12 @@ def open_archive(stream: IO[bytes], path: Path) -> zipfile.ZipFile:
     archive = zipfile.ZipFile(stream)
     entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     # Readers differ in which of several they take, and in whether the case of a letter counts.
-    if len({entry.filename.casefold() for entry in entries}) < len(entries):
-        raise DataError(f"{path} holds several entries of one name.")
+    differ = len({entry.filename.casefold() for entry in entries}) == len(entries)
+    require(differ, f"{path} holds several entries of one name.")
     ends = [*(entry.header_offset for entry in entries[1:]), archive.start_dir]
     for entry, end in zip(entries, ends, strict=False):
-        if entry.header_offset + LOCAL_HEADER_BYTES + entry.compress_size > end:
-            raise DataError(f"{path}: the entry {entry.filename!r} overlaps with another.")
+        fits = entry.header_offset + LOCAL_HEADER_BYTES + entry.compress_size <= end
+        require(fits, f"{path}: the entry {entry.filename!r} overlaps with another.")
     check_size(sum(entry.file_size for entry in entries), path)
     return archive
 
@@ -63,11 +63,12 @@ def read_arrays(
     with open_archive(stream, path) as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a header is Python's syntax, and may be odd
         entries = {
-            name: entry
+            entry.filename.removesuffix(".npy"): entry
             for entry in archive.infolist()
-            if (name := entry.filename.removesuffix(".npy")) != entry.filename
-            and (wanted is None or name in wanted)
+            if entry.filename.endswith(".npy")
         }
+        if wanted is not None:
+            entries = {name: entry for name, entry in entries.items() if name in wanted}
         for entry in entries.values():
             _check_header(archive, entry, path)
         arrays = {}
@@ -78,15 +79,15 @@ def read_arrays(
 
 
 def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:
+    name = f"{path}: {entry.filename}"
     with archive.open(entry) as member:
-        if np.lib.format.read_magic(member) != NPY_VERSION:
-            raise DataError(f"{path}: {entry.filename} is not an array of plain numbers.")
+        plain = np.lib.format.read_magic(member) == NPY_VERSION
+        require(plain, f"{name} is not an array of plain numbers.")
         shape, _, dtype = np.lib.format.read_array_header_1_0(member)
-        if dtype.hasobject:
-            raise DataError(f"{path}: {entry.filename} holds pickled objects, which are not read.")
+        require(not dtype.hasobject, f"{name} holds pickled objects, which are not read.")
         declared = math.prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or member.tell() + declared != entry.file_size:
-            raise DataError(
-                f"{path}: {entry.filename} declares the shape {shape} of {dtype}, which does not "
-                f"fit its {entry.file_size:,} bytes."
-            )
+        require(
+            min(shape, default=0) >= 0 and member.tell() + declared == entry.file_size,
+            f"{name} declares the shape {shape} of {dtype}, which does not fit its "
+            f"{entry.file_size:,} bytes.",
+        )

@@ -18,49 +18,39 @@ import torch
 from torch.serialization import get_safe_globals, safe_globals
 
 from graphrelu.lab.data.archives import open_archive
-from graphrelu.lab.data.graph import DataError, quiet_csr
+from graphrelu.lab.data.graph import quiet_csr, require
 
 STORAGE_BYTES = {  # of a number
-    **dict.fromkeys(("torch.BoolStorage", "torch.ByteStorage", "torch.CharStorage"), 1),
-    **dict.fromkeys(("torch.BFloat16Storage", "torch.HalfStorage", "torch.ShortStorage"), 2),
-    **dict.fromkeys(("torch.FloatStorage", "torch.IntStorage"), 4),
-    **dict.fromkeys(("torch.ComplexFloatStorage", "torch.DoubleStorage", "torch.LongStorage"), 8),
-    "torch.ComplexDoubleStorage": 16,
-    "torch.storage.UntypedStorage": 1,
-}
+    f"torch.{kind}Storage": num_bytes
+    for num_bytes, kinds in {
+        1: ("Bool", "Byte", "Char"),
+        2: ("BFloat16", "Half", "Short"),
+        4: ("Float", "Int"),
+        8: ("ComplexFloat", "Double", "Long"),
+        16: ("ComplexDouble",),
+    }.items()
+    for kind in kinds
+} | {"torch.storage.UntypedStorage": 1}
 DTYPES = (
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("bfloat16", "float16", "float32", "float64"),
 )
 # What a pickle may name: tensors, dense, sparse and of a subclass, and their parts.
-TENSORS = frozenset(
-    {
-        "collections.OrderedDict",
-        "torch.Size",
-        "torch._tensor._rebuild_from_type_v2",
-        "torch._utils._rebuild_parameter",
-        "torch._utils._rebuild_sparse_tensor",
-        "torch._utils._rebuild_tensor_v2",
-        "torch._utils._rebuild_tensor_v3",
-        "torch._utils._rebuild_wrapper_subclass",
-        "torch.device",
-        "torch.serialization._get_layout",
-        *STORAGE_BYTES,
-        *(f"torch.{dtype}" for dtype in DTYPES),
-    }
-)
+TENSORS = {
+    *("collections.OrderedDict", "torch.Size", "torch.device", "torch.serialization._get_layout"),
+    *("torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"),
+    *("torch._utils._rebuild_parameter", "torch._utils._rebuild_sparse_tensor"),
+    *("torch._utils._rebuild_wrapper_subclass", "torch._tensor._rebuild_from_type_v2"),
+    *STORAGE_BYTES,
+    *(f"torch.{dtype}" for dtype in DTYPES),
+}
 # What torch's own unpickler for weights understands; of the others some allocate what they ask for.
-OPCODES = b"".join(
-    (
-        *(pickle.PROTO, pickle.STOP, pickle.MARK, pickle.GLOBAL, pickle.NEWOBJ, pickle.REDUCE),
-        *(pickle.BUILD, pickle.BINPERSID, pickle.APPEND, pickle.APPENDS, pickle.SETITEM),
-        *(pickle.SETITEMS, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
-        *(pickle.NONE, pickle.NEWFALSE, pickle.NEWTRUE, pickle.EMPTY_TUPLE, pickle.EMPTY_LIST),
-        *(pickle.EMPTY_DICT, pickle.EMPTY_SET, pickle.BININT, pickle.BININT1, pickle.BININT2),
-        *(pickle.LONG1, pickle.BINFLOAT, pickle.BINUNICODE, pickle.SHORT_BINSTRING),
-        *(pickle.BINGET, pickle.LONG_BINGET, pickle.BINPUT, pickle.LONG_BINPUT),
-    )
-)
+OPCODES = """
+    PROTO STOP MARK GLOBAL NEWOBJ REDUCE BUILD BINPERSID APPEND APPENDS SETITEM SETITEMS
+    TUPLE TUPLE1 TUPLE2 TUPLE3 NONE NEWFALSE NEWTRUE EMPTY_TUPLE EMPTY_LIST EMPTY_DICT EMPTY_SET
+    BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINSTRING
+    BINGET LONG_BINGET BINPUT LONG_BINPUT
+"""
 
 
 def load_checkpoint(path: Path, classes: Collection[type] = ()) -> Any:
@@ -87,15 +77,17 @@ def _check_records(archive: zipfile.ZipFile, path: Path, allowed: Collection[str
     root = entries[0].filename.partition("/")[0] + "/" if entries else ""
     # torch's reader of archives is not Python's: a file that they might see differently is refused.
     in_order = (
-        all(entry.filename.startswith(root) for entry in entries)
-        and all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
-        and all(entry.file_size == entry.compress_size for entry in entries)
-        and min((entry.header_offset for entry in entries), default=1) == 0
+        f"{root}data.pkl" in archive.namelist()
+        and min(entry.header_offset for entry in entries) == 0
         and archive.comment == b""
-        and f"{root}data.pkl" in archive.namelist()
+        and all(
+            entry.filename.startswith(root)
+            and entry.compress_type == zipfile.ZIP_STORED
+            and entry.file_size == entry.compress_size
+            for entry in entries
+        )
     )
-    if not in_order:
-        raise DataError(f"{path} is not a file that torch.save writes.")
+    require(in_order, f"{path} is not a file that torch.save writes.")
     sizes = {entry.filename.removeprefix(root): entry.file_size for entry in entries}
     _DryRun(archive.read(f"{root}data.pkl"), allowed, sizes).load()
 
@@ -132,7 +124,10 @@ class _Names(dict[Any, Any]):
 class _DryRun(pickle._Unpickler):
     """Goes through a pickle, and raises unless torch may load it."""
 
-    dispatch = {code: pickle._Unpickler.dispatch[code] for code in OPCODES}  # noqa: RUF012
+    dispatch = {  # noqa: RUF012
+        code: pickle._Unpickler.dispatch[code]
+        for code in (getattr(pickle, name)[0] for name in OPCODES.split())
+    }
 
     def __init__(self, content: bytes, allowed: Collection[str], sizes: Mapping[str, int]) -> None:
         super().__init__(io.BytesIO(content))

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from torch_geometric import datasets
 from torch_geometric.data import Dataset
 
 from graphrelu.lab.data.checksums import Source
-from graphrelu.lab.data.graph import DataError, Family, told
+from graphrelu.lab.data.graph import DataError, Graph, from_data, require, told
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.readers import from_dataset
 
@@ -39,10 +39,10 @@ def download(source: Source, staging: Path) -> Path:
     return staging / source.folder / "raw"
 
 
-def publish(staged: Path, raw: Path) -> None:
+def publish(staged: Path, folder: Path) -> None:
     """Move downloaded files to the data folder; a file gets its name once it is complete."""
     for file in sorted(path for path in staged.rglob("*") if path.is_file()):
-        target = raw / file.relative_to(staged)
+        target = folder / file.relative_to(staged)
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         with told(f"{target} cannot be written", kinds=OSError):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -53,23 +53,40 @@ def publish(staged: Path, raw: Path) -> None:
                 part.unlink(missing_ok=True)
 
 
-def read_pyg(spec: str, root: Path) -> tuple[Any, Family]:
-    """The graph of any PyG dataset class, ``CLASS`` or ``CLASS/NAME``, and its family.
+def link_files(home: Path, staging: Path, wanted: Callable[[Path], bool]) -> None:
+    """Show the wanted files below ``home`` at the same places below ``staging``."""
+    for folder, _, names in os.walk(home, followlinks=True):
+        for file in (Path(folder, name) for name in names):
+            place = file.relative_to(home)
+            if not file.is_file() or not wanted(place):
+                continue
+            link = staging / place
+            link.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                link.symlink_to(file.resolve())
+            except OSError:  # a system that does not allow symbolic links
+                shutil.copyfile(file, link)
+
+
+def read_pyg(name: str, root: Path) -> Graph:
+    """The graph of any PyG dataset class, ``pyg:CLASS`` or ``pyg:CLASS/NAME``.
 
     Raw files are taken from ``root/CLASS``, laid out as PyG does, or downloaded there.
     """
+    spec = name.removeprefix("pyg:")
 
     def only_graph(dataset: Any) -> Any:
-        if len(dataset) != 1:
-            raise DataError(f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph.")
+        sentence = f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph."
+        require(len(dataset) == 1, sentence)
         return dataset[0]
 
-    data = _open(spec, root, only_graph)
-    return data, "citation" if spec.partition("/")[0] in CITATION_CLASSES else "other"
+    is_citation = spec.partition("/")[0] in CITATION_CLASSES
+    return from_data(_open(spec, root, only_graph), name, "citation" if is_citation else "other")
 
 
-def read_pyg_graphs(spec: str, root: Path, name: str) -> GraphSet:
-    """All graphs of PyG's ``TUDataset/NAME``, under another name."""
+def read_pyg_graphs(name: str, root: Path) -> GraphSet:
+    """All graphs of ``pyg:TUDataset/NAME``."""
+    spec = name.removeprefix("pyg:")
     return _open(spec, root, lambda dataset: from_dataset(dataset, name), use_node_attr=True)
 
 
@@ -81,11 +98,11 @@ def _open(spec: str, root: Path, use: Callable[[Any], T], **options: Any) -> T:
     downloaded: list[bool] = []
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
         staging = Path(folder)
-        _link_raw_files(home, staging)
-        arguments = _arguments(cls, class_name, name, staging)
+        link_files(home, staging, lambda place: "raw" in place.parts)
+        options |= _arguments(cls, class_name, name, staging)
         # PyG reports its processing to the standard error.
         with told(f"PyG cannot load {spec}"), redirect_stderr(io.StringIO()):
-            found = use(_staged(cls, staging, home, downloaded)(**arguments, **options))
+            found = use(_staged(cls, staging, home, downloaded)(**options))
         if downloaded:
             for raw in staging.rglob("raw"):
                 publish(raw, home / raw.relative_to(staging))
@@ -103,31 +120,16 @@ def _dataset_class(class_name: str) -> Any:
 
 def _arguments(cls: Any, class_name: str, name: str, staging: Path) -> dict[str, str]:
     parameters = inspect.signature(cls).parameters
-    arguments = {"root": str(staging)} if "root" in parameters else {}
-    if name and "name" not in parameters:
-        raise DataError(f"PyG's {class_name} takes no name; write pyg:{class_name}.")
-    if name:
-        arguments["name"] = name
-    elif "name" in parameters and parameters["name"].default is inspect.Parameter.empty:
-        raise DataError(f"PyG's {class_name} needs a name; write pyg:{class_name}/NAME.")
-    return arguments
-
-
-def _link_raw_files(home: Path, staging: Path) -> None:
-    """Show the raw files below ``home`` at the same places below ``staging``."""
-    raw_files = (path for raw in home.rglob("raw") for path in raw.rglob("*"))
-    link_files([path for path in raw_files if path.is_file()], home, staging)
-
-
-def link_files(files: Iterable[Path], home: Path, staging: Path) -> None:
-    """Show files below ``home`` at the same places below ``staging``."""
-    for file in files:
-        link = staging / file.relative_to(home)
-        link.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            link.symlink_to(file.resolve())
-        except OSError:  # a system that does not allow symbolic links
-            shutil.copyfile(file, link)
+    takes_name = "name" in parameters
+    needs_name = takes_name and parameters["name"].default is inspect.Parameter.empty
+    unwanted = f"PyG's {class_name} takes no name; write pyg:{class_name}."
+    require(takes_name or not name, unwanted)
+    require(
+        bool(name) or not needs_name,
+        f"PyG's {class_name} needs a name; write pyg:{class_name}/NAME.",
+    )
+    given = {"root": str(staging), "name": name}
+    return {key: value for key, value in given.items() if key in parameters and value}
 
 
 def _staged(cls: Any, staging: Path, home: Path, downloaded: list[bool]) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.data.graph import require
 from graphrelu.lab.data.splits import Split, random_keys
 
 NUM_FOLDS = 10
@@ -33,11 +33,11 @@ def deal(y: Tensor, assignment: int) -> np.ndarray:
     """
     labels = y.cpu().numpy()
     sizes = np.bincount(labels)
-    if sizes.min() < NUM_FOLDS:
-        raise DataError(
-            f"Class {sizes.argmin()} has fewer than {NUM_FOLDS} graphs ({sizes.min()}), "
-            f"too few for {NUM_FOLDS} folds."
-        )
+    require(
+        sizes.min() >= NUM_FOLDS,
+        f"Class {sizes.argmin()} has fewer than {NUM_FOLDS} graphs ({sizes.min()}), "
+        f"too few for {NUM_FOLDS} folds.",
+    )
     # Classes are numbered by their first graph.
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     encoded = np.argsort(np.argsort(first))[inverse]
@@ -59,12 +59,11 @@ def fold_split(y: Tensor, seed: int, how: str) -> Split:
     ``"gin_folds"`` and ``"gin_paper"``, whose validation graphs are the test graphs."""
     assignment, fold = divmod(seed, NUM_FOLDS)
     folds = deal(y, assignment)
-    test = folds == fold
-    val = folds == (fold + 1) % NUM_FOLDS if how == "folds" else test
-    train, chosen, held_out = (
-        torch.from_numpy(np.flatnonzero(part)) for part in (~(test | val), val, test)
-    )
-    return Split(train, chosen, held_out, "folds", NOTES[how])
+    is_test = folds == fold
+    is_val = folds == (fold + 1) % NUM_FOLDS if how == "folds" else is_test
+    parts = (~(is_test | is_val), is_val, is_test)
+    train, val, test = (torch.from_numpy(np.flatnonzero(part)) for part in parts)
+    return Split(train, val, test, "folds", NOTES[how])
 
 
 def training_order(

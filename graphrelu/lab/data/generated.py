@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.data.graph import DataError, require
 from graphrelu.lab.data.splits import random_keys
 
 PREFIX = "csbm"
@@ -59,19 +59,17 @@ class BlockModel:
     def __post_init__(self) -> None:
         for each in fields(self):
             value, (low, high) = getattr(self, each.name), each.metadata["limits"]
-            if not low <= value <= high:  # NaN, too
-                raise DataError(f"{each.name} must lie in [{low:,}, {high:,}], not {value}.")
-        if self.features < 2 * self.classes:
-            raise DataError(
-                f"features must be two for each of {self.classes} classes, not {self.features}."
-            )
-        if self.shift >= self.classes:
-            raise DataError(f"shift must be below {self.classes} classes, not {self.shift}.")
-        if self.edge_probabilities().max() > 1:
-            raise DataError(
-                f"degree must be smaller than {self.degree}: there are not so many nodes of one "
-                f"class in one region."
-            )
+            inside = low <= value <= high  # which NaN is not
+            require(inside, f"{each.name} must lie in [{low:,}, {high:,}], not {value}.")
+        two = f"features must be two for each of {self.classes} classes, not {self.features}."
+        require(self.features >= 2 * self.classes, two)
+        below = f"shift must be below {self.classes} classes, not {self.shift}."
+        require(self.shift < self.classes, below)
+        require(
+            self.edge_probabilities().max() <= 1,
+            f"degree must be smaller than {self.degree}: there are not so many nodes of one "
+            f"class in one region.",
+        )
 
     @property
     def name(self) -> str:
@@ -131,10 +129,9 @@ def parse(name: str) -> BlockModel:
     values: dict[str, Any] = {}
     for pair in filter(None, name.partition(":")[2].split(",")):
         key, _, text = pair.partition("=")
-        if key not in kinds:
-            raise DataError(f"{PREFIX} has no parameter {key!r}; it has {', '.join(kinds)}.")
-        if key in values:
-            raise DataError(f"{name} gives {key} twice.")
+        known = f"{PREFIX} has no parameter {key!r}; it has {', '.join(kinds)}."
+        require(key in kinds, known)
+        require(key not in values, f"{name} gives {key} twice.")
         try:
             values[key] = kinds[key](text)
         except ValueError:

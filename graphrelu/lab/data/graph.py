@@ -5,18 +5,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import remove_self_loops, to_undirected
 
 Family = Literal["citation", "social", "other"]
 # One class of each node, or graph; any number of labels of it, each 0 or 1; or a number to predict.
 Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
+PARTS = ("train", "val", "test")
 # Fewer nodes than this cannot fill a training, a validation and a test set (of their class).
 MIN_NODES = 5
 
@@ -25,9 +27,15 @@ class DataError(ValueError):
     """A dataset that cannot be used; the message is one sentence for the user."""
 
 
+def require(holds: bool | Tensor, sentence: str) -> None:
+    """Raise a :class:`DataError` with this sentence unless the condition holds."""
+    if not holds:
+        raise DataError(sentence)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message, for use inside a sentence."""
-    text = str(error).strip() or type(error).__name__
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     return text.splitlines()[0].rstrip(".")
 
 
@@ -107,24 +115,26 @@ class Graph(Sized):
 
 def from_data(data: Any, name: str, family: Family = "other") -> Graph:
     """Turn a PyG :class:`~torch_geometric.data.Data` object into a checked :class:`Graph`."""
-    if not isinstance(data, Data):
-        raise DataError(f"{name} is a {type(data).__name__}, not a PyG Data object.")
+    require(isinstance(data, Data), f"{name} is a {type(data).__name__}, not a PyG Data object.")
     x = checked_features(data.x, name)
-    num_nodes = x.size(0)
-    y, num_classes = checked_labels(data.y, num_nodes, name)
-    edge_index = checked_edges(data.edge_index, num_nodes, name)
-    return Graph(
-        name=name,
-        x=x,
-        edge_index=edge_index,
-        edge_weight=_edge_weight(getattr(data, "edge_weight", None), edge_index.size(1), name),
-        y=y,
-        num_classes=num_classes,
-        family=family,
-        train_mask=_mask(data, "train_mask", num_nodes, name),
-        val_mask=_mask(data, "val_mask", num_nodes, name),
-        test_mask=_mask(data, "test_mask", num_nodes, name),
-    )
+    y, num_classes = checked_labels(data.y, x.size(0), name)
+    edge_index = checked_edges(data.edge_index, x.size(0), name)
+    weight = _edge_weight(getattr(data, "edge_weight", None), edge_index.size(1), name)
+    masks = {f"{part}_mask": _mask(data, f"{part}_mask", x.size(0), name) for part in PARTS}
+    return Graph(name, x, edge_index, weight, y, num_classes, family, **masks)
+
+
+def undirected(graph: Graph) -> Graph:
+    """The graph with both directions of every edge and without self-loops.
+
+    An edge that is there several times, or in both directions, has the mean of its weights.
+    """
+    index, weight = remove_self_loops(graph.edge_index, graph.edge_weight)
+    if weight is None:
+        index = to_undirected(index, num_nodes=graph.num_nodes)
+    else:
+        index, weight = to_undirected(index, weight, graph.num_nodes, reduce="mean")
+    return replace(graph, edge_index=index, edge_weight=weight)
 
 
 @contextmanager
@@ -136,12 +146,11 @@ def quiet_csr() -> Iterator[None]:
 
 
 def checked_features(x: Any, name: str) -> Tensor:
-    if x is None:
-        raise DataError(f"{name} has no node features (x is missing).")
-    if not isinstance(x, Tensor) or x.dim() != 2 or x.size(1) == 0 or x.is_complex():
-        raise DataError(f"{name}: the features must be a real matrix [nodes, features].")
-    if x.size(0) == 0:
-        raise DataError(f"{name} has no nodes.")
+    """Finite numbers ``[nodes, features]`` in single precision, dense or sparse CSR."""
+    require(x is not None, f"{name} has no node features (x is missing).")
+    fits = isinstance(x, Tensor) and x.dim() == 2 and x.size(1) > 0 and not x.is_complex()
+    require(fits, f"{name}: the features must be a real matrix [nodes, features].")
+    require(x.size(0) > 0, f"{name} has no nodes.")
     features: Tensor
     if x.layout == torch.strided:
         features = values = x.as_subclass(Tensor).float().contiguous()
@@ -149,123 +158,99 @@ def checked_features(x: Any, name: str) -> Tensor:
         with quiet_csr():
             features = x.to_sparse_csr().float()
         values = features.values()
-    if not bool(torch.isfinite(values).all()):
-        raise DataError(f"{name}: the features contain NaN or infinite values.")
+    require(values.isfinite().all(), f"{name}: the features contain NaN or infinite values.")
     return features
 
 
 def checked_edges(edge_index: Any, num_nodes: int, name: str) -> Tensor:
-    if edge_index is None:
-        raise DataError(f"{name} has no edges (edge_index is missing).")
-    if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise DataError(f"{name}: edge_index must have the shape [2, edges].")
-    if not _is_integer(edge_index):
-        raise DataError(f"{name}: edge_index must hold integers, not {edge_index.dtype}.")
+    """Edges ``[2, edges]`` between nodes that exist."""
+    require(edge_index is not None, f"{name} has no edges (edge_index is missing).")
+    fits = isinstance(edge_index, Tensor) and edge_index.dim() == 2 and edge_index.size(0) == 2
+    require(fits, f"{name}: edge_index must have the shape [2, edges].")
+    kind = edge_index.dtype
+    whole = not (kind.is_floating_point or kind.is_complex or kind == torch.bool)
+    require(whole, f"{name}: edge_index must hold integers, not {kind}.")
     # PyG may hand over its own subclass of Tensor; plain tensors behave the same everywhere.
     edge_index = edge_index.as_subclass(Tensor).long().contiguous()
     if edge_index.numel() > 0:
         low, high = int(edge_index.min()), int(edge_index.max())
-        if low < 0 or high >= num_nodes:
-            outlier = low if low < 0 else high
-            raise DataError(
-                f"{name}: an edge names node {outlier}, "
-                f"but the {num_nodes} nodes are numbered from 0 to {num_nodes - 1}."
-            )
+        require(
+            0 <= low <= high < num_nodes,
+            f"{name}: an edge names node {low if low < 0 else high}, "
+            f"but the {num_nodes} nodes are numbered from 0 to {num_nodes - 1}.",
+        )
     return edge_index
 
 
 def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:
     if weight is None:
         return None
-    if not isinstance(weight, Tensor) or weight.numel() != num_edges:
-        raise DataError(f"{name}: edge_weight must hold one number for each of {num_edges} edges.")
+    fits = isinstance(weight, Tensor) and weight.numel() == num_edges
+    require(fits, f"{name}: edge_weight must hold one number for each of {num_edges} edges.")
     flat: Tensor = weight.reshape(-1).float()
-    if not bool(torch.isfinite(flat).all()) or bool((flat < 0).any()):
-        raise DataError(f"{name}: the edge weights must be finite and not negative.")
+    usable = (flat.isfinite() & (flat >= 0)).all()
+    require(usable, f"{name}: the edge weights must be finite and not negative.")
     return flat
 
 
 def checked_labels(y: Any, count: int, name: str, what: str = "node") -> tuple[Tensor, int]:
     """The labels of all nodes, or of all graphs, and the number of classes, labels or values."""
-    if y is None:
-        raise DataError(f"{name} has no labels (y is missing).")
+    require(y is not None, f"{name} has no labels (y is missing).")
     if isinstance(y, Tensor) and y.dim() == 2 and y.size(1) == 1:
         y = y.view(-1)
-    if not isinstance(y, Tensor) or y.dim() not in (1, 2) or 0 in y.shape[1:] or y.is_complex():
-        raise DataError(
-            f"{name}: y must hold a class or a value of each {what} [{what}s], or 0 and 1 for each "
-            f"of its labels [{what}s, labels]."
-        )
-    if y.size(0) != count:
-        raise DataError(f"{name} has {y.size(0)} labels for {count} {what}s.")
+    fits = isinstance(y, Tensor) and y.dim() in (1, 2) and 0 not in y.shape[1:]
+    require(
+        fits and not y.is_complex(),
+        f"{name}: y must hold a class or a value of each {what} [{what}s], or 0 and 1 for each "
+        f"of its labels [{what}s, labels].",
+    )
+    require(y.size(0) == count, f"{name} has {y.size(0)} labels for {count} {what}s.")
+    if y.dim() == 1 and not y.is_floating_point():
+        return _checked_classes(y.long(), name, what)
     if y.dim() == 2:
-        return _checked_matrix(y.float(), name, what)
-    if y.is_floating_point():
-        return _checked_values(y.double(), name, what)
-    return _checked_classes(y.long(), name, what)
+        y, size = y.float(), y.size(1)
+        labelled = y[(y != -1).any(dim=1)]
+        require(
+            ((labelled == 0) | (labelled == 1)).all(),
+            f"{name}: a y of several columns must hold 0 and 1 only, or -1 in the whole row of a "
+            f"{what} without labels.",
+        )
+    else:
+        y, size = y.double(), 1
+        labelled = y
+        remedy = "; masks can leave a node without a value out" if what == "node" else ""
+        sentence = f"{name}: y must hold finite values, not NaN or infinite ones{remedy}."
+        require(y.isfinite().all(), sentence)
+    few = f"{name} has fewer than {MIN_NODES} {what}s with labels ({len(labelled)})."
+    require(len(labelled) >= MIN_NODES, few)
+    varied = (labelled != labelled[0]).any()
+    require(varied, f"{name}: y is the same for all {what}s, there is nothing to learn.")
+    return y, size
 
 
 def _checked_classes(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
-    labelled = y[y >= 0]
-    if labelled.numel() == 0:
-        raise DataError(f"{name} has no labels (every y is negative).")
-    classes, sizes = labelled.unique(return_counts=True)
-    if classes.numel() == 1:
-        raise DataError(
-            f"{name}: all labelled {what}s are of one class, there is nothing to learn."
-        )
-    if int(classes[-1]) != classes.numel() - 1:
-        raise DataError(
-            f"{name}: the labels of {classes.numel()} classes must run from 0 to "
-            f"{classes.numel() - 1} without gaps, but the largest is {int(classes[-1])}."
-        )
-    if int(sizes.min()) < MIN_NODES:
-        raise DataError(
-            f"{name}: class {int(sizes.argmin())} has fewer than {MIN_NODES} {what}s "
-            f"({int(sizes.min())})."
-        )
-    return y, classes.numel()
-
-
-def _checked_matrix(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
-    unlabelled = (y == -1).all(dim=1)
-    labelled = y[~unlabelled]
-    if not bool(((labelled == 0) | (labelled == 1)).all()):
-        raise DataError(
-            f"{name}: a y of several columns must hold 0 and 1 only, or -1 in the whole row of a "
-            f"{what} without labels."
-        )
-    _check_enough(labelled, name, what)
-    return y, y.size(1)
-
-
-def _checked_values(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
-    if not bool(y.isfinite().all()):
-        without = "; masks can leave a node without a value out" if what == "node" else ""
-        raise DataError(f"{name}: y must hold finite values, not NaN or infinite ones{without}.")
-    _check_enough(y, name, what)
-    return y, 1
-
-
-def _check_enough(labelled: Tensor, name: str, what: str) -> None:
-    if len(labelled) < MIN_NODES:
-        raise DataError(f"{name} has fewer than {MIN_NODES} {what}s with labels ({len(labelled)}).")
-    if bool((labelled == labelled[0]).all()):
-        raise DataError(f"{name}: y is the same for all {what}s, there is nothing to learn.")
+    classes, sizes = y[y >= 0].unique(return_counts=True)
+    count = classes.numel()
+    require(count > 0, f"{name} has no labels (every y is negative).")
+    one = f"{name}: all labelled {what}s are of one class, there is nothing to learn."
+    require(count > 1, one)
+    require(
+        classes[-1] == count - 1,
+        f"{name}: the labels of {count} classes must run from 0 to {count - 1} without gaps, but "
+        f"the largest is {int(classes[-1])}.",
+    )
+    smallest, size = int(sizes.argmin()), int(sizes.min())
+    few = f"{name}: class {smallest} has fewer than {MIN_NODES} {what}s ({size})."
+    require(size >= MIN_NODES, few)
+    return y, count
 
 
 def _mask(data: Data, key: str, num_nodes: int, name: str) -> Tensor | None:
     mask = getattr(data, key, None)
     if mask is None:
         return None
-    if not isinstance(mask, Tensor) or mask.dim() not in (1, 2) or mask.size(0) != num_nodes:
-        raise DataError(
-            f"{name}: {key} must have the shape [{num_nodes}] or [{num_nodes}, splits]."
-        )
-    if mask.dtype != torch.bool and not bool(((mask == 0) | (mask == 1)).all()):
-        raise DataError(f"{name}: {key} must hold true and false only.")
+    fits = isinstance(mask, Tensor) and mask.dim() in (1, 2) and mask.size(0) == num_nodes
+    require(fits, f"{name}: {key} must have the shape [{num_nodes}] or [{num_nodes}, splits].")
+    binary = mask.dtype == torch.bool or ((mask == 0) | (mask == 1)).all()
+    require(binary, f"{name}: {key} must hold true and false only.")
     return mask.bool()
-
-
-def _is_integer(tensor: Tensor) -> bool:
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)

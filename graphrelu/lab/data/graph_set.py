@@ -8,13 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import (
-    DataError,
-    Sized,
-    checked_edges,
-    checked_features,
-    checked_labels,
-)
+from graphrelu.lab.data.graph import Sized, checked_edges, checked_features, checked_labels, require
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,23 +32,21 @@ class GraphSet(Sized):
         return self.y.size(0)
 
 
-def graph_set(x: Any, edge_index: Any, node_ptr: Tensor, y: Any, name: str) -> GraphSet:
-    """Checked graphs; ``x`` may be missing, each node then has the feature 1."""
-    num_nodes = int(node_ptr[-1])
+def graph_set(x: Any, edge_index: Any, sizes: Tensor, y: Any, name: str) -> GraphSet:
+    """Checked graphs of ``sizes [G]`` nodes; without ``x``, each node has the feature 1."""
+    num_nodes = int(sizes.sum())
     x = torch.ones(num_nodes, 1) if x is None else checked_features(x, name)
-    if x.layout != torch.strided:
-        raise DataError(f"{name}: the features must be dense.")
-    if bool((node_ptr.diff() < 1).any()):
-        raise DataError(f"{name}: graph {int((node_ptr.diff() < 1).int().argmax())} has no nodes.")
-    if x.size(0) != num_nodes:
-        raise DataError(f"{name} has features of {x.size(0)} nodes, but graphs of {num_nodes}.")
-    y, num_classes = checked_labels(y, node_ptr.numel() - 1, name, "graph")
-    if y.dim() != 1:
-        raise DataError(f"{name}: each graph must have one class or one value.")
-    if not y.is_floating_point() and bool((y < 0).any()):
-        raise DataError(f"{name}: graph {int((y < 0).int().argmax())} has no label.")
+    require(x.layout == torch.strided, f"{name}: the features must be dense.")
+    require((sizes > 0).all(), f"{name}: graph {int((sizes < 1).int().argmax())} has no nodes.")
+    fits = x.size(0) == num_nodes
+    require(fits, f"{name} has features of {x.size(0)} nodes, but graphs of {num_nodes}.")
+    y, num_classes = checked_labels(y, len(sizes), name, "graph")
+    require(y.dim() == 1, f"{name}: each graph must have one class or one value.")
+    unlabelled = (y < 0) & (not y.is_floating_point())
+    require(~unlabelled.any(), f"{name}: graph {int(unlabelled.int().argmax())} has no label.")
     edge_index = checked_edges(edge_index, num_nodes, name)
-    owner = torch.repeat_interleave(node_ptr.diff())
-    if not torch.equal(owner[edge_index[0]], owner[edge_index[1]]):
-        raise DataError(f"{name}: an edge joins two graphs.")
-    return GraphSet(name, x, edge_index, node_ptr.long(), y, num_classes)
+    owner = torch.repeat_interleave(sizes)
+    apart = (owner[edge_index[0]] != owner[edge_index[1]]).any()
+    require(~apart, f"{name}: an edge joins two graphs.")
+    node_ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).long()
+    return GraphSet(name, x, edge_index, node_ptr, y, num_classes)

@@ -6,19 +6,17 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import scatter, to_undirected
+from torch_geometric.utils import index_to_mask, scatter, to_undirected
 
 from graphrelu.lab.data.fetch import link_files, publish
-from graphrelu.lab.data.graph import DataError, told
+from graphrelu.lab.data.graph import PARTS, DataError, require, told
 
 
 def read_ogb(name: str, root: Path) -> Data:
@@ -39,7 +37,7 @@ def read_ogb(name: str, root: Path) -> Data:
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
         staged = Path(folder) / home.name
         if is_there := (home / "raw").is_dir():
-            link_files([file for file in _files(home) if file.is_file()], home, staged)
+            link_files(home, staged, lambda place: place.parts[0] != "processed")
             (staged / "processed").mkdir()
         remedy = f"; it looks for its files in {home}"
         failed = told(f"OGB cannot load {name}", remedy, (Exception, SystemExit))
@@ -48,41 +46,27 @@ def read_ogb(name: str, root: Path) -> Data:
             dataset = NodePropPredDataset(name, root=folder)
             graph, labels = dataset[0]
             split = dataset.get_idx_split()
-        if isinstance(labels, dict):
-            raise DataError(f"{name} has nodes of several kinds; choose a graph of one kind.")
+        several = isinstance(labels, dict)
+        require(not several, f"{name} has nodes of several kinds; choose a graph of one kind.")
         if not is_there:
             shutil.rmtree(staged / "processed", ignore_errors=True)
             publish(staged, home)
     return _as_data(graph, labels, split)
 
 
-def _files(home: Path) -> Iterator[Path]:
-    """All files except those that OGB has processed."""
-    for part in home.iterdir():
-        if part.name != "processed":
-            yield from part.rglob("*") if part.is_dir() else (part,)
-
-
 def _as_data(graph: dict[str, Any], labels: np.ndarray, split: dict[str, Any]) -> Data:
     num_nodes = int(graph["num_nodes"])
     if labels.dtype.kind == "f" and labels.ndim == 2 and labels.shape[1] == 1:
         labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)  # where none is known
-    features, of_edges = graph["node_feat"], graph.get("edge_feat")
-    if features is None and of_edges is not None:  # ogbn-proteins: the mean over a node's edges
-        target = torch.from_numpy(graph["edge_index"][1])
-        summed = scatter(torch.from_numpy(of_edges), target, 0, num_nodes, "mean")
-        features = summed.numpy()
-
-    def mask(part: str) -> Tensor:
-        chosen = torch.zeros(num_nodes, dtype=torch.bool)
-        chosen[torch.as_tensor(split[part]).long()] = True
-        return chosen
-
-    return Data(
-        x=None if features is None else torch.from_numpy(features),
-        edge_index=to_undirected(torch.from_numpy(graph["edge_index"]), num_nodes=num_nodes),
-        y=torch.from_numpy(labels),
-        train_mask=mask("train"),
-        val_mask=mask("valid"),
-        test_mask=mask("test"),
-    )
+    edge_index = torch.from_numpy(graph["edge_index"])
+    x, of_edges = graph["node_feat"], graph.get("edge_feat")
+    if x is not None:
+        x = torch.from_numpy(x)
+    elif of_edges is not None:  # ogbn-proteins: the mean over a node's edges
+        x = scatter(torch.from_numpy(of_edges), edge_index[1], 0, num_nodes, "mean")
+    masks = {
+        f"{name}_mask": index_to_mask(torch.as_tensor(nodes).long(), num_nodes)
+        for name, nodes in zip(PARTS, (split["train"], split["valid"], split["test"]), strict=True)
+    }
+    edge_index = to_undirected(edge_index, num_nodes=num_nodes)
+    return Data(x=x, edge_index=edge_index, y=torch.from_numpy(labels), **masks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +15,21 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.edge_index import EdgeIndex
-from torch_geometric.utils import remove_self_loops, to_undirected
 
 from graphrelu.lab.data.archives import check_size, read_arrays
 from graphrelu.lab.data.checkpoints import DTYPES, load_checkpoint
-from graphrelu.lab.data.graph import (
-    DataError,
-    checked_edges,
-    checked_features,
-    quiet_csr,
-    told,
-)
+from graphrelu.lab.data.graph import checked_edges, checked_features, quiet_csr, require, told
 from graphrelu.lab.data.graph_set import GraphSet, graph_set
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 FIELDS = ("x", "edge_index", "edge_weight", "y", *MASKS)  # of a Data object
 DATA_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage)
-CSR_ENDINGS = ("data", "indices", "indptr", "shape")
-NPZ_KEYS = {"attr_matrix", "labels", *MASKS}
-NPZ_KEYS |= {prefix + ending for prefix in ("adj_", "attr_") for ending in CSR_ENDINGS}
+CSR_KEYS = {
+    prefix: [prefix + ending for ending in ("data", "indices", "indptr", "shape")]
+    for prefix in ("adj_", "attr_", "")
+}
 LIST_KEYS = ("node_features", "node_labels", "edges")  # of the form with a list of edges
+NPZ_KEYS = {*CSR_KEYS["adj_"], *CSR_KEYS["attr_"], "attr_matrix", "labels", *MASKS}
 NPZ_KEYS |= {*LIST_KEYS, *(f"{key}s" for key in MASKS)}
 # What a file that is none of these is answered with.
 LAYOUTS = (
@@ -45,7 +40,7 @@ LAYOUTS = (
 
 
 def read_npz(path: Path) -> Data:
-    """A graph in a usual form, made undirected and without self-loops as in PyG.
+    """A graph in a usual form, its edges as they are stored.
 
     Of the heterophilous graphs: ``node_features, node_labels, edges [E, 2]``, each edge once or
     twice; if present, ``train_masks, val_masks, test_masks [splits, N]``. Of the GNN benchmarks:
@@ -55,120 +50,105 @@ def read_npz(path: Path) -> Data:
     """
     # A damaged file raises many kinds of errors, in numpy and in zipfile.
     with told(f"{path} cannot be read as an .npz file"), path.open("rb") as stream:
-        if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
-            raise DataError(f"{path} holds one array, not a graph.")
+        is_array = stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+        require(not is_array, f"{path} holds one array, not a graph.")
         arrays = read_arrays(stream, path, NPZ_KEYS)
-        if not arrays.keys() & {"edges", "adj_data", "adj_indices", "adj_indptr", "adj_shape"}:
-            raise DataError(f"{path} is of no known layout; {LAYOUTS}.")
+        is_known = not arrays.keys().isdisjoint(("edges", *CSR_KEYS["adj_"]))
+        require(is_known, f"{path} is of no known layout; {LAYOUTS}.")
         parse = _parse_edge_list if "edges" in arrays else _parse_npz
-        return _checked_size(parse(arrays, path), path)
+        data = parse(arrays, path)
+        check_size(_size(data), path)
+        return data
 
 
 def _parse_npz(file: Mapping[str, Any], path: Path) -> Data:
-    row, column, _, (num_nodes, width) = _entries(file, "adj_", path)
-    if width != num_nodes:
-        raise DataError(f"{path}: the adjacency matrix is {num_nodes} x {width}, not square.")
-    edge_index, _ = remove_self_loops(torch.stack([row, column]))
-    x: Tensor | None = None
+    adjacency = _matrix(file, "adj_", path)
+    num_nodes, width = adjacency.shape
+    square = f"{path}: the adjacency matrix is {num_nodes} x {width}, not square."
+    require(width == num_nodes, square)
+    names = {"attr_matrix": "x", "labels": "y"} | {key: key for key in MASKS}
+    data = Data(**{name: torch.from_numpy(file[key]) for key, name in names.items() if key in file})
     if "attr_data" in file:
-        x = sparse_features(file, "attr_", path)
-    elif "attr_matrix" in file:
-        x = torch.from_numpy(file["attr_matrix"])
-    if x is not None and x.size(0) != num_nodes:
-        raise DataError(f"{path} has features of {x.size(0)} nodes, but edges of {num_nodes}.")
-    return Data(
-        x=x,
-        edge_index=to_undirected(edge_index, num_nodes=num_nodes),
-        y=torch.from_numpy(file["labels"]) if "labels" in file else None,
-        **{key: torch.from_numpy(file[key]) for key in MASKS if key in file},
-    )
+        data.x = sparse_features(file, "attr_", path)
+    if data.x is not None:
+        sentence = f"{path} has features of {data.x.size(0)} nodes, but edges of {num_nodes}."
+        require(data.x.size(0) == num_nodes, sentence)
+    data.edge_index = adjacency._indices()
+    return data
 
 
 def _parse_edge_list(file: Mapping[str, Any], path: Path) -> Data:
-    if missing := [key for key in LIST_KEYS if key not in file]:
-        raise DataError(f"{path} lacks {', '.join(missing)}.")
+    _require_keys(file, LIST_KEYS, path)
     x, y, edges = (torch.from_numpy(file[key]) for key in LIST_KEYS)
-    if edges.dim() != 2 or edges.size(1) != 2:
-        raise DataError(f"{path}: edges must have the shape [edges, 2].")
-    num_nodes = len(y)
-    edge_index, _ = remove_self_loops(checked_edges(edges.t(), num_nodes, path.name))
+    fits = edges.dim() == 2 and edges.size(1) == 2
+    require(fits, f"{path}: edges must have the shape [edges, 2].")
     masks = {key: torch.from_numpy(file[f"{key}s"]) for key in MASKS if f"{key}s" in file}
     for key, mask in masks.items():
         # A split is a row in these files, and a column in PyG.
-        if mask.dim() == 2 and mask.size(1) == num_nodes:
+        if mask.dim() == 2 and mask.size(1) == len(y):
             masks[key] = mask.t()
-    return Data(x=x, y=y, edge_index=to_undirected(edge_index, num_nodes=num_nodes), **masks)
+    return Data(x=x, y=y, edge_index=edges.t(), **masks)
 
 
-def _entries(
-    file: Mapping[str, Any], prefix: str, path: Path
-) -> tuple[Tensor, Tensor, Tensor, tuple[int, int]]:
-    """Rows, columns, values and shape of a CSR matrix inside an npz archive."""
-    keys = [prefix + ending for ending in CSR_ENDINGS]
-    if missing := [key for key in keys if key not in file]:
-        raise DataError(f"{path} lacks {', '.join(missing)}.")
+def _require_keys(file: Mapping[str, Any], keys: Sequence[str], path: Path) -> None:
+    missing = [key for key in keys if key not in file]
+    require(not missing, f"{path} lacks {', '.join(missing)}.")
+
+
+def _matrix(file: Mapping[str, Any], prefix: str, path: Path) -> Tensor:
+    """A CSR matrix inside an npz archive, as a sparse COO tensor with its entries in any order."""
+    keys = CSR_KEYS[prefix]
+    _require_keys(file, keys, path)
     for key in keys:
-        numbers = "biuf" if key == keys[0] else "iu"
-        if file[key].ndim != 1 or file[key].dtype.kind not in numbers:
-            raise DataError(
-                f"{path}: {key} must be a list of {'' if key == keys[0] else 'whole '}numbers."
-            )
-    values = file[keys[0]]
+        kinds, whole = ("biuf", "") if key == keys[0] else ("iu", "whole ")
+        fits = file[key].ndim == 1 and file[key].dtype.kind in kinds
+        require(fits, f"{path}: {key} must be a list of {whole}numbers.")
+    with np.errstate(over="ignore"):  # what is infinite then is found later
+        values = file[keys[0]].astype(np.float32)
     # Differences of unsigned numbers would wrap around.
     indices, indptr, shape = (file[key].astype(np.int64) for key in keys[1:])
-    if len(shape) != 2 or min(shape) < 0:
-        raise DataError(f"{path}: {prefix}shape must be a number of rows and one of columns.")
-    rows, columns = (int(size) for size in shape)
+    is_shape = len(shape) == 2 and min(shape) >= 0
+    require(is_shape, f"{path}: {prefix}shape must be a number of rows and one of columns.")
+    rows, columns = shape.tolist()
     fits = (
         indptr.shape == (rows + 1,)
         and indptr[0] == 0
         and (indptr[1:] >= indptr[:-1]).all()
         and indptr[-1] == len(indices) == len(values)
     )
-    if not fits:
-        raise DataError(f"{path}: {prefix}indptr does not fit the rest of the sparse matrix.")
-    if len(indices) > 0 and not 0 <= indices.min() <= indices.max() < columns:
-        raise DataError(
-            f"{path}: {prefix}indices must lie between 0 and {columns - 1}, "
-            f"but run from {indices.min()} to {indices.max()}."
-        )
-    with np.errstate(over="ignore"):  # what is infinite then is found later
-        numbers32 = values.astype(np.float32)
-    return (
-        torch.from_numpy(np.repeat(np.arange(rows), np.diff(indptr))),
-        torch.from_numpy(indices),
-        torch.from_numpy(numbers32),
-        (rows, columns),
-    )
+    require(fits, f"{path}: {prefix}indptr does not fit the rest of the sparse matrix.")
+    if len(indices) > 0:
+        low, high = indices.min(), indices.max()
+        bounds = f"between 0 and {columns - 1}, but run from {low} to {high}"
+        require(0 <= low <= high < columns, f"{path}: {prefix}indices must lie {bounds}.")
+    places = np.stack([np.repeat(np.arange(rows), np.diff(indptr)), indices])
+    tensors = torch.from_numpy(places), torch.from_numpy(values)
+    return torch.sparse_coo_tensor(*tensors, (rows, columns), check_invariants=True)
 
 
 def sparse_features(file: Mapping[str, Any], prefix: str, path: Path) -> Tensor:
     """A sparse CSR tensor from a CSR matrix inside an npz archive."""
-    row, column, values, shape = _entries(file, prefix, path)
-    check_size(8 * shape[0] + 4 * shape[1], path)
-    # By way of COO, which sorts the columns of a row and adds up duplicates.
-    features = torch.sparse_coo_tensor(
-        torch.stack([row, column]), values, shape, check_invariants=True
-    ).coalesce()
-    with quiet_csr():
-        return features.to_sparse_csr()
+    matrix = _matrix(file, prefix, path)
+    check_size(8 * matrix.size(0) + 4 * matrix.size(1), path)
+    with quiet_csr():  # a row's columns are sorted, and duplicates added up
+        return matrix.coalesce().to_sparse_csr()
 
 
 def read_pt(path: Path) -> Data:
     """A PyG ``Data`` object saved with ``torch.save``; code inside the file is never run."""
     how = "save it with torch.save(data, path), data a PyG Data object that holds tensors only"
     data = _loaded(path, how)
-    if _is_list(data):
-        raise DataError(f"{path} holds many graphs; write graphs:{path}.")
-    return _fields(data, path, how)
+    require(not _is_list(data), f"{path} holds many graphs; write graphs:{path}.")
+    data = _fields(data, path, how)
+    check_size(_size(data), path)
+    return data
 
 
 def read_pt_list(path: Path, name: str) -> GraphSet:
     """Many graphs, each with its class or value as ``y``: a saved list of PyG ``Data`` objects."""
     how = "save them with torch.save(list, path), a list of PyG Data objects that hold tensors only"
     graphs = _loaded(path, how)
-    if not _is_list(graphs):
-        raise DataError(f"{path} holds a {type(graphs).__name__}; {how}.")
+    require(_is_list(graphs), f"{path} holds a {type(graphs).__name__}; {how}.")
     xs: list[Tensor] = []
     ys: list[Tensor] = []
     edges, total, size = [], 0, 0
@@ -177,18 +157,19 @@ def read_pt_list(path: Path, name: str) -> GraphSet:
         size += _size(data)  # an object may be in the list many times
         check_size(size, path)
         x = checked_features(data.x, which)
-        if x.layout != torch.strided or x.size(1) != (xs or [x])[0].size(1):
-            raise DataError(f"{which}: the features must be dense, and as many as graph 0 has.")
-        if data.y is None or data.y.numel() != 1:
-            raise DataError(f"{which} must have one class or one value as y.")
+        fits = x.layout == torch.strided and x.size(1) == (xs or [x])[0].size(1)
+        require(fits, f"{which}: the features must be dense, and as many as graph 0 has.")
+        one = data.y is not None and data.y.numel() == 1
+        require(one, f"{which} must have one class or one value as y.")
+        kind = (ys or [data.y])[0].dtype
+        alike = f"{which}: y must be of one type, {kind} as in graph 0."
+        require(data.y.dtype == kind, alike)
         edges.append(checked_edges(data.edge_index, x.size(0), which) + total)
         total += x.size(0)
         xs.append(x)
-        if data.y.dtype != (ys or [data.y])[0].dtype:
-            raise DataError(f"{which}: y must be of one type, {ys[0].dtype} as in graph 0.")
         ys.append(data.y.view(1))
-    node_ptr = torch.tensor([0, *(x.size(0) for x in xs)]).cumsum(0)
-    return graph_set(torch.cat(xs), torch.cat(edges, dim=1), node_ptr, torch.cat(ys), name)
+    sizes = torch.tensor([x.size(0) for x in xs])
+    return graph_set(torch.cat(xs), torch.cat(edges, dim=1), sizes, torch.cat(ys), name)
 
 
 def _loaded(path: Path, how: str) -> Any:
@@ -205,31 +186,27 @@ def _is_list(data: Any) -> bool:
 
 def _fields(data: Any, path: Path, how: str) -> Data:
     """The fields of a graph that are used, as plain tensors."""
-    if not isinstance(data, Data):
-        raise DataError(f"{path} holds a {type(data).__name__}; {how}.")
+    require(isinstance(data, Data), f"{path} holds a {type(data).__name__}; {how}.")
     # The object may not have been put together as PyG does.
     with told(f"{path} cannot be loaded", f"; {how}"):
-        fields = {key: _plain(data[key], key, path) for key in FIELDS if key in data}
-    return _checked_size(Data(**fields), path)
+        return Data(**{key: _plain(data[key], key, path) for key in FIELDS if key in data})
 
 
 def _plain(value: Any, key: str, path: Path) -> Tensor | None:
     """A tensor on the CPU, not of a subclass; only the features may be sparse."""
     if value is None:
         return None
-    layouts = (torch.strided, *((torch.sparse_coo, torch.sparse_csr) if key == "x" else ()))
-    if isinstance(value, Tensor):
-        is_sparse = value.layout != torch.strided
-        usual = value.layout in layouts and str(value.dtype).removeprefix("torch.") in DTYPES
-        if usual and value.device.type == "cpu" and not (is_sparse and value.dense_dim()):
-            plain: Tensor = value.detach() if is_sparse else value.detach().as_subclass(Tensor)
-            return plain
-    raise DataError(f"{path}: {key} must be a plain tensor of numbers.")
-
-
-def _checked_size(data: Data, path: Path) -> Data:
-    check_size(_size(data), path)
-    return data
+    layouts = [torch.strided, *((torch.sparse_coo, torch.sparse_csr) if key == "x" else ())]
+    usual = (
+        isinstance(value, Tensor)
+        and value.layout in layouts
+        and str(value.dtype).removeprefix("torch.") in DTYPES
+        and value.device.type == "cpu"
+        and (value.layout == torch.strided or value.dense_dim() == 0)
+    )
+    require(usual, f"{path}: {key} must be a plain tensor of numbers.")
+    plain: Tensor = value.detach()
+    return plain.as_subclass(Tensor) if plain.layout == torch.strided else plain
 
 
 def _size(data: Data) -> int:

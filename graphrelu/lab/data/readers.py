@@ -3,6 +3,7 @@ stay sparse."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import sys
 import warnings
@@ -18,13 +19,12 @@ from uuid import uuid4
 import fsspec
 import numpy as np
 import torch
-from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.io import read_planetoid_data
 from torch_geometric.utils import coalesce, one_hot, remove_self_loops, to_undirected
 
 from graphrelu.lab.data.archives import check_size, read_arrays
-from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.data.graph import DataError, require
 from graphrelu.lab.data.graph_set import GraphSet, graph_set
 from graphrelu.lab.data.own_files import sparse_features
 
@@ -105,18 +105,19 @@ def read_tu(files: Mapping[str, bytes], name: str, as_name: str) -> GraphSet:
         for part in ("A", "graph_indicator", "node_labels", "graph_labels")
     )
     owner = owner.flatten() - 1
-    if edges.size(1) != 2 or labels.size(0) != owner.numel() or y.numel() != int(owner.max()) + 1:
-        raise DataError(f"{as_name}: the files of {name} do not fit each other.")
-    width = sum(int(column.max()) - int(column.min()) + 1 for column in labels.unbind(dim=1))
+    count = int(owner.max()) + 1
+    fits = edges.size(1) == 2 and labels.size(0) == owner.numel() and y.numel() == count
+    require(fits, f"{as_name}: the files of {name} do not fit each other.")
+    columns = labels.unbind(dim=1)
+    width = sum(int(column.max()) - int(column.min()) + 1 for column in columns)
     check_size(4 * width * owner.numel(), Path(f"{name}_node_labels.txt"))
-    if int(owner.min()) < 0 or bool((owner.diff() < 0).any()):
-        raise DataError(f"{as_name}: the nodes of {name} are not in the order of its graphs.")
+    in_order = owner[0] >= 0 and (owner.diff() >= 0).all()
+    require(in_order, f"{as_name}: the nodes of {name} are not in the order of its graphs.")
     edge_index, _ = remove_self_loops(edges.t() - 1)
-    features = [one_hot(column - column.min()) for column in labels.unbind(dim=1)]
     return graph_set(
-        torch.cat(features, dim=1),
+        torch.cat([one_hot(column - column.min()) for column in columns], dim=1),
         coalesce(edge_index, num_nodes=owner.numel()),
-        _starts(owner.bincount()),
+        owner.bincount(),
         y.flatten().unique(return_inverse=True)[1],
         as_name,
     )
@@ -129,7 +130,7 @@ def from_dataset(dataset: Any, name: str) -> GraphSet:
     x = batch.x
     if dataset.num_node_labels > 0:
         x = x[:, dataset.num_node_attributes :]
-    return graph_set(x, batch.edge_index, batch.ptr, batch.y, name)
+    return graph_set(x, batch.edge_index, batch.ptr.diff(), batch.y, name)
 
 
 def read_digit_graphs(name: str) -> GraphSet:
@@ -151,14 +152,10 @@ def read_digit_graphs(name: str) -> GraphSet:
     return graph_set(
         torch.cat([ink, one_hot(row, 8), one_hot(col, 8)], dim=1),
         torch.cat([joined, joined.flip(0)], dim=1),
-        _starts(image.bincount()),
+        image.bincount(),
         torch.from_numpy(y[chosen]),
         name,
     )
-
-
-def _starts(sizes: Tensor) -> Tensor:
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
 
 
 def whole_numbers(content: bytes, delimiter: str | None = None) -> np.ndarray:
@@ -183,18 +180,10 @@ class _CSRMatrix:
         return dense
 
 
-def has_scipy() -> bool:
-    try:
-        import scipy.sparse  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 @contextmanager
 def _scipy_or_stand_in() -> Iterator[None]:
     """Planetoid's pickles name a class of scipy's; without scipy, a stand-in lets them load."""
-    if has_scipy():
+    if importlib.util.find_spec("scipy"):
         yield
         return
     names = ("scipy", "scipy.sparse", "scipy.sparse.csr")

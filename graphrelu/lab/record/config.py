@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -26,6 +26,17 @@ CONSTANTS = {
     name: getattr(DEFAULT, name) for name in ("scale", "temperature", "gamma_max", "dropout")
 }
 FEW_LABELS = {"dropout": 0.2}  # in the paper's networks
+
+
+OPTIONS = ("activation_options", "backbone_options")
+NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "lr": ("be positive", lambda value: value > 0),
+    "weight_decay": ("be zero or more", lambda value: value >= 0),
+    "dropout": ("lie in [0, 1)", lambda value: 0 <= value < 1),
+    "feature_scale": ("be positive", lambda value: value > 0),
+}
+# Not in records and keys, which are older, where they have these values.
+LATER = {"feature_scale": 1, "select": "loss"}
 
 
 @dataclass(frozen=True)
@@ -62,24 +73,24 @@ class Config:
         for name in ("dataset", "backbone", "activation"):
             value = getattr(self, name)
             _require(kinds.text(value) and value != "", f"{name} must be a name", value)
-        _whole("hidden", self.hidden, 0 if self.activation == "none" else 1)
-        _whole("epochs", self.epochs, 1)
-        _whole("patience", self.patience, 0)
-        for name in ("lr", "weight_decay", "dropout", "feature_scale"):
+        least_hidden = 0 if self.activation == "none" else 1
+        for name, least in (("hidden", least_hidden), ("epochs", 1), ("patience", 0)):
+            value = getattr(self, name)
+            fits = kinds.whole(value) and value >= least
+            _require(fits, f"{name} must be a whole number from {least}", value)
+        for name, (rule, holds) in NUMBERS.items():
+            value = getattr(self, name)
+            _require(kinds.number(value), f"{name} must be a finite number", value)
+            _require(holds(value), f"{name} must {rule}", float(value))
             # 1 and 1.0 are the same run, so they get the same key.
-            object.__setattr__(self, name, _number(name, getattr(self, name)))
-        _require(self.lr > 0, "lr must be positive", self.lr)
-        _require(self.weight_decay >= 0, "weight_decay must be zero or more", self.weight_decay)
-        _require(0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout)
-        _require(self.feature_scale > 0, "feature_scale must be positive", self.feature_scale)
+            object.__setattr__(self, name, float(value))
         switch = self.normalize_features
         _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
-        for name in ("activation_options", "backbone_options"):
+        for name in OPTIONS:
             object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
         named = {"split": SplitName, "metric": Metric, "dtype": Dtype, "select": Select}
         for name, choices in named.items():
-            known = get_args(choices)
-            value = getattr(self, name)
+            known, value = get_args(choices), getattr(self, name)
             _require(value in known, f"{name} must be one of {', '.join(known)}", value)
         by_protocol = self.split not in FOLD_SPLITS or self.select == "loss"
         _require(by_protocol, "select must be loss for sets of graphs", self.select)
@@ -112,19 +123,14 @@ class Config:
         return f"{words} ({options})" if options else words
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; the options become dictionaries.
-
-        ``feature_scale`` is left out where it is 1, and ``select`` where it is the loss: keys and
-        records are older than they.
-        """
+        """Plain JSON types, without :data:`LATER`; the options become dictionaries."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name in ("activation_options", "backbone_options"):
-            plain[name] = dict(plain[name])
-        if self.feature_scale == 1:
-            del plain["feature_scale"]
-        if self.select == "loss":
-            del plain["select"]
-        return plain
+        plain |= {name: dict(plain[name]) for name in OPTIONS}
+        return {
+            name: value
+            for name, value in plain.items()
+            if name not in LATER or value != LATER[name]
+        }
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Config:
@@ -133,7 +139,7 @@ class Config:
         if unknown:
             raise ValueError(f"A configuration has no field {sorted(unknown)[0]!r}.")
         changed = dict(plain)
-        for name in ("activation_options", "backbone_options"):
+        for name in OPTIONS:
             options = plain.get(name, {})
             _require(isinstance(options, Mapping), f"{name} must be values by name", options)
             changed[name] = tuple(options.items())
@@ -151,16 +157,6 @@ class Config:
 def _require(holds: bool, rule: str, value: Any) -> None:
     if not holds:
         raise ValueError(f"{rule}, not {value!r}.")
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    fits = kinds.whole(value) and value >= least
-    _require(fits, f"{name} must be a whole number from {least}", value)
-
-
-def _number(name: str, value: Any) -> float:
-    _require(kinds.number(value), f"{name} must be a finite number", value)
-    return float(value)
 
 
 def _sorted_options(name: str, pairs: Any) -> Options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from graphrelu.lab.record.journal import Journal, parse_line
 Entry = dict[str, Any]
 
 
+@dataclass(frozen=True)
 class Entries:
     """Objects of one kind, ``event``, that are told apart by some of their fields.
 
@@ -20,16 +22,10 @@ class Entries:
     be, is not data.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        event: str,
-        identity: Sequence[str],
-        fields: Mapping[str, kinds.Kind] | None = None,
-    ) -> None:
-        self.path = Path(path)
-        self.event, self.identity = event, tuple(identity)
-        self.fields = fields or {}
+    path: Path
+    event: str
+    identity: Sequence[str]
+    fields: Mapping[str, kinds.Kind] = field(default_factory=dict)
 
     def read(self) -> list[Entry]:
         """All objects in the order of the file; of the same identity, the first."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import socket
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cache
@@ -68,8 +70,8 @@ class Process:
             os.kill(self.pid, 0)
         except (ProcessLookupError, OverflowError):
             return False
-        except PermissionError:  # it runs, as another user
-            return True
+        except PermissionError:
+            pass  # it runs, as another user
         return True
 
 
@@ -80,16 +82,11 @@ def now() -> str:
 
 def environment() -> dict[str, str]:
     """The versions of all that takes part in a run."""
-    versions = {
-        "python": platform.python_version(),
-        "graphrelu": graphrelu.__version__,
-        "torch": str(torch.__version__),
-    }
+    versions = {"python": platform.python_version(), "graphrelu": graphrelu.__version__}
+    versions["torch"] = str(torch.__version__)
     for package in ("torch_geometric", "numpy", "triton"):
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
@@ -99,26 +96,17 @@ def device_name(device: torch.device) -> str:
         return torch.cuda.get_device_name(device)
     if device.type != "cpu":
         return str(device)
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        if line.startswith("model name"):
-            model = line.partition(":")[2].strip()
-            break
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    named = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    model = named[1].strip() if named else platform.processor() or platform.machine()
     return f"{model}, {torch.get_num_threads()} threads"
 
 
 def surroundings(device: torch.device) -> dict[str, Any]:
     """What a measurement must name: device, versions, commit and date."""
-    return {
-        "device": device_name(device),
-        "versions": environment(),
-        "commit": commit(),
-        "date": now(),
-    }
+    here = {"device": device_name(device), "versions": environment()}
+    return here | {"commit": commit(), "date": now()}
 
 
 @cache

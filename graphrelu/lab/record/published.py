@@ -31,13 +31,12 @@ def published(table: str, dataset: str, backbone: str, activation: str) -> Publi
 
 
 @cache
-def _cells() -> dict[tuple[str, str, str, str], Published]:
-    text = (
-        files("graphrelu.lab.record").joinpath("published_results.csv").read_text(encoding="utf-8")
-    )
+def _cells() -> dict[tuple[str, ...], Published]:
+    file = files("graphrelu.lab.record").joinpath("published_results.csv")
     cells = {}
-    for row in csv.DictReader(text.splitlines()):
-        names = (row["dataset"].lower(), row["backbone"].lower(), row["activation"].lower())
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()):
+        cell = (row["table"], row["dataset"], row["backbone"], row["activation"])
         best = float(row["best"]) if row["best"] else None
-        cells[(row["table"], *names)] = Published(float(row["mean"]), float(row["std"]), best)
+        key = tuple(map(str.lower, cell))
+        cells[key] = Published(float(row["mean"]), float(row["std"]), best)
     return cells

@@ -22,10 +22,7 @@ NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")  # the paper's
 # Left out of a comparison on a deep network, unless asked for by name.
-ON_REQUEST = (
-    *("lrelu", "elu", "mish", "undecomposed"),
-    *("max", "median", "digraf", "digraf-plain"),
-)
+ON_REQUEST = ("lrelu", "elu", "mish", "undecomposed", "max", "median", "digraf", "digraf-plain")
 
 GRAPH_DATASETS = ("mutag", "proteins")
 GRAPH_BACKBONES = ("gcn", "sage", "gin")
@@ -56,17 +53,12 @@ class Row(NamedTuple):
     lr: float
     weight_decay: float
     dropout: float
-    options: dict[str, Option]
+    options: Mapping[str, Option]
 
 
-_ARMA: dict[str, Option] = {
-    "num_layers": 1,
-    "num_stacks": 2,
-    "shared_weights": False,
-    "skip_dropout": 0.5,
-}
+_ARMA = {"num_layers": 1, "num_stacks": 2, "shared_weights": False, "skip_dropout": 0.5}
 _ARMA_SHARED = _ARMA | {"num_stacks": 3, "shared_weights": True, "skip_dropout": 0.75}
-_APPNP: dict[str, Option] = {"K": 10, "alpha": 0.1}
+_APPNP = {"K": 10, "alpha": 0.1}
 
 # Backbone -> columns -> row. The column "pubmed" also serves every other citation graph, the
 # column "social" every graph of another kind.
@@ -132,25 +124,9 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
     return _config((dataset, backbone, activation), values, overrides)
 
 
-DEEP: dict[str, Any] = {
-    "hidden": 64,
-    "epochs": 400,
-    "patience": 0,
-    "lr": 0.003,
-    "weight_decay": 0.0,
-    "dropout": 0.2,
-    "normalize_features": False,
-    "select": "score",
-}
-GRAPHS: dict[str, Any] = {
-    "epochs": 100,
-    "patience": 0,
-    "lr": 0.01,
-    "weight_decay": 0.0,
-    "dropout": 0.5,
-    "normalize_features": False,
-    "split": "folds",
-}
+_FIXED: dict[str, Any] = {"patience": 0, "weight_decay": 0.0, "normalize_features": False}
+DEEP = _FIXED | {"hidden": 64, "epochs": 400, "lr": 0.003, "dropout": 0.2, "select": "score"}
+GRAPHS = _FIXED | {"epochs": 100, "lr": 0.01, "dropout": 0.5, "split": "folds"}
 
 
 def modern(

@@ -15,10 +15,8 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.journal import Journal, parse_line
 from graphrelu.lab.record.machine import Process, now
 
-FLOATS = (
-    *("score", "val_score", "train_loss", "val_loss", "test_loss", "calibration_error"),
-    "seconds",
-)
+LOSSES = ("train_loss", "val_loss", "test_loss")
+FLOATS = ("score", "val_score", *LOSSES, "calibration_error", "seconds")
 KINDS: dict[str, kinds.Kind] = {
     "seed": kinds.whole,
     **dict.fromkeys(FLOATS, kinds.optional(kinds.number)),
@@ -213,8 +211,7 @@ class Record:
         taken = self._taken(key)
         left = [seed for seed in wanted if seed not in taken]
         for claim in self._claims.get(key, []):
-            missing = tuple(seed for seed in claim.seeds if seed in left)
-            if missing:
+            if missing := tuple(seed for seed in claim.seeds if seed in left):
                 yield Batch(config, claim.seeds, missing)
                 left = [seed for seed in left if seed not in missing]
         for start in range(0, len(left), batch_size):
@@ -230,9 +227,8 @@ class Record:
         return taken
 
     def _write_event(self, event: str, config: Config, **seeds: list[int]) -> None:
-        who = asdict(Process.current())
-        entry = {"config": config.to_dict(), **seeds, **who, "date": now()}
-        self._journal.write(event, [entry])
+        who = asdict(Process.current()) | {"date": now()}
+        self._journal.write(event, [{"config": config.to_dict(), **seeds, **who}])
 
     def _refresh(self) -> None:
         before = self._journal.lines

@@ -37,9 +37,8 @@ def refused(path: Path, most: int = 4 * MIB) -> str:
 @pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_a_shape_beyond_the_bytes(make_npz: MakeNpz, kind: int) -> None:
     path = with_entry(make_npz(), "labels.npy", npy((10**12,), data=bytes(96)), kind)
-    assert "labels.npy declares the shape (1000000000000,) of int64, which does not fit" in refused(
-        path
-    )
+    sentence = "labels.npy declares the shape (1000000000000,) of int64, which does not fit"
+    assert sentence in refused(path)
 
 
 def test_a_bomb_is_refused_by_its_sizes(make_npz: MakeNpz, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,10 +47,8 @@ def test_a_bomb_is_refused_by_its_sizes(make_npz: MakeNpz, monkeypatch: pytest.M
     bomb = npy((2 * MIB,), data=bytes(16 * MIB))
     path = with_entry(make_npz(), "labels.npy", bomb, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 20 * 2**10
-    assert (
-        "declares 0.02 GiB, more than the 0.0078125 that are allowed; set GRAPHRELU_MOST_GIB"
-        in (refused(path))
-    )
+    sentence = "declares 0.02 GiB, more than the 0.0078125 that are allowed; set GRAPHRELU_MOST_GIB"
+    assert sentence in refused(path)
 
 
 def test_a_bomb_whose_directory_lies(make_npz: MakeNpz) -> None:
@@ -78,15 +75,12 @@ def test_a_huge_entry_by_zip64(make_npz: MakeNpz) -> None:
 def test_overlapping_and_repeated_entries(make_npz: MakeNpz, tmp_path: Path) -> None:
     path = overlapping(tmp_path / "both.npz", "labels.npy", npy((2,), data=bytes(16)))
     assert "overlaps with another." in refused(path)
-    path = make_npz()
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("LABELS.npy", npy((2,), data=bytes(16)))
+    path = rewritten(make_npz(), lambda _, data: data, more={"LABELS.npy": b""})
     assert "holds several entries of one name." in refused(path)
 
 
 def test_an_archive_in_an_archive(make_npz: MakeNpz) -> None:
-    path = make_npz()
-    only_that = rewritten(path, lambda *_: None, more={"a.npz": b"PK"})
+    only_that = rewritten(make_npz(), lambda *_: None, more={"a.npz": b"PK"})
     assert "is of no known layout; known are .npz files with" in refused(only_that)
     path = make_npz()
     path = with_entry(path, "labels.npy", path.read_bytes())
@@ -121,8 +115,7 @@ def test_an_encrypted_entry(make_npz: MakeNpz) -> None:
 
 
 def test_what_is_not_asked_for_is_not_read(make_npz: MakeNpz) -> None:
-    path = make_npz(thesis=np.array([None]))
-    assert load(str(path)).num_nodes == 12
+    assert load(str(make_npz(thesis=np.array([None])))).num_nodes == 12
 
 
 @pytest.mark.parametrize("text", ["many", "0", "-1", "nan"])
@@ -130,7 +123,5 @@ def test_a_limit_without_a_meaning(
     make_npz: MakeNpz, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(archives.MOST_GIB_VARIABLE, text)
-    with pytest.raises(
-        ValueError, match=f"GRAPHRELU_MOST_GIB must be a positive number, not '{text}'"
-    ):
+    with pytest.raises(ValueError, match=f"MOST_GIB must be a positive number, not '{text}'"):
         load(str(make_npz()))

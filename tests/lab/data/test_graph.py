@@ -10,18 +10,22 @@ from graphrelu.lab.data.graph import DataError, from_data
 
 NAN = torch.full((12, 3), float("nan"))
 LABELS = torch.arange(12) % 2
+NOT_FINITE = ": the features contain NaN or infinite values."
+NODES = ", but the 12 nodes are numbered from 0 to 11."
 SHAPES = (
-    "ring: y must hold a class or a value of each node [nodes], or 0 and 1 for each of its labels "
+    ": y must hold a class or a value of each node [nodes], or 0 and 1 for each of its labels "
     "[nodes, labels]."
 )
 MATRIX = (
-    "ring: a y of several columns must hold 0 and 1 only, or -1 in the whole row of a node without "
+    ": a y of several columns must hold 0 and 1 only, or -1 in the whole row of a node without "
     "labels."
 )
 FINITE = (
-    "ring: y must hold finite values, not NaN or infinite ones; masks can leave a node without a "
+    ": y must hold finite values, not NaN or infinite ones; masks can leave a node without a "
     "value out."
 )
+SAME = ": y is the same for all nodes, there is nothing to learn."
+GAPS = ": the labels of 2 classes must run from 0 to 1 without gaps, but the largest is 2."
 
 
 def test_a_sound_graph(ring: Data) -> None:
@@ -30,97 +34,58 @@ def test_a_sound_graph(ring: Data) -> None:
     graph = from_data(ring, "ring", "social")
     assert (graph.num_nodes, graph.num_edges, graph.num_features) == (12, 24, 3)
     assert (graph.num_classes, graph.family, graph.name) == (2, "social", "ring")
-    assert graph.edge_weight is None
     assert graph.x.dtype == torch.float32
     assert graph.train_mask is not None
     assert graph.train_mask.shape == (12,)
     assert graph.val_mask is not None
     assert graph.val_mask.dtype == torch.bool
-    assert graph.test_mask is None
+    assert graph.edge_weight is graph.test_mask is None
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("key", "value", "sentence"),
     [
-        ({"x": None}, "ring has no node features (x is missing)."),
-        ({"x": torch.ones(12)}, "ring: the features must be a real matrix [nodes, features]."),
-        ({"x": NAN}, "ring: the features contain NaN or infinite values."),
-        ({"x": 1 / torch.zeros(12, 3)}, "ring: the features contain NaN or infinite values."),
-        ({"x": NAN.to_sparse()}, "ring: the features contain NaN or infinite values."),
-        ({"edge_index": None}, "ring has no edges (edge_index is missing)."),
-        (
-            {"edge_index": torch.zeros(3, 2).long()},
-            "ring: edge_index must have the shape [2, edges].",
-        ),
-        (
-            {"edge_index": torch.zeros(2, 3)},
-            "ring: edge_index must hold integers, not torch.float32.",
-        ),
-        (
-            {"edge_index": torch.tensor([[0], [12]])},
-            "ring: an edge names node 12, but the 12 nodes are numbered from 0 to 11.",
-        ),
-        (
-            {"edge_index": torch.tensor([[0], [-1]])},
-            "ring: an edge names node -1, but the 12 nodes are numbered from 0 to 11.",
-        ),
-        (
-            {"edge_weight": torch.ones(3)},
-            "ring: edge_weight must hold one number for each of 24 edges.",
-        ),
-        (
-            {"edge_weight": -torch.ones(24)},
-            "ring: the edge weights must be finite and not negative.",
-        ),
-        ({"y": None}, "ring has no labels (y is missing)."),
-        ({"y": -torch.ones(12).long()}, "ring has no labels (every y is negative)."),
-        ({"y": LABELS[:10]}, "ring has 10 labels for 12 nodes."),
-        ({"y": torch.ones(12, 2, 2)}, SHAPES),
-        ({"y": torch.ones(12, 0)}, SHAPES),
-        ({"y": torch.ones(12) * 1j}, SHAPES),
-        ({"y": torch.ones(10, 2)}, "ring has 10 labels for 12 nodes."),
-        ({"y": torch.arange(24).view(12, 2)}, MATRIX),
-        ({"y": torch.tensor([[1, -1]]).repeat(12, 1)}, MATRIX),
-        ({"y": NAN}, MATRIX),
-        (
-            {"y": torch.ones(12, 2).bool()},
-            "ring: y is the same for all nodes, there is nothing to learn.",
-        ),
-        ({"y": -torch.ones(12, 2)}, "ring has fewer than 5 nodes with labels (0)."),
-        (
-            {"y": torch.full((12,), 0.5)},
-            "ring: y is the same for all nodes, there is nothing to learn.",
-        ),
-        ({"y": NAN[:, :1]}, FINITE),
-        ({"y": 1 / LABELS.float()}, FINITE),
-        (
-            {"y": torch.zeros(12).long()},
-            "ring: all labelled nodes are of one class, there is nothing to learn.",
-        ),
-        (
-            {"y": 2 * LABELS},
-            "ring: the labels of 2 classes must run from 0 to 1 without gaps, "
-            "but the largest is 2.",
-        ),
-        (
-            {"y": (torch.arange(12) > 7).long()},
-            "ring: class 1 has fewer than 5 nodes (4).",
-        ),
-        (
-            {"val_mask": torch.ones(5).bool()},
-            "ring: val_mask must have the shape [12] or [12, splits].",
-        ),
-        ({"test_mask": torch.arange(12)}, "ring: test_mask must hold true and false only."),
+        ("x", None, " has no node features (x is missing)."),
+        ("x", torch.ones(12), ": the features must be a real matrix [nodes, features]."),
+        ("x", NAN, NOT_FINITE),
+        ("x", 1 / torch.zeros(12, 3), NOT_FINITE),
+        ("x", NAN.to_sparse(), NOT_FINITE),
+        ("edge_index", None, " has no edges (edge_index is missing)."),
+        ("edge_index", torch.zeros(3, 2).long(), ": edge_index must have the shape [2, edges]."),
+        ("edge_index", torch.zeros(2, 3), ": edge_index must hold integers, not torch.float32."),
+        ("edge_index", torch.tensor([[0], [12]]), f": an edge names node 12{NODES}"),
+        ("edge_index", torch.tensor([[0], [-1]]), f": an edge names node -1{NODES}"),
+        ("edge_weight", torch.ones(3), ": edge_weight must hold one number for each of 24 edges."),
+        ("edge_weight", -torch.ones(24), ": the edge weights must be finite and not negative."),
+        ("y", None, " has no labels (y is missing)."),
+        ("y", -torch.ones(12).long(), " has no labels (every y is negative)."),
+        ("y", LABELS[:10], " has 10 labels for 12 nodes."),
+        ("y", torch.ones(12, 2, 2), SHAPES),
+        ("y", torch.ones(12, 0), SHAPES),
+        ("y", torch.ones(12) * 1j, SHAPES),
+        ("y", torch.ones(10, 2), " has 10 labels for 12 nodes."),
+        ("y", torch.arange(24).view(12, 2), MATRIX),
+        ("y", torch.tensor([[1, -1]]).repeat(12, 1), MATRIX),
+        ("y", NAN, MATRIX),
+        ("y", torch.ones(12, 2).bool(), SAME),
+        ("y", -torch.ones(12, 2), " has fewer than 5 nodes with labels (0)."),
+        ("y", torch.full((12,), 0.5), SAME),
+        ("y", NAN[:, :1], FINITE),
+        ("y", 1 / LABELS.float(), FINITE),
+        ("y", 0 * LABELS, ": all labelled nodes are of one class, there is nothing to learn."),
+        ("y", 2 * LABELS, GAPS),
+        ("y", (torch.arange(12) > 7).long(), ": class 1 has fewer than 5 nodes (4)."),
+        ("val_mask", LABELS[:5].bool(), ": val_mask must have the shape [12] or [12, splits]."),
+        ("test_mask", torch.arange(12), ": test_mask must hold true and false only."),
     ],
 )
 def test_each_fault_has_its_sentence(
-    ring: Data, changes: dict[str, torch.Tensor | None], sentence: str
+    ring: Data, key: str, value: torch.Tensor | None, sentence: str
 ) -> None:
-    for key, value in changes.items():
-        setattr(ring, key, value)
+    ring[key] = value
     with pytest.raises(DataError) as caught:
         from_data(ring, "ring")
-    assert str(caught.value) == sentence
+    assert str(caught.value) == f"ring{sentence}"
 
 
 def test_only_graphs_of_one_kind_of_node() -> None:
@@ -141,24 +106,22 @@ def test_a_column_of_labels_weights_and_unlabelled_nodes(ring: Data) -> None:
     ring.y = ring.y.view(-1, 1).to(torch.int32)
     ring.edge_weight = torch.ones(24, 1, dtype=torch.float64)
     graph = from_data(ring, "ring")
-    assert graph.y.shape == (12,)
-    assert graph.y.dtype == torch.int64
-    assert int(graph.y[0]) == -1
+    assert (graph.y.shape, graph.y.dtype, int(graph.y[0])) == ((12,), torch.int64, -1)
     assert graph.edge_weight is not None
-    assert graph.edge_weight.shape == (24,)
-    assert graph.edge_weight.dtype == torch.float32
+    assert (graph.edge_weight.shape, graph.edge_weight.dtype) == ((24,), torch.float32)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.uint16, torch.long, torch.float])
 def test_the_task_is_in_the_labels(ring: Data, dtype: torch.dtype) -> None:
-    ring.y = torch.stack([LABELS, 1 - LABELS, LABELS], dim=1).to(dtype)
+    several = torch.stack([LABELS, 1 - LABELS, LABELS], dim=1)
+    ring.y = several.to(dtype)
     graph = from_data(ring, "ring")
     assert (graph.task, graph.num_classes, graph.num_unlabelled) == ("labels", 3, 0)
-    assert torch.equal(graph.y, torch.stack([LABELS, 1 - LABELS, LABELS], dim=1).float())
+    assert torch.equal(graph.y, several.float())
     ring.y = LABELS.to(dtype)
     graph = from_data(ring, "ring")
-    assert graph.task == ("values" if dtype == torch.float else "classes")
-    assert graph.num_classes == (1 if dtype == torch.float else 2)
+    expected = ("values", 1) if dtype == torch.float else ("classes", 2)
+    assert (graph.task, graph.num_classes) == expected
 
 
 def test_nodes_without_labels_and_values_below_zero(ring: Data) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch_geometric.datasets import AttributedGraphDataset, Planetoid
 
-from graphrelu.lab.data import DataError, load, readers, survey
+from graphrelu.lab.data import load, readers, survey
 from graphrelu.lab.data.checksums import SOURCES, read_verified
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
@@ -24,8 +25,6 @@ def test_counts_layout_and_no_trace(name: str, real_root: Path, tree: Tree) -> N
     before = tree(real_root)
     graph = load(name, real_root)
     assert tree(real_root) == before
-    found = (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes)
-    assert found == SOURCES[name].counts
     social = name in ("blogcatalog", "flickr")
     assert graph.family == ("social" if social else "citation")
     assert graph.x.layout == (torch.sparse_csr if social else torch.strided)
@@ -56,23 +55,12 @@ def test_graphs_are_pygs(dataset: Any, name: str, real_root: Path, tmp_path: Pat
     assert torch.equal(graph.x.to_dense(), expected.x.to_dense())
 
 
-def test_a_truncated_file_is_named(real_root: Path, tmp_path: Path) -> None:
-    raw = tmp_path / "Planetoid/Cora/raw"
-    shutil.copytree(real_root / "Planetoid/Cora/raw", raw, copy_function=shutil.copyfile)
-    content = (raw / "ind.cora.allx").read_bytes()
-    (raw / "ind.cora.allx").write_bytes(content[:-1])
-    with pytest.raises(DataError, match=r"^cora: .*raw/ind\.cora\.allx is not the known one"):
-        load("cora", tmp_path)
-    (raw / "ind.cora.allx").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert survey(tmp_path)[1].altered == ("ind.cora.allx",)
-
-
 def test_planetoid_without_scipy(real_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = SOURCES["citeseer"]
     files = read_verified(real_root / source.folder / "raw", source.sums)
     expected = readers.read_planetoid(files, "CiteSeer")
     real_scipy = sys.modules["scipy.sparse"]
-    monkeypatch.setattr(readers, "has_scipy", lambda: False)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     found = readers.read_planetoid(files, "CiteSeer")
     assert torch.equal(found.x, expected.x)
     assert torch.equal(found.edge_index, expected.edge_index)
@@ -96,13 +84,9 @@ try:
 except DataError as error:
     print(error)
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"GRAPHRELU_DATA": str(real_root), "HOME": str(tmp_path)},
-        cwd=Path(__file__).parents[3],
-    )
+    env = {"GRAPHRELU_DATA": str(real_root), "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", program]
+    folder = Path(__file__).parents[3]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=folder)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("digits needs scikit-learn")

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,17 +69,15 @@ class Fake:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    package, module = ModuleType("ogb"), ModuleType("ogb.nodeproppred")
-    module.NodePropPredDataset = Fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ogb", package)
+    module = SimpleNamespace(NodePropPredDataset=Fake)
+    monkeypatch.setitem(sys.modules, "ogb", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", module)
 
 
 def check_ring(root: Path) -> None:
     graph = load("ogbn-arxiv", root)
-    assert (graph.name, graph.num_nodes, graph.num_edges, graph.num_classes) == (
-        *("ogbn-arxiv", 12, 24, 2),
-    )
+    found = (graph.name, graph.num_nodes, graph.num_edges, graph.num_classes)
+    assert found == ("ogbn-arxiv", 12, 24, 2)
     assert np.array_equal(graph.x.numpy(), FEATURES)
     assert graph.y.tolist() == 6 * [0, 1]
     split = from_masks(graph, 0)

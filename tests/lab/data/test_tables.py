@@ -112,78 +112,73 @@ def nodes_with(line: str, header: str = "label,f") -> list[str]:
     return [header, *(f"{node % 2},1" for node in range(12)), line]
 
 
+NOT_FINITE = "the features contain NaN or infinite values"
+PAIRS = "edges.csv must have two nodes in a line, and a weight if any"
+NAMES = "nodes.csv must begin with a line of names, one of which is label"
+EDGES = [
+    (["0,1,2,3"], PAIRS),
+    (["0"], PAIRS),
+    (["0,1", "1,2,3"], "edges.csv, line 2: there are 3 fields, not 2"),
+    (["a,b"], r"edges.csv, line 1: invalid literal for int\(\) with base 10: 'a'"),
+    (["0,99999999999999999999"], r"edges.csv, line 1: .*"),
+    (["0,12"], r"edges.csv: an edge names node 12, but the 12 nodes are numbered .*"),
+    (["0,1,x"], "edges.csv, line 1: could not convert string to float: 'x'"),
+    (["0,1,-1"], "the edge weights must be finite and not negative"),
+    (['0,"1'], r"edges.csv cannot be read as a table \(unexpected end of data\)"),
+]
+NODES = [
+    ([], NAMES),
+    (["0,1", "1,2"], NAMES),
+    (["label,f,f", "0,1,2"], "nodes.csv has two columns of one name"),
+    (nodes_with("0,1,2"), "nodes.csv, line 14: there are 3 fields under 2 names"),
+    (nodes_with("0,x"), "nodes.csv, line 14: could not convert string to float: 'x'"),
+    (nodes_with("0,nan"), NOT_FINITE),
+    (nodes_with("0,1e99"), NOT_FINITE),
+    (nodes_with("0,1", "label,id"), "nodes.csv names a node twice"),
+    (nodes_with(f"{10**30},1"), "nodes.csv has labels that are larger than its number of nodes"),
+    ([*nodes_with("0.5,1"), ",1"], "y must hold finite values, not NaN .*"),
+    (nodes_with("1e999,1"), "y must hold finite values, not NaN .*"),
+    (nodes_with("0,2", "label_a,label_b"), "label_b must hold 0 and 1, .*, not '2'"),
+    (["label_a,label_b,f", *12 * ["0,,1"]], "or -1 in the whole row of a node .*"),
+    (nodes_with("0,1", "label,label_b"), "label, or columns label_NAME, not both"),
+    (nodes_with("7,1"), "the labels of 3 classes must run from 0 to 2 .*"),
+    (nodes_with("0,yes", "label,train"), "train must hold 0 and 1 only, not 'yes'"),
+    (nodes_with("0,1", "label,val_x"), "val_x must be val, or val_ and the number .*"),
+    (["label,f,train_0,val_1,test_0", *12 * ["0,1,1,0,0"]], "test must be of the same splits"),
+    (["label", "0"], "the features must be a real matrix .*"),
+    (["label,f"], "edges.csv has no nodes"),
+]
+
+
 @pytest.mark.parametrize(
     ("edges", "nodes", "sentence"),
     [
-        (["0,1,2,3"], None, r"edges.csv must have two nodes in a line, and a weight if any\."),
-        (["0"], None, r"edges.csv must have two nodes in a line, and a weight if any\."),
-        (["0,1", "1,2,3"], None, r"edges.csv, line 2: there are 3 fields, not 2\."),
-        (["a,b"], None, r"edges.csv, line 1: invalid literal for int\(\) with base 10: 'a'\."),
-        (["0,99999999999999999999"], None, r"edges.csv, line 1: .*\."),
-        (["0,12"], None, r"edges.csv: an edge names node 12, but the 12 nodes are numbered .*\."),
-        (["0,1,x"], None, r"edges.csv, line 1: could not convert string to float: 'x'\."),
-        (["0,1,-1"], None, r"the edge weights must be finite and not negative\."),
-        (['0,"1'], None, r"edges.csv cannot be read as a table \(unexpected end of data\)\."),
-        (None, [], r"nodes.csv must begin with a line of names, one of which is label\."),
-        (None, ["0,1", "1,2"], r"nodes.csv must begin with a line of names, .*\."),
-        (None, ["label,f,f", "0,1,2"], r"nodes.csv has two columns of one name\."),
-        (None, nodes_with("0,1,2"), r"nodes.csv, line 14: there are 3 fields under 2 names\."),
-        (None, nodes_with("0,x"), r"nodes.csv, line 14: could not convert string to float: 'x'\."),
-        (None, nodes_with("0,nan"), r"the features contain NaN or infinite values\."),
-        (None, nodes_with("0,1e99"), r"the features contain NaN or infinite values\."),
-        (None, nodes_with("0,1", "label,id"), r"nodes.csv names a node twice\."),
-        (
-            None,
-            nodes_with(f"{10**30},1"),
-            r"nodes.csv has labels that are larger than its number of nodes\.",
-        ),
-        (
-            None,
-            [*nodes_with("0.5,1"), ",1"],
-            r"y must hold finite values, not NaN .*\.",
-        ),
-        (None, nodes_with("1e999,1"), r"y must hold finite values, not NaN .*\."),
-        (None, nodes_with("0,2", "label_a,label_b"), r"label_b must hold 0 and 1, .*, not '2'\."),
-        (None, ["label_a,label_b,f", *12 * ["0,,1"]], r"or -1 in the whole row of a node .*\."),
-        (None, nodes_with("0,1", "label,label_b"), r"label, or columns label_NAME, not both\."),
-        (None, nodes_with("7,1"), r"the labels of 3 classes must run from 0 to 2 .*\."),
-        (None, nodes_with("0,yes", "label,train"), r"train must hold 0 and 1 only, not 'yes'\."),
-        (None, nodes_with("0,1", "label,val_x"), r"val_x must be val, or val_ and the number .*\."),
-        (["0,0"], ["label", "0"], r"the features must be a real matrix .*\."),
-        ([], ["label,f"], r"edges.csv has no nodes\."),
+        *((edges, None, said) for edges, said in EDGES),
+        *(([], nodes, said) for nodes, said in NODES),
     ],
 )
 def test_faults_cost_one_sentence(
-    tmp_path: Path, edges: list[str] | None, nodes: list[str] | None, sentence: str
+    tmp_path: Path, edges: list[str], nodes: list[str] | None, sentence: str
 ) -> None:
-    with pytest.raises(DataError, match=sentence + "$") as caught:
+    with pytest.raises(DataError, match=rf"{sentence}\.$") as caught:
         load(str(write(tmp_path, edges, nodes)))
     assert "\n" not in str(caught.value)
 
 
-def test_masks_of_other_splits(tmp_path: Path) -> None:
-    rows = ["label,f,train_0,val_1,test_0", *(f"{node % 2},1,1,0,0" for node in range(12))]
-    with pytest.raises(DataError, match=r"train, val, test must be of the same splits\.$"):
-        load(str(write(tmp_path, nodes=rows)))
-
-
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     path = write(tmp_path)
-    path.with_name("nodes.csv").unlink()
-    with pytest.raises(DataError, match=r"^There is no file .*nodes\.csv\.$"):
-        load(str(path))
-    path.unlink()
-    with pytest.raises(DataError, match=r"^There is no file .*edges\.csv\.$"):
-        load(str(path))
-    with pytest.raises(
-        DataError, match=r"links\.csv must have edges in its name, as in edges\.csv"
-    ):
-        load(str(tmp_path / "links.csv"))
-    with pytest.raises(DataError, match=r"is of no known layout; known are \.npz files with .*\.$"):
-        load(str(tmp_path))
     (tmp_path / "graph.gml").write_text("graph []")
-    with pytest.raises(DataError, match=r"gml is of no known layout; known are \.npz files .*\.$"):
-        load(str(tmp_path / "graph.gml"))
+    for gone in ("nodes.csv", "edges.csv"):
+        (tmp_path / gone).unlink()
+        with pytest.raises(DataError, match=rf"^There is no file .*{gone}\.$"):
+            load(str(path))
+    for name, sentence in (
+        ("links.csv", r"links\.csv must have edges in its name, as in edges\.csv"),
+        ("", r"is of no known layout; known are \.npz files with .*\.$"),
+        ("graph.gml", r"gml is of no known layout; known are \.npz files .*\.$"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            load(str(tmp_path / name))
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

@@ -11,16 +11,7 @@ import pytest
 from graphrelu.lab.record.config import Config
 
 CONFIG = Config(
-    dataset="cora",
-    backbone="gat",
-    activation="grelu",
-    hidden=8,
-    epochs=1000,
-    patience=100,
-    lr=0.005,
-    weight_decay=5e-4,
-    dropout=0.6,
-    normalize_features=True,
+    *("cora", "gat", "grelu", 8, 1000, 100, 0.005, 5e-4, 0.6, True),
     activation_options=(("steps", 10), ("form", "residual")),
     backbone_options=(("output_heads", 1), ("heads", 8)),
 )
@@ -48,22 +39,19 @@ def test_records_from_before_a_field_stay_what_they_are(
     assert Config.from_dict(plain) == changed
 
 
-def test_title() -> None:
-    assert CONFIG.title == "cora gat grelu (form=residual, steps=10)"
-    scaled = replace(CONFIG, feature_scale=100)
-    assert scaled.title == "cora gat grelu, features x 100 (form=residual, steps=10)"
-
-
-def test_deep_networks_name_their_norm() -> None:
+def test_titles_and_deep_networks() -> None:
+    """A deep network is one that names its norm."""
     deep = replace(CONFIG, backbone_options=(("layers", 4), ("norm", "layer")))
-    assert deep.is_deep
-    assert not CONFIG.is_deep
-    assert replace(deep, split="folds").is_deep
-    assert not replace(deep, backbone_options=(("layers", 4),), split="folds").is_deep
-    assert deep.title == "cora gat grelu 8 x 4 (form=residual, steps=10)"
-    assert replace(deep, split="folds").title == (
-        "cora gat grelu 8 x 4 folds (form=residual, steps=10)"
-    )
+    papers = replace(deep, backbone_options=(("layers", 4),), split="folds")
+    for config, is_deep, title in (
+        (CONFIG, False, ""),
+        (replace(CONFIG, feature_scale=100), False, ", features x 100"),
+        (deep, True, " 8 x 4"),
+        (replace(deep, split="folds"), True, " 8 x 4 folds"),
+        (papers, False, " 8 x 4 folds"),
+    ):
+        assert config.is_deep == is_deep
+        assert config.title == f"cora gat grelu{title} (form=residual, steps=10)"
 
 
 def test_the_key_is_stable() -> None:
@@ -72,28 +60,12 @@ def test_the_key_is_stable() -> None:
 
 
 def test_the_key_knows_every_field_and_no_order() -> None:
-    changes: dict[str, Any] = {
-        "dataset": "citeseer",
-        "backbone": "gcn",
-        "activation": "relu",
-        "hidden": 9,
-        "epochs": 999,
-        "patience": 99,
-        "lr": 0.01,
-        "weight_decay": 0,
-        "dropout": 0.5,
-        "normalize_features": False,
-        "activation_options": (),
-        "backbone_options": (("heads", 4),),
-        "split": "masks",
-        "metric": "f1",
-        "dtype": "float64",
-        "feature_scale": 0.01,
-        "select": "score",
-    }
-    assert set(changes) == {field.name for field in fields(Config)}
-    keys = {replace(CONFIG, **{name: value}).key() for name, value in changes.items()}
-    assert len(keys | {CONFIG.key()}) == len(changes) + 1
+    other = Config(
+        *("citeseer", "gcn", "relu", 9, 999, 99, 0.01, 0, 0.5, False, (), (("heads", 4),)),
+        *("masks", "f1", "float64", 0.01, "score"),
+    )
+    keys = {replace(CONFIG, **{name: value}).key() for name, value in vars(other).items()}
+    assert len(keys | {CONFIG.key()}) == len(fields(Config)) + 1
     swapped = replace(CONFIG, backbone_options=tuple(reversed(CONFIG.backbone_options)))
     assert swapped == CONFIG
     assert swapped.key() == CONFIG.key()
@@ -106,59 +78,48 @@ def test_it_is_frozen_and_hashable() -> None:
     assert len({CONFIG, replace(CONFIG)}) == 1
 
 
+SPLITS = "random, full, masks, published, folds, gin_folds, gin_paper"
+
+
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("name", "value", "rule"),
     [
-        ({"dataset": ""}, "dataset must be a name, not ''."),
-        ({"hidden": 0}, "hidden must be a whole number from 1, not 0."),
-        ({"hidden": 8.0}, "hidden must be a whole number from 1, not 8.0."),
-        ({"hidden": True}, "hidden must be a whole number from 1, not True."),
-        ({"activation": "none", "hidden": -1}, "hidden must be a whole number from 0, not -1."),
-        ({"epochs": 0}, "epochs must be a whole number from 1, not 0."),
-        ({"patience": -1}, "patience must be a whole number from 0, not -1."),
-        ({"lr": 0}, "lr must be positive, not 0.0."),
-        ({"lr": float("nan")}, "lr must be a finite number, not nan."),
-        ({"lr": "fast"}, "lr must be a finite number, not 'fast'."),
-        ({"weight_decay": -1e-3}, "weight_decay must be zero or more, not -0.001."),
-        ({"feature_scale": 0}, "feature_scale must be positive, not 0.0."),
-        ({"feature_scale": "1"}, "feature_scale must be a finite number, not '1'."),
-        ({"dropout": 1.0}, "dropout must lie in [0, 1), not 1.0."),
-        ({"normalize_features": 1}, "normalize_features must be true or false, not 1."),
-        (
-            {"split": "test"},
-            "split must be one of random, full, masks, published, folds, gin_folds, gin_paper, "
-            "not 'test'.",
-        ),
-        ({"metric": "loss"}, "metric must be one of accuracy, f1, rocauc, mae, r2, not 'loss'."),
-        ({"dtype": "int8"}, "dtype must be one of float32, float64, not 'int8'."),
-        ({"select": "f1"}, "select must be one of loss, score, not 'f1'."),
-        (
-            {"select": "score", "split": "folds"},
-            "select must be loss for sets of graphs, not 'score'.",
-        ),
-        (
-            {"backbone_options": (("K", 2), ("K", 3))},
-            "backbone_options must not repeat a name, not ['K', 'K'].",
-        ),
-        ({"backbone_options": ((1, 2),)}, "backbone_options must have names, not [1]."),
-        (
-            {"backbone_options": 3},
-            "backbone_options must be pairs of a name and a value, not 3.",
-        ),
-        (
-            {"activation_options": (("shape", [1]),)},
-            "activation_options: shape must be a plain value, not [1].",
-        ),
-        (
-            {"activation_options": (("slope", float("inf")),)},
-            "activation_options: slope must be a plain value, not inf.",
-        ),
+        ("dataset", "", " must be a name, not ''."),
+        ("hidden", 0, " must be a whole number from 1, not 0."),
+        ("hidden", 8.0, " must be a whole number from 1, not 8.0."),
+        ("hidden", True, " must be a whole number from 1, not True."),
+        ("epochs", 0, " must be a whole number from 1, not 0."),
+        ("patience", -1, " must be a whole number from 0, not -1."),
+        ("lr", 0, " must be positive, not 0.0."),
+        ("lr", float("nan"), " must be a finite number, not nan."),
+        ("lr", "fast", " must be a finite number, not 'fast'."),
+        ("weight_decay", -1e-3, " must be zero or more, not -0.001."),
+        ("feature_scale", 0, " must be positive, not 0.0."),
+        ("feature_scale", "1", " must be a finite number, not '1'."),
+        ("dropout", 1.0, " must lie in [0, 1), not 1.0."),
+        ("normalize_features", 1, " must be true or false, not 1."),
+        ("split", "test", f" must be one of {SPLITS}, not 'test'."),
+        ("metric", "loss", " must be one of accuracy, f1, rocauc, mae, r2, not 'loss'."),
+        ("dtype", "int8", " must be one of float32, float64, not 'int8'."),
+        ("select", "f1", " must be one of loss, score, not 'f1'."),
+        ("backbone_options", (("K", 2), ("K", 3)), " must not repeat a name, not ['K', 'K']."),
+        ("backbone_options", ((1, 2),), " must have names, not [1]."),
+        ("backbone_options", 3, " must be pairs of a name and a value, not 3."),
+        ("activation_options", (("shape", [1]),), ": shape must be a plain value, not [1]."),
+        ("activation_options", (("a", float("inf")),), ": a must be a plain value, not inf."),
     ],
 )
-def test_bad_values_have_their_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_bad_values_have_their_sentence(name: str, value: Any, rule: str) -> None:
     with pytest.raises(ValueError, match="not") as caught:
-        replace(CONFIG, **changes)
-    assert str(caught.value) == sentence
+        replace(CONFIG, **{name: value})
+    assert str(caught.value) == f"{name}{rule}"
+
+
+def test_values_that_do_not_fit_each_other() -> None:
+    with pytest.raises(ValueError, match=r"^hidden must be a whole number from 0, not -1\.$"):
+        replace(CONFIG, activation="none", hidden=-1)
+    with pytest.raises(ValueError, match=r"^select must be loss for sets of graphs, not 'score'"):
+        replace(CONFIG, select="score", split="folds")
 
 
 def test_bad_dictionaries() -> None:

@@ -42,13 +42,8 @@ def test_now() -> None:
 def test_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*arguments: str) -> str:
         who = ["-c", "user.name=n", "-c", "user.email=e", "-c", "commit.gpgsign=false"]
-        done = subprocess.run(
-            ["git", "-C", str(tmp_path), *who, *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.strip()
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
 
     def find() -> str | None:
         commit.cache_clear()

@@ -40,24 +40,17 @@ ARMA = {"num_layers": 1, "num_stacks": 2, "shared_weights": False, "skip_dropout
 @pytest.mark.parametrize(
     ("dataset", "backbone", "expected"),
     [
-        ("cora", "gcn", (16, 300, 10, 0.01, 5e-4, 0.5, {})),
         ("flickr", "gcn", (64, 300, 10, 0.01, 5e-4, 0.5, {})),
         ("pubmed", "sage", (16, 400, 10, 0.01, 5e-4, 0.5, {})),
-        ("blogcatalog", "sage", (64, 400, 10, 0.01, 5e-4, 0.5, {})),
         ("citeseer", "cheb", (16, 200, 10, 0.01, 5e-4, 0.5, {"K": 3})),
-        ("pubmed", "cheb", (16, 200, 10, 0.01, 5e-4, 0.5, {"K": 2})),
         ("flickr", "cheb", (64, 200, 10, 0.01, 5e-4, 0.5, {"K": 2})),
-        ("cora", "appnp", (64, 200, 10, 0.01, 5e-4, 0.5, {"K": 10, "alpha": 0.1})),
         ("flickr", "appnp", (64, 200, 10, 0.01, 5e-4, 0.5, {"K": 10, "alpha": 0.1})),
         ("citeseer", "arma", (16, 1000, 100, 0.01, 5e-4, 0.5, ARMA_SHARED)),
-        ("pubmed", "arma", (16, 1000, 100, 0.01, 5e-4, 0.5, ARMA)),
         ("blogcatalog", "arma", (64, 1000, 100, 0.01, 5e-4, 0.5, ARMA)),
         ("cora", "gat", (8, 1000, 100, 0.005, 5e-4, 0.6, {"heads": 8, "output_heads": 1})),
         ("pubmed", "gat", (8, 1000, 100, 0.01, 1e-3, 0.6, {"heads": 8, "output_heads": 8})),
-        ("flickr", "gat", (8, 1000, 100, 0.01, 1e-3, 0.6, {"heads": 8, "output_heads": 8})),
         ("cora", "sgc", (0, 200, 10, 0.2, 5e-4, 0.0, {"K": 3})),
         ("citeseer", "sgc", (0, 200, 10, 0.2, 5e-3, 0.0, {"K": 2})),
-        ("flickr", "sgc", (0, 200, 10, 0.2, 5e-4, 0.0, {"K": 2})),
     ],
 )
 def test_values_by_hand(dataset: str, backbone: str, expected: tuple[Any, ...]) -> None:
@@ -107,12 +100,8 @@ def test_the_main_table() -> None:
     assert [dataset for dataset, _ in groupby(cell.dataset for cell in table)] == [*NODE_DATASETS]
     assert {*ACTIVATIONS, *ON_REQUEST} < set(CLASSES)
     part = node_table(["Flickr"], ["GCN", "sgc"], ["ReLU", "grelu"])
-    cells = [(cell.dataset, cell.backbone, cell.activation) for cell in part]
-    assert cells == [
-        ("flickr", "gcn", "relu"),
-        ("flickr", "gcn", "grelu"),
-        ("flickr", "sgc", "none"),
-    ]
+    cells = [f"{cell.dataset} {cell.backbone} {cell.activation}" for cell in part]
+    assert cells == ["flickr gcn relu", "flickr gcn grelu", "flickr sgc none"]
 
 
 def test_other_graphs_use_the_last_columns() -> None:
@@ -170,15 +159,14 @@ def test_deep_networks() -> None:
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
-    with pytest.raises(ValueError, match="backbone") as caught:
-        recipe("cora", "citation", "gcnn", "relu")
-    assert str(caught.value) == (
-        "There is no backbone 'gcnn' (did you mean gcn?); "
-        "known are cheb, gcn, sage, gat, arma, appnp, sgc."
-    )
     with pytest.raises(ValueError, match=r"no dataset 'flikr' \(did you mean flickr\?\)"):
         node_table(["flikr"])
+    gcnn = (
+        r"^There is no backbone 'gcnn' \(did you mean gcn\?\); known are cheb, gcn, sage, gat, "
+        r"arma, appnp, sgc\.$"
+    )
     for arguments, settings, sentence in (
+        (("citation", "gcnn", "relu"), {}, gcnn),
         (("citation", "gcn", "greul"), {}, r"no activation 'greul' \(did you mean grelu\?\)"),
         (("citation", "gcn", "zzz"), {}, "no activation 'zzz'; known are relu, lrelu"),
         (("citation", "gcn", "relu"), {"epoch": 3}, r"no setting 'epoch' \(did you mean epochs"),

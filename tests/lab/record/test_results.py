@@ -105,8 +105,6 @@ def test_numbers_of_numpy(record: Record) -> None:
 def test_results_without_a_meaning() -> None:
     with pytest.raises(ValueError, match=r"^A score lies in \[0, 1\], unlike 75\.0\.$"):
         make_result(score=75.0)
-    with pytest.raises(ValueError, match="A score lies"):
-        make_result(score=math.nan)
     with pytest.raises(ValueError, match=r"^A seed is a whole number, not 1\.5\.$"):
         make_result(seed=1.5)  # type: ignore[arg-type]
 
@@ -155,11 +153,7 @@ def test_corrupt_lines_are_numbered(record: Record) -> None:
     good, other = record.path.read_text().splitlines()
     broken = json.loads(other)
     lines = [
-        good,
-        "not JSON",
-        "",
-        "[1, 2]",
-        "3",
+        *(good, "not JSON", "", "[1, 2]", "3"),
         json.dumps(broken | {"event": "unheard of"}),
         json.dumps({key: value for key, value in broken.items() if key != "score"}),
         json.dumps(broken | {"more": 1}),

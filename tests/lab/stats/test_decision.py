@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,10 +65,8 @@ def test_few_seeds_decide_nothing() -> None:
     assert [decide([2.0] * n, tests=20).outcome for n in (9, 10)] == ["undecided", "better"]
     assert decide([2.0] * 5).seeds == 6
     one = decide([2.0], tests=5)
-    assert (one.difference, one.low, one.std, one.outcome, one.seeds) == (
-        *(2.0, None, None),
-        *("undecided", 8),
-    )
+    found = (one.difference, one.low, one.std, one.outcome, one.seeds)
+    assert found == (2.0, None, None, "undecided", 8)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.3, 0.5), (0.0, 0.7), (0.25, 2.0)])
@@ -147,13 +146,8 @@ def test_what_matters_is_seldom_called_nothing() -> None:
     assert sum(own == ["no difference"] for own in found) / len(found) > 0.8
 
 
-@pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf")])
-def test_bad_margins(margin: float) -> None:
-    with pytest.raises(ValueError, match=rf"^margin must be a finite number from 0, not {margin}"):
+@pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf"), "0.5", None, True])
+def test_bad_margins(margin: Any) -> None:
+    sentence = rf"^margin must be a (finite number from 0, not|number, got) {margin!r}\.$"
+    with pytest.raises((TypeError, ValueError), match=sentence):
         check_margin(margin)
-
-
-@pytest.mark.parametrize("margin", ["0.5", None, True])
-def test_margins_are_numbers(margin: object) -> None:
-    with pytest.raises(TypeError, match=rf"^margin must be a number, got {margin!r}\.$"):
-        check_margin(margin)  # type: ignore[arg-type]

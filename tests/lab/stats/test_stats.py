@@ -27,6 +27,8 @@ def test_summary_by_hand() -> None:
     found = summary([2, 4, 6, 8])
     assert (found.mean, found.best, found.n) == (5.0, 8.0, 4)
     assert found.std == pytest.approx((20 / 3) ** 0.5)
+    assert summary([0.5, 0.7]).std == pytest.approx(0.02**0.5)
+    assert summary([1, 2]).mean == 1.5  # of whole numbers, too
     assert summary([0.5]) == Summary(mean=0.5, std=0.0, best=0.5, n=1)
 
 
@@ -72,10 +74,6 @@ def test_the_interval_covers_the_truth(rng: np.random.Generator) -> None:
     assert 0.91 < hits / 400 < 0.985
 
 
-def test_one_pair_decides_nothing() -> None:
-    assert paired_difference([2.0], [1.5]) == PairedDifference(0.5, None, None, None, 1)
-
-
 @pytest.mark.parametrize("n", [2, 10, 60])
 def test_equal_runs(rng: np.random.Generator, n: int) -> None:
     values = rng.normal(size=n)
@@ -105,7 +103,8 @@ def test_rounding_does_not_break_ties() -> None:
     assert paired_difference(a, b).p == paired_difference([1, 1, 0, 1], [0, 0, 1, 0]).p
 
 
-def test_pairs_must_match() -> None:
+def test_one_pair_and_pairs_that_do_not_match() -> None:
+    assert paired_difference([2.0], [1.5]) == PairedDifference(0.5, None, None, None, 1)
     with pytest.raises(ValueError, match="3 values cannot be paired with 2"):
         paired_difference([1, 2, 3], [1, 2])
 
@@ -114,20 +113,11 @@ def test_holm_by_hand() -> None:
     # Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.04, made monotone.
     assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.6, 0.5]) == pytest.approx([1.0, 1.0])
+    assert holm([0.9, 0.8, 0.001]) == [1.0, 1.0, pytest.approx(0.003)]
     assert holm([0.2]) == [0.2]
     assert holm([]) == []
-
-
-def test_holm_leaves_out_what_is_not_there() -> None:
     assert holm([0.01, None, 0.02, float("nan")]) == [0.02, None, 0.02, None]
     assert holm([None]) == [None]
-
-
-def test_the_smallest_samples() -> None:
-    two = summary([0.5, 0.7])
-    assert two.std == pytest.approx(0.02**0.5)
-    assert summary([1, 2]).mean == 1.5  # of whole numbers, too
-    assert holm([0.9, 0.8, 0.001]) == [1.0, 1.0, pytest.approx(0.003)]
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
