@@ -177,11 +177,11 @@ def apply(
             y[:, block] = _largest_segment(base, batch, block)(*nodes, *graphs)
         return y
     parameters = torch.cat([slopes, intercepts], dim=2)
-    buffers = _buffers(y, gamma.dtype, 2)
+    buffers = _buffers(y, gamma.dtype, 2 if batch is None else 6)
     for block in _blocks(y):
         x_block, weight = x[:, block].to(gamma.dtype), gamma[:, block]
-        first, second = buffers[:, :, : x_block.size(1)].unbind()
-        a0, a1, b0, b1 = _rows(parameters, batch, block).unbind(2)
+        first, second = buffers[:2, :, : x_block.size(1)].unbind()
+        a0, a1, b0, b1 = _rows(parameters, batch, block, buffers[2:]).unbind(2)
         _scaled(torch.addcmul(b0, a0, x_block, out=first), weight, x_block, base[0], out=first)
         _scaled(torch.addcmul(b1, a1, x_block, out=second), weight, x_block, base[1], out=second)
         torch.maximum(first, second, out=y[:, block])
@@ -242,12 +242,12 @@ def _two_segments_backward(
     (a0, a1), (b0, b1) = slopes.unbind(2), intercepts.unbind(2)
     parameters = torch.stack([a1, b1, a0 - a1, b0 - b1], dim=2)
     grads = parameters.new_zeros(replicas, *parameters.shape[1:])
-    buffers = _buffers(grad, gamma.dtype, 5)
-    values, columns = buffers[0], buffers[1:].view(replicas, -1, 4, channels)
+    buffers = _buffers(grad, gamma.dtype, 5 if batch is None else 9)
+    values, columns = buffers[0], _beside(buffers[1:5])
     for block in _blocks(grad):
         x_block, weight = x[:, block].to(gamma.dtype), gamma[:, block]
         value, beside = (buffer[:, : x_block.size(1)] for buffer in (values, columns))
-        own = _rows(parameters, batch, block)
+        own = _rows(parameters, batch, block, buffers[5:])
         a, _, more_a, more_b = own.unbind(2)
         g_x, g, p_x, p = beside.unbind(2)
         g.copy_(grad[:, block])
@@ -265,7 +265,7 @@ def _two_segments_backward(
             grad_gamma[:, block] = beside.flatten(2) @ own.flatten(2).transpose(1, 2)
             grads += (weight.transpose(1, 2) @ beside.flatten(2)).view_as(grads)
         else:
-            grad_gamma[:, block] = (beside * own).sum(dim=(2, 3)).unsqueeze(2)
+            grad_gamma[:, block] = own.mul_(beside).sum(dim=(2, 3)).unsqueeze(2)
             beside.mul_(weight.unsqueeze(3))
             for of_replica, own in zip(grads, beside, strict=True):  # the first dimension is fast
                 of_replica.index_add_(0, batch[block], own)
@@ -316,9 +316,19 @@ def _largest_segment(
     return function
 
 
-def _rows(parameters: Tensor, batch: Tensor | None, block: slice) -> Tensor:
+def _rows(parameters: Tensor, batch: Tensor | None, block: slice, room: Tensor) -> Tensor:
     """The parameters `[R, B, 4, C]` of each node of a block, `[R, 1 or n, 4, C]`."""
-    return parameters if batch is None else parameters.index_select(1, batch[block])
+    if batch is None:
+        return parameters
+    graphs = batch[block]
+    out = _beside(room)[: parameters.size(0), : graphs.size(0)]
+    return torch.index_select(parameters, 1, graphs, out=out)
+
+
+def _beside(buffers: Tensor) -> Tensor:
+    """Four blocks `[4, R, n, C]` as one, with four values of each element: `[R, n, 4, C]`."""
+    _, replicas, rows, channels = buffers.shape
+    return buffers.view(replicas, rows, 4, channels)
 
 
 def _buffers(like: Tensor, dtype: torch.dtype, count: int) -> Tensor:
