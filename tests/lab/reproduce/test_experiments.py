@@ -13,7 +13,13 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce import ablation, scale, segments, structure
-from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment, train_missing
+from graphrelu.lab.reproduce.experiment import (
+    EXPERIMENTS,
+    Request,
+    Table,
+    experiment,
+    train_missing,
+)
 from graphrelu.lab.reproduce.graph import render_graphs
 from graphrelu.lab.reproduce.tuning import render_tuned
 from tests.lab import fake_engine
@@ -123,17 +129,17 @@ def test_expected_time_in_words(
 
 
 @pytest.mark.parametrize(
-    ("name", "cells", "runs"),
+    ("name", "table", "runs"),
     [
-        ("ablation", list(ablation.variants("flickr").values()), "330"),
-        ("segments", [c for d in segments.DATASETS for c in segments.cells(d)], "540"),
-        ("scale", [c for d in scale.DATASETS for c in scale.cells(d)], "3,240"),
-        ("structure", structure.cells(), "4,500"),
+        ("ablation", ablation.TABLE, "330"),
+        ("segments", segments.TABLE, "540"),
+        ("scale", scale.TABLE, "3,240"),
+        ("structure", structure.TABLE, "4,500"),
     ],
     ids=["ablation", "segments", "scale", "structure"],
 )
 def test_full_run_has_every_cell(
-    name: str, cells: list[Config], runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, table: Table, runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Config] = []
     train = "graphrelu.lab.reproduce.experiment.train_missing"
@@ -146,7 +152,7 @@ def test_full_run_has_every_cell(
     chosen = experiment(name)
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))
     assert said.startswith(f"0 of these {runs} runs are in ")
-    assert asked == cells
+    assert asked == list(table.wanted().values())
 
 
 def test_expected_time_counts_the_runs_that_follow(

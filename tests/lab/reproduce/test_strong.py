@@ -37,10 +37,10 @@ def test_the_same_settings_for_all() -> None:
         same = {replace(c, activation="any", activation_options=()) for c in configs.values()}
         assert len(same) == 1
         for name, config in configs.items():
-            assert strong.place_of(config) == (row, name)
+            assert strong.TABLE.place(config) == (row.cell, name)
         wide = row.config("relu", {}, hidden=row.hidden + 2)
-        assert strong.place_of(wide) == (row, strong.WIDER)
-    assert strong.place_of(strong.rows()[0].config("mish", {})) is None
+        assert strong.TABLE.place(wide) == (row.cell, strong.WIDER)
+    assert strong.TABLE.place(strong.rows()[0].config("mish", {})) is None
 
 
 @pytest.mark.parametrize("cell", [("squirrel", "gcn", 4), ("minesweeper", "gat", 15)])
@@ -86,7 +86,7 @@ def test_page(tmp_path: Path) -> None:
 def test_held_against_the_published_split() -> None:
     row = BY_CELL["cora", "gcn", 3]
     assert (row.normalize_features, BY_CELL["cs", "gat", 1].normalize_features) == (False, True)
-    reached = strong.on_published_split(row)
+    reached = row.config("relu", {}, split="published")
     elsewhere = [make_result(row.config("relu", {}), seed, 0.7) for seed in range(3)]
     made = [*elsewhere, *(make_result(reached, seed, 0.85) for seed in range(3))]
     assert "in 1 of 1 rows. The published" in strong.check(made)

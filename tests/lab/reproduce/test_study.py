@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphrelu import GReLU
-from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, Config
+from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import deep, study
 from graphrelu.lab.reproduce.experiment import Request
@@ -21,40 +21,32 @@ SEEDS = range(study.FIRST_SEED, study.FIRST_SEED + 8)
 Lead = Callable[[Cell, Candidate], float]
 
 
-def result(config: Config, seed: int, val_score: float) -> Result:
-    return replace(make_result(config, seed, 0.5), val_score=val_score)
-
-
 def runs(lead: Lead, late: bool = True) -> list[Result]:
     """Made-up validation scores, in points above ReLU's, with a little noise."""
     found = []
-    for cell in study.cells():
-        if cell.is_late and not late:
-            continue
-        for seed in SEEDS:
+    for (cell, name), config in study.TABLE.wanted().items():
+        for seed in SEEDS if late or not cell.is_late else ():
             noise = 0.0002 * (1 + seed * 7 % 11)  # no two are alike
-            found.append(result(cell.config("relu", {}), seed, 0.5 + noise))
-            for name, options in study.candidates().items():
-                score = 0.5 + 1.5 * noise + lead(cell, name) / 100
-                found.append(result(cell.config("grelu", options), seed, score))
+            points = 100 * noise if name is None else 150 * noise + lead(cell, name)
+            found.append(replace(make_result(config, seed, 0.5), val_score=0.5 + points / 100))
     return found
 
 
-def test_candidates_cells_and_default() -> None:
-    assert len(study.candidates()) == 6
-    assert len(set(study.cells())) == len(study.cells()) == 22
-    assert sum(cell.is_late for cell in study.cells()) == 10
-    for cell in study.cells():
-        settings = [cell.config("relu", {})]
-        settings += [cell.config("grelu", options) for options in study.candidates().values()]
+def test_cells_have_the_same_settings_for_all() -> None:
+    for table, number, names in ((study.TABLE, 22, 7), (deep.TABLE, 31, 6)):
+        cells = table.wanted()
+        assert len(cells) == len(set(cells.values())) == number * names
         same = {"activation": "any", "activation_options": ()}
-        assert len({replace(config, **same) for config in settings}) == 1
-        assert study.place_of(settings[0]) == (cell, None)
-        for name, config in zip(study.candidates(), settings[1:], strict=True):
-            assert study.place_of(config) == (cell, name)
-    other = study.cells()[0].config("grelu", {"scale": 5.0})
-    assert study.place_of(other) is None
-    assert study.place_of(study.cells()[0].config("elu", {})) is None
+        for cell in {cell for cell, _ in cells}:
+            own = [config for (of, _), config in cells.items() if of == cell]
+            assert len({replace(config, **same) for config in own}) == 1
+        assert {place: table.place(config) for place, config in cells.items()} == {
+            place: place for place in cells
+        }
+        first = next(iter(cells))[0]
+        assert table.place(first.config("grelu", {"scale": 5.0})) is None
+        assert table.place(first.config("elu", {})) is None
+    assert sum(cell.is_late for cell in {cell for cell, _ in study.TABLE.wanted()}) == 10
 
 
 def test_the_rule() -> None:
@@ -128,15 +120,6 @@ def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deep_table(tmp_path: Path) -> None:
-    assert len(deep.cells()) == 9 * 3 + 2 * 2
-    for cell in deep.cells():
-        settings = {
-            replace(cell.config(*own), activation="any", activation_options=())
-            for own in deep.ACTIVATIONS.values()
-        }
-        assert len(settings) == 1
-        for name, own in deep.ACTIVATIONS.items():
-            assert deep.place_of(cell.config(*own)) == (cell, name)
     chosen, other = deep.Cell("squirrel", "gcn", 4), deep.Cell("actor", "gat", 4)
     points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
     made = [
@@ -159,7 +142,7 @@ def test_deep_table(tmp_path: Path) -> None:
 def test_the_default_is_what_the_rule_chooses() -> None:
     """From the committed record."""
     chosen = study.choices(study.leads(Record(ROOT / "results" / "study.jsonl").read()))[0]
-    assert chosen.cells == len(study.cells())
+    assert chosen.cells == 22
     default = study.candidates()[chosen.form, chosen.full_dropout]
     assert default == CONSTANTS == {name: getattr(GReLU(4), name) for name in CONSTANTS}
     assert {"dropout": chosen.few_dropout} == FEW_LABELS
