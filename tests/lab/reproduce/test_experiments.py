@@ -12,7 +12,7 @@ import pytest
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import ablation, scale, segments, structure
+from graphrelu.lab.reproduce import ablation, node, scale, segments, structure
 from graphrelu.lab.reproduce.experiment import (
     EXPERIMENTS,
     Request,
@@ -26,7 +26,7 @@ from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
 
 RESULTS = Path(__file__).parents[3] / "results"
-OTHERS = {"graph": render_graphs, "tuned": render_tuned}
+OTHERS = {"node": node.render, "graph": render_graphs, "tuned": render_tuned}
 
 
 @pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
@@ -49,6 +49,7 @@ def test_page_is_that_of_the_record(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
+        ("node", "has no runs of the main table."),
         ("ablation", "has no runs of the ablation."),
         ("segments", "has no runs of GReLU with GCN."),
         ("scale", "has no runs on features of these scales."),

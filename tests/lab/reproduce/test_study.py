@@ -14,6 +14,7 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import deep, study
 from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.study import FULL, Candidate, Cell
+from tests.lab import fake_engine
 from tests.lab.fake_engine import make_result
 
 ROOT = Path(__file__).parents[3]
@@ -106,7 +107,7 @@ def test_page(tmp_path: Path) -> None:
 
 def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the embedded graph: early cells, then the finalists in the others."""
-    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 2)
+    fake_engine.only_fakes(tmp_path, monkeypatch)
     monkeypatch.setattr(study, "FORMS", {"diagonal": study.FORMS["diagonal"]})
     monkeypatch.setattr(study, "DROPOUTS", (0.0, 0.2))
     monkeypatch.setattr(study, "POLICIES", [(0.0, 0.0), (0.2, 0.0)])
