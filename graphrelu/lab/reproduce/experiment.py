@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
@@ -25,7 +25,6 @@ from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
-from graphrelu.lab.stats.comparison import Scores
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
@@ -167,7 +166,6 @@ def filled(page: str, **blanks: Any) -> list[str]:
     return [template.format(**blanks | texts)]
 
 
-Value = TypeVar("Value")
 Place: TypeAlias = tuple[Any, Any]  # a cell, and a name in the cell
 
 
@@ -207,19 +205,14 @@ class Table:
         return Record(record).required(lambda config: self.place(config) is not None, self.what)
 
     def scores(
-        self,
-        results: Iterable[Result],
-        score_of: Callable[[Result], float] = attrgetter("score"),
-    ) -> dict[Any, dict[Any, Scores]]:
-        """Cell -> name -> scores, in the order of the table; runs without a place are left out."""
-        return self.gathered(results, score_of)
+        self, results: Iterable[Result], value_of: Callable[[Result], Any] = attrgetter("score")
+    ) -> dict[Any, dict[Any, dict[int, Any]]]:
+        """Cell -> name -> seed -> score, or another value of the run, in the order of the table.
 
-    def gathered(
-        self, results: Iterable[Result], value_of: Callable[[Result], Value]
-    ) -> dict[Any, dict[Any, dict[int, Value]]]:
-        """Cell -> name -> seed -> a value of the run, in the order of the table."""
+        Runs without a place are left out.
+        """
         placed = [(run, place) for run in results if (place := self.place(run.config)) is not None]
-        found: dict[Any, dict[Any, dict[int, Value]]] = {}
+        found: dict[Any, dict[Any, dict[int, Any]]] = {}
         for dataset in dict.fromkeys((*self.datasets, *(run.config.dataset for run, _ in placed))):
             for cell, name in self.cells(dataset):
                 found.setdefault(cell, {})[name] = {}

@@ -28,6 +28,7 @@ from graphrelu.lab.reproduce.experiment import (
     Place,
     Request,
     Table,
+    filled,
     standing,
     train_missing,
 )
@@ -243,22 +244,13 @@ def check(results: Sequence[Result]) -> str:
     )
 
 
-DEPTH = """
-## Depth
-
-GCN with its tuned settings and other numbers of layers.
-
-![Leads over ReLU by number of layers]({figure})
-"""
-
-
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure of depths."""
     results = TABLE.read(record)
     made = strong_rows(results)
     others = {row.cell for row in depth_rows()}
     table = [row for row in made if row.cell not in others]
-    (page,) = TABLE.text(
+    page = TABLE.text(
         *(results, record),
         not_run=_not_run(table),
         check=check(results),
@@ -266,9 +258,9 @@ def render(record: Path) -> list[Path]:
         rows=_table(table),
     )
     if table == made:
-        return figures.write(record, [page], made, StrongRow)
-    page += DEPTH.format(figure=f"{record.stem}.png")
-    return figures.write(record, [page], made, StrongRow, lambda: _figure(made))
+        return figures.write(record, page, made, StrongRow)
+    page += filled("strong_depth", figure=f"{record.stem}.png")
+    return figures.write(record, page, made, StrongRow, lambda: _figure(made))
 
 
 def _not_run(table: Sequence[StrongRow]) -> str:

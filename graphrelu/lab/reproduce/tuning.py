@@ -105,7 +105,7 @@ def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
     that all these settings share.
     """
     found = {}
-    for cell, own in TABLE.gathered(results, lambda run: run).items():
+    for cell, own in TABLE.scores(results, lambda run: run).items():
         runs: dict[str, dict[int, BySeed]] = {}
         for (name, place), by_seed in own.items():
             runs.setdefault(name, {})[place] = by_seed

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from graphrelu.lab.page import tables as page_tables
 from graphrelu.lab.record.recipes import node_table
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import scale
 from graphrelu.lab.reproduce.scale import SCALES, Robustness, robustness, scale_rows
 from graphrelu.lab.stats.comparison import Comparison
-from tests.lab.fake_engine import lead, made_up, make_result
+from tests.lab.fake_engine import lead, made_up
 
 # Points lost at the scales 0.01 and 100; ELU is the most robust rival, at 0.01 PReLU is ahead.
 LOST = {
@@ -116,28 +114,6 @@ def test_no_more_must_be_shown(difference: float, reach: float, p: float, expect
     assert Robustness("cora", "gcn", 4, "elu", 4, excess).found == expected
     alone = Comparison(difference, None, None, None, None, None, 1)
     assert Robustness("cora", "gcn", 4, "elu", 4, alone).found == "undecided"
-
-
-def test_files(tmp_path: Path) -> None:
-    record = tmp_path / "scale.jsonl"
-    others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["cheb"], ["elu"])]
-    Record(record).append([*runs(), *runs(backbone="sage"), *others])
-    paths = scale.render(record)
-    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
-    text = paths[0].read_text()
-    assert "Made from `scale.jsonl`: 360 runs (no device; torch 0).\n\n" in text
-    assert "![Accuracy by the scale of the features](scale.png)" in text
-    assert "| Cora | GCN | 3.1 | ELU | 4.2 | -1.0 [-1.1, -1.0] | 0.004 | **holds** |" in text
-    assert "this holds in 2 of 2 cells, does not hold in 0, and is undecided in 0." in text
-    assert "| Cora | SAGE | -2.1 [-2.1, -2.0] | 0.002 | 0.004 | worse |" in text
-    assert (
-        "| ELU | 49.9 ± 1.5 (10) | +2.1 [+2.0, +2.1] * | 52.0 ± 1.5 (10) | best "
-        "| 47.8 ± 1.4 (10) | +4.2 [+4.1, +4.3] * |" in text
-    )
-    lines = list(csv.DictReader(paths[1].read_text().splitlines()))
-    assert len(lines) == 2 * 3 * 6
-    assert [line["scale"] for line in lines[:3]] == ["0.01", "1", "100"]
-    assert "features multiplied by" in paths[3].read_text()
 
 
 def test_the_report_tells_scales_apart() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import pytest
 
 from graphrelu.lab.record.recipes import node_table
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import segments
 from graphrelu.lab.stats.comparison import Comparison
-from tests.lab.fake_engine import lead, made_up, make_result
+from tests.lab.fake_engine import lead, made_up
 
 
 def runs(slope: float, seeds: int = 12, dataset: str = "cora") -> list[Result]:
@@ -69,18 +66,3 @@ def test_observations() -> None:
     )
     assert pubmed.outcome == "does not hold"
     assert (citeseer.outcome, citeseer.ours) == ("not measured yet", "")
-
-
-def test_files(tmp_path: Path) -> None:
-    record = tmp_path / "segments.jsonl"
-    others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["gcn", "sage"], ["elu"])]
-    Record(record).append([*runs(0.1), *others])
-    paths = segments.render(record)
-    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
-    text = paths[0].read_text()
-    assert "Made from `segments.jsonl`: 72 runs (no device; torch 0).\n\n" in text
-    assert "![Accuracy by K, and differences to K = 2](segments.png)" in text
-    assert "| Cora | 3 | 51.9 ± 1.5 (12) | +0.1 [+0.1, +0.1] | 0.002 |" in text
-    lines = csv.DictReader(paths[1].read_text().splitlines())
-    assert [line["K"] for line in lines] == list("234567")
-    assert "test accuracy (%)" in paths[3].read_text()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from graphrelu.lab.models.deep_backbones import DeepGNN
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import strong
 from tests.lab.fake_engine import make_result
 
@@ -69,18 +68,6 @@ def made_up(points: dict[str, float]) -> list[Result]:
                 for seed in range(10)
             ]
     return made
-
-
-def test_page(tmp_path: Path) -> None:
-    record = Record(tmp_path / "strong.jsonl")
-    record.append(made_up({"ReLU": 0.0, "GELU": 0.5, "GReLU": 1.0}))
-    paths = strong.render(record.path)
-    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
-    text = paths[0].read_text()
-    assert "below the published mean in 0 of 1 rows; below in Squirrel-GCN (-5.0)." in text
-    assert "| Squirrel, GCN, 4 layers | 45.0 ± 1.6 | 40.0 ± 0.0 |" in text
-    assert "8 layers |" not in text
-    assert len(paths[1].read_text().splitlines()) == 1 + 3 * 4
 
 
 def test_held_against_the_published_split() -> None:

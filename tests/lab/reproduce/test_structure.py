@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,11 @@ import pytest
 from graphrelu.lab.data import load
 from graphrelu.lab.data.generated import parse
 from graphrelu.lab.engine import run
-from graphrelu.lab.record.recipes import node_table, recipe
+from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import structure
 from graphrelu.lab.stats.comparison import compared
-from tests.lab.fake_engine import made_up, make_result
+from tests.lab.fake_engine import made_up
 
 # In points, on top of what all share.
 LEADS = {"GReLU-A": 10, "GReLU-B": 1, "PReLU": 12}
@@ -67,24 +66,6 @@ def test_rows() -> None:
     # The graphs and backbones, thirty together, are one family for each rival.
     assert second.behind_a.p_holm == pytest.approx(30 * 2 / 2**12)
     assert prelu.behind_a.outcome == "worse"
-
-
-def test_files(tmp_path: Path) -> None:
-    record = tmp_path / "structure.jsonl"
-    others = [make_result(config, 0, 0.5) for config in node_table(["cora"], ["gcn"])]
-    Record(record).append([*runs(), *others])
-    paths = structure.render(record)
-    text = paths[0].read_text()
-    assert "Made from `structure.jsonl`: 1,800 runs (no device; torch 0).\n\n" in text
-    assert "![The lead of GReLU-A over GReLU-B](structure.png)" in text
-    assert "| mirrored | GCN | GReLU-B | significantly ahead in 15 of 15 comparisons" in text
-    assert "| plain | GCN | PReLU | significantly ahead in 0 of 5 comparisons, behind in 5" in text
-    assert "## Mirrored, SAGE\n" in text
-    assert "| 4 | 0.25 | 62.3 | 52.8 | 51.8 | 51.8 | 64.4 | +9.5 [+9.3, +9.7] * | " in text
-    lines = list(csv.DictReader(paths[1].read_text().splitlines()))
-    assert len(lines) == 150
-    assert lines[1]["behind_a_outcome"] == "better"
-    assert "lead of A over B" in paths[3].read_text()
 
 
 def test_pages_of_unfinished_records(tmp_path: Path) -> None:

@@ -33,6 +33,17 @@ def runs(lead: Lead, late: bool = True) -> list[Result]:
     return found
 
 
+def deep_runs() -> list[Result]:
+    """Two cells, of a graph that chose and of one that confirms."""
+    points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
+    return [
+        make_result(cell.config(*deep.ACTIVATIONS[name]), seed, 0.5 + (lead + seed % 3 / 100) / 100)
+        for cell in (deep.Cell("squirrel", "gcn", 4), deep.Cell("actor", "gat", 4))
+        for name, lead in points.items()
+        for seed in range(10)
+    ]
+
+
 def test_cells_have_the_same_settings_for_all() -> None:
     for table, number, names in ((study.TABLE, 22, 7), (deep.TABLE, 31, 6)):
         cells = table.wanted()
@@ -94,17 +105,6 @@ def test_without_tests_the_means_are_the_same() -> None:
             assert found.outcome == "undecided"
 
 
-def test_page(tmp_path: Path) -> None:
-    record = Record(tmp_path / "study.jsonl")
-    record.append(runs(lambda cell, name: 1.0 if name[0] == "diagonal" else 0.0))
-    page, csv = study.render(record.path)
-    text = page.read_text()
-    assert "The rule chooses **diagonal**" in text
-    assert "GReLU's runs" not in text
-    assert text.count("| Cora GCN 2 |") == 1
-    assert len(csv.read_text().splitlines()) == 1 + 6 * 22
-
-
 def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the embedded graph: early cells, then the finalists in the others."""
     fake_engine.only_fakes(tmp_path, monkeypatch)
@@ -118,26 +118,6 @@ def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert late == {"relu", "grelu"}
     assert said == f"{len(made)} of these {len(made)} runs are in {out}."
     assert "In haste" in study.render(out)[0].read_text()
-
-
-def test_deep_table(tmp_path: Path) -> None:
-    chosen, other = deep.Cell("squirrel", "gcn", 4), deep.Cell("actor", "gat", 4)
-    points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
-    made = [
-        make_result(cell.config(*deep.ACTIVATIONS[name]), seed, 0.5 + (lead + seed % 3 / 100) / 100)
-        for cell in (chosen, other)
-        for name, lead in points.items()
-        for seed in range(10)
-    ]
-    made.append(make_result(other.config("mish", {}), 0, 0.5))  # has no place there
-    record = Record(tmp_path / "deep.jsonl")
-    record.append(made)
-    page, csv = deep.render(record.path)
-    text = page.read_text()
-    assert "| all | GReLU | 576 | +3.00 | 2 | 0 | 0 |" in text
-    assert "| those that confirm | GReLU over GReLU-B |  | +2.00 | 1 | 0 | 0 |" in text
-    assert "| Squirrel, GCN, 4 layers | 50.0 ± 0.0 |" in text
-    assert len(csv.read_text().splitlines()) == 1 + 2 * 4
 
 
 def test_the_default_is_what_the_rule_chooses() -> None:
