@@ -245,25 +245,6 @@ def test_both_command_lines(
     result = fake_engine.invoke("reproduce", "graph", *few)
     assert result.exit_code == 0
     assert result.stdout == "0 of these 360 runs are in few.jsonl; the same command continues.\n"
-    for arguments, sentence in (
-        (
-            ["--hidden", "16,wide"],
-            "hidden must be whole numbers, separated by commas, not '16,wide'.",
-        ),
-        (["--backbones", "gat"], "There is no backbone for sets of graphs 'gat'; known are"),
-        (["--datasets", "cora"], "There is no set of graphs 'cora'; known are digit-graphs, mutag"),
-        (
-            ["--protocols", "gin_papers"],
-            "There is no protocol 'gin_papers' (did you mean gin_paper?)",
-        ),
-        (["--protocols", "fold"], "There is no protocol 'fold' (did you mean folds"),
-        (["--repeats", "-1"], "repeats must be a whole number from 0, not -1."),
-    ):
-        assert command.main(["graph", *arguments]) == 2
-        assert sentence in capsys.readouterr().err
-        result = fake_engine.invoke("reproduce", "graph", *arguments)
-        assert result.exit_code == 2
-        assert sentence in result.stderr
 
 
 def test_compare_on_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

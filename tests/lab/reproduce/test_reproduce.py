@@ -102,33 +102,47 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     assert "Nothing in this table can be significant" in " ".join(few.stdout.split())
 
 
+NOT_WHOLE = "hidden must be whole numbers, separated by commas, not '16,wide'."
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--datasets", "flikr"], "There is no dataset 'flikr' (did you mean flickr?)"),
-        (["--datasets", "digits"], "There is no dataset 'digits'"),
-        (["--backbones", "gcnn"], "There is no backbone 'gcnn' (did you mean gcn?)"),
-        (["--activations", "greul"], "There is no activation 'greul' (did you mean grelu?)"),
-        (["--runs", "0"], "runs must be a whole number from 1, not 0."),
-        (["--device", "tpu"], "There is no device 'tpu'"),
-        (["--seconds", "nan"], "seconds must be a positive number, not nan."),
-        (["--out", "a_file.jsonl"], "a_file.jsonl is not a record of runs; choose another file."),
-        (["--out", "a_file/node.jsonl"], "a_file cannot be a folder"),
-        (["--out", "x.csv"], "The name of a record must end in .jsonl, unlike x.csv."),
-        (["--tuned", "--backbones", "sgc"], "There is no backbone 'sgc'"),
-        (["--tuned", "--backbones", ""], "There is no name in the list ''."),
-        (["--tuned", "--activations", "greul"], "There is no activation 'greul'"),
-        (["--tuned", "--runs", "0"], "runs must be a whole number from 1, not 0."),
+        ("node --datasets flikr", "There is no dataset 'flikr' (did you mean flickr?)"),
+        ("node --datasets digits", "There is no dataset 'digits'"),
+        ("node --backbones gcnn", "There is no backbone 'gcnn' (did you mean gcn?)"),
+        ("node --activations greul", "There is no activation 'greul' (did you mean grelu?)"),
+        ("node --runs 0", "runs must be a whole number from 1, not 0."),
+        ("node --device tpu", "There is no device 'tpu'"),
+        ("node --seconds nan", "seconds must be a positive number, not nan."),
+        ("node --out a_file.jsonl", "a_file.jsonl is not a record of runs; choose another file."),
+        ("node --out a_file/node.jsonl", "a_file cannot be a folder"),
+        ("node --out x.csv", "The name of a record must end in .jsonl, unlike x.csv."),
+        ("node --tuned --backbones sgc", "There is no backbone 'sgc'"),
+        ("node --tuned --backbones ,", "There is no name in the list ','."),
+        ("node --tuned --activations greul", "There is no activation 'greul'"),
+        ("node --tuned --runs 0", "runs must be a whole number from 1, not 0."),
+        ("graph --hidden 16,wide", NOT_WHOLE),
+        ("graph --backbones gat", "There is no backbone for sets of graphs 'gat'; known are"),
+        (
+            "graph --datasets cora",
+            "There is no set of graphs 'cora'; known are digit-graphs, mutag",
+        ),
+        ("graph --protocols gin_papers", "There is no protocol 'gin_papers' (did you mean gin_pap"),
+        ("graph --repeats -1", "repeats must be a whole number from 0, not -1."),
     ],
 )
 def test_bad_input_costs_one_sentence(
-    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str,
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("a_file", "a_file.jsonl"):
         (tmp_path / name).write_text("my thesis\n")
-    assert command.main(["node", *arguments]) == 2
+    assert command.main(arguments.split()) == 2
     plain = capsys.readouterr()
-    typed = invoke("reproduce", "node", *arguments)
+    typed = invoke("reproduce", *arguments.split())
     assert typed.exit_code == 2
     assert plain.err == typed.stderr
     assert plain.out == typed.stdout == ""
