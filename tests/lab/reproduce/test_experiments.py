@@ -120,6 +120,7 @@ def test_page_of_made_up_runs(name: str, tmp_path: Path) -> None:
     assert f"Made from `{name}.jsonl`: {len(results):,} runs (no device; torch 0).\n\n" in text
     for part in shown:
         assert part in text
+    assert "8 layers |" not in text  # a depth of the figure is no row of the table
     assert len(table.read_text().splitlines()) == 1 + rows
     drawn = [] if name in ("deep", "study") else [".png", ".svg"]
     assert [path.suffix for path in figures] == drawn
