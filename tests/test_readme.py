@@ -5,7 +5,6 @@ import importlib
 import pkgutil
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ from torch_geometric.nn import GCNConv
 import graphrelu
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import node_rows, protocol_check
-from graphrelu.lab.reproduce import node
 from graphrelu.lab.reproduce.graph import graph_rows
 from graphrelu.lab.stats.comparison import leads_over, scores_by_cell
 from scripts import readme
@@ -74,12 +72,6 @@ def test_refreshing_replaces_what_is_stale() -> None:
     assert fresh.endswith("\nafter\n")
     with pytest.raises(KeyError, match="unknown"):
         readme.refreshed("<!-- unknown -->\n<!-- /unknown -->")
-
-
-def test_main_table_is_that_of_the_record(tmp_path: Path) -> None:
-    source = ROOT / "results" / "node.jsonl"
-    for made in node.render(Path(shutil.copy(source, tmp_path))):
-        assert made.read_text() == (ROOT / "results" / made.name).read_text()
 
 
 def test_readme_names_where_grelu_is_behind() -> None:

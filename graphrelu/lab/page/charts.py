@@ -17,14 +17,14 @@ from graphrelu.lab.reproduce.complexity import AXES, WHAT, sweeps_of
 from graphrelu.lab.reproduce.complexity import record_of as complexity_record
 from graphrelu.lab.reproduce.runtime import by_panel, rows_of
 from graphrelu.lab.reproduce.runtime import record_of as runtime_record
-from graphrelu.lab.reproduce.segments import belongs, segments_rows
+from graphrelu.lab.reproduce.segments import TABLE, segments_rows
 
 TIME = "forward_backward_ms"
 
 
 def segments_chart(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Means by K with their intervals, a line for each graph; none where K does not vary."""
-    cells = runs_by_cell([result for result in results if belongs(result.config)])
+    cells = runs_by_cell([run for run in results if TABLE.place(run.config) is not None])
     lines = []
     for (dataset, _, _), by_name in cells.items():
         if len(by_name) > 1:

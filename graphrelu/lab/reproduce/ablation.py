@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,12 +18,12 @@ from graphrelu.grelu import VARIANTS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import family_of, recipe
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Observation
 from graphrelu.lab.render.tables import NodeRow, beside_paper, label, marked, measured, signed
-from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared, scores_by_cell
+from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
+from graphrelu.lab.stats.comparison import Comparison, compared
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
 
@@ -49,13 +50,6 @@ CLAIMS = (
     ("GReLU-A", UNDECOMPOSED),
 )
 
-NOTES = """\
-Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets); the
-paper's numbers are means over 10 runs. Differences are paired by seed, with 95 % intervals; * marks
-what is significant (Wilcoxon test, 5 %, Holm's correction over all differences to A, or over all
-differences to ReLU). B: no topology. C: one segment. D: neither. E: no intercepts. F: channel-wise
-only. G: node-wise only. *Undecomposed*: a one-layer GCN gives each node 2KC values.
-"""
 LOSS_NOTES = """\
 Losses are cross-entropies in nats, means over seeds, at the epoch that the validation loss chose,
 without dropout. The gap shows overfitting; the training loss alone does not.
@@ -72,66 +66,46 @@ class AblationRow(NodeRow):
     behind_a: Comparison | None
 
 
-def variants(dataset: str, **changes: Any) -> dict[str, Config]:
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     """The rows of the tables; A and ReLU are cells of the main table."""
 
     def cell(activation: str, backbone: str = "gcn", **options: object) -> Config:
         family = family_of(dataset)
         return recipe(dataset, family, backbone, activation, activation_options=options, **changes)
 
-    cells = {f"GReLU-{name}": cell("grelu", **options) for name, options in VARIANTS.items()}
-    cells |= {PRINTED: cell("grelu", mode="paper"), UNDECOMPOSED: cell("undecomposed")}
-    return cells | {"ReLU": cell("relu"), "SGC": cell("none", "sgc")}
+    configs = {f"GReLU-{name}": cell("grelu", **options) for name, options in VARIANTS.items()}
+    configs |= {PRINTED: cell("grelu", mode="paper"), UNDECOMPOSED: cell("undecomposed")}
+    configs |= {"ReLU": cell("relu"), "SGC": cell("none", "sgc")}
+    return {((dataset, "gcn"), name): config for name, config in configs.items()}
 
 
-def _key(config: Config) -> tuple[object, ...]:
-    return config.activation, config.activation_options
-
-
-NAMES = {_key(config): name for name, config in variants("flickr").items()}
-
-
-def collect(request: Request) -> str:
-    """Train the missing runs."""
-    (dataset,) = request.datasets("flickr")
-    return trained(variants(dataset, **request.changes).values(), request)
-
-
-def scores_by_variant(results: Sequence[Result]) -> dict[str, dict[str, Scores]]:
-    """Dataset -> variant -> scores, in the order of the tables."""
-    found: dict[str, dict[str, Scores]] = {}
-    for (dataset, _), scores in scores_by_cell(results, _name).items():
-        found.setdefault(dataset, {}).update(scores)
-    return {
-        dataset: {name: scores[name] for name in NAMES.values() if name in scores}
-        for dataset, scores in found.items()
-    }
+TABLE = Table("ablation", "of the ablation", ("flickr",), cells)
 
 
 def ablation_rows(results: Sequence[Result]) -> list[AblationRow]:
     """A row for each variant that was run."""
+    train, test = (TABLE.scores(results, attrgetter(f"{n}_loss")) for n in ("train", "test"))
     rows = []
-    for dataset, scores in scores_by_variant(results).items():
+    for cell, scores in TABLE.scores(results).items():
         first, relu = scores.get("GReLU-A", {}), scores.get("ReLU", {})
         behind = compared({n: (first, own) for n, own in scores.items() if n != "GReLU-A"})
         over = compared({n: (own, relu) for n, own in scores.items() if n != "ReLU"})
-        for name, own in scores.items():
-            part = [r for r in results if (r.config.dataset, _name(r.config)) == (dataset, name)]
-            rows.append(
-                AblationRow(
-                    **beside_paper("ablation", dataset, "gcn", name, own),
-                    train_loss=fmean(result.train_loss for result in part),
-                    test_loss=fmean(result.test_loss for result in part),
-                    behind_a=behind.get(name),
-                    over_relu=over.get(name),
-                )
+        rows += [
+            AblationRow(
+                **beside_paper("ablation", *(*cell, name, own)),
+                train_loss=fmean(train[cell][name].values()),
+                test_loss=fmean(test[cell][name].values()),
+                behind_a=behind.get(name),
+                over_relu=over.get(name),
             )
+            for name, own in scores.items()
+        ]
     return rows
 
 
 def observations(results: Sequence[Result], dataset: str) -> list[Observation]:
     """The paper's claims about its variants, held against the runs on one graph."""
-    scores = scores_by_variant(results).get(dataset, {})
+    scores = TABLE.scores(results).get((dataset, "gcn"), {})
     leads = compared({(a, b): (scores.get(a, {}), scores.get(b, {})) for a, b in CLAIMS})
     found = []
     for pair in CLAIMS:
@@ -147,10 +121,9 @@ def observations(results: Sequence[Result], dataset: str) -> list[Observation]:
 
 def render(record: Path) -> list[Path]:
     """The tables as a page and as CSV."""
-    results = Record(record).required(lambda c: _key(c) in NAMES, "of the ablation")
+    results = TABLE.read(record)
     rows = ablation_rows(results)
-    origin = export.provenance(results, record, variants("flickr").values())
-    parts = ["# The ablation, run again\n", origin, NOTES]
+    parts = []
     for dataset in dict.fromkeys(row.dataset for row in rows):
         by_name = {row.activation: row for row in rows if row.dataset == dataset}
         for title, names in TABLES.items():
@@ -162,11 +135,8 @@ def render(record: Path) -> list[Path]:
         found = findings.to_markdown(observations(results, dataset))
         parts += [f"## {label(dataset)}: losses\n", LOSS_NOTES, losses]
         parts += [f"## {label(dataset)}: what the paper observes\n", findings.RULE, found]
-    return figures.write(record, parts, rows, AblationRow)
-
-
-def _name(config: Config) -> str:
-    return NAMES[_key(config)]
+    page = TABLE.text(results, record, graphs="\n".join(parts))
+    return figures.write(record, page, rows, AblationRow)
 
 
 def _line(row: AblationRow) -> tuple[str, ...]:
@@ -181,13 +151,14 @@ def _losses(row: AblationRow) -> tuple[str, ...]:
 
 def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
     """The gap between test and training loss of both hyperfunctions, paired by seed."""
-    gaps: dict[str, Scores] = {UNDECOMPOSED: {}, "GReLU-A": {}}
-    for result in results:
-        gap = result.test_loss - result.train_loss
-        name = _name(result.config)
-        if result.config.dataset == dataset and name in gaps and math.isfinite(gap):
-            gaps[name][result.seed] = gap / 100  # a comparison is in percent
-    leads = list(compared({0: (gaps[UNDECOMPOSED], gaps["GReLU-A"])}).values())
+    # A comparison is in percent.
+    found = TABLE.scores(results, lambda run: (run.test_loss - run.train_loss) / 100)
+    gaps = [
+        {seed: gap for seed, gap in own.items() if math.isfinite(gap)}
+        for name in (UNDECOMPOSED, "GReLU-A")
+        for own in [found.get((dataset, "gcn"), {}).get(name, {})]
+    ]
+    leads = list(compared({0: (gaps[0], gaps[1])}).values())
     ours = ""
     for lead in leads:
         interval = "" if lead.low is None else f" [{lead.low:+.2f}, {lead.high:+.2f}]"
@@ -196,4 +167,4 @@ def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
     return Observation(claim, "no figure", findings.in_all(leads), ours)
 
 
-EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=collect, render=render)
+EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=TABLE.collect, render=render)

@@ -25,7 +25,7 @@ from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.render import export, figures
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
+from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, standing
 
 HEAD_WIDTH = 8
 SIZES = ("nodes", "edges", "channels", "K")
@@ -205,23 +205,6 @@ def random_graph(nodes: int, edges: int, device: torch.device) -> Tensor:
     return torch.cat([ends, ends.flip(0)], dim=1)
 
 
-NOTES = """\
-Forward and backward pass of one layer in float32 on a uniform random graph, median of the
-repetitions. One size varies; the other sizes are fixed such that its term dominates. The exponent
-is the slope of the least-squares line through the logarithms of size and time, with its 95 %
-interval; with exponent 1 the time is proportional to the size. *One more* is the slope of the
-straight line through the times: the cost of one more edge, node, channel, segment or head. The
-graph is prepared before, once for a whole training; *preparation* is the time of this in seconds at
-the largest size. The paper claims O(|E| + C|V|) for GReLU and O(M|E|) for the attention of GAT, and
-prints no times.
-"""
-HEADS = f"""\
-Milliseconds. GReLU alone computes its parameters and applies them. A GAT layer and a GCN layer with
-GReLU also have a linear map and the aggregation. Each head has {HEAD_WIDTH} channels, so that the
-layers in a line have the same width.
-"""
-
-
 COLUMNS = (
     *("device", "axis", "what", "diffusion", "steps", "first", "last", "points", "exponent"),
     *("low", "high", "one_more", "first_seconds", "last_seconds", "ratio", "preparation"),
@@ -256,7 +239,7 @@ def render(record: Path) -> list[Path]:
     entries = record_of(record).required()
     sweeps = sweeps_of(entries)
     rows = [row_of(sweep) for sweep in sweeps]
-    parts = ["# Complexity\n", origin(entries, record.name, "timing") + "\n", NOTES]
+    parts = []
     head = (
         *("size", "what", "from", "to", "exponent", "95 % interval"),
         *("smallest, ms", "largest, ms", "ratio", "one more, ms", "preparation, s"),
@@ -268,8 +251,11 @@ def render(record: Path) -> list[Path]:
         parts.append(f"## {device}: {diffusion} diffusion, {steps} steps\n\n{table}")
     heads = [sweep for sweep in sweeps if sweep[0]["axis"] == "heads"]
     for device, part in groupby(heads, key=lambda sweep: sweep[0]["device"]):
-        parts.append(f"## Heads of attention: {device}\n\n{HEADS}\n{_heads(list(part))}")
-    return figures.write(record, parts, rows, COLUMNS, lambda: draw(sweeps))
+        table = _heads(list(part))
+        parts += filled("complexity_heads", device=device, width=HEAD_WIDTH, table=table)
+    told = origin(entries, record.name, "timing")
+    page = filled("complexity", origin=told, devices="\n".join(parts))
+    return figures.write(record, page, rows, COLUMNS, lambda: draw(sweeps))
 
 
 def _line(row: Entry) -> tuple[str, ...]:

@@ -6,26 +6,21 @@ others confirm the choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.models.activations import ACTIVATIONS as MODULES
 from graphrelu.lab.record.config import Config, Metric, SplitName
 from graphrelu.lab.record.recipes import modern
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.tables import ScoreRow, in_order, label, marked, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
+from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
+from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
 from graphrelu.lab.stats.comparison import Comparison, Scores, leads_over
-
-Place = TypeVar("Place")
-Name = TypeVar("Name")
 
 BACKBONES = ("gcn", "sage", "gat")
 SPLITS = 10
@@ -84,28 +79,25 @@ class Cell(NamedTuple):
         return f"{label(self.dataset)}, {label(self.backbone)}, {self.layers} layers"
 
 
-def cell_of(config: Config) -> Cell:
-    return Cell(config.dataset, config.backbone, int(str(dict(config.backbone_options)["layers"])))
-
-
-def cells(datasets: Sequence[str] = tuple(GRAPHS)) -> list[Cell]:
-    """All cells of some graphs."""
+def networks(dataset: str) -> list[Cell]:
+    """The networks on a graph."""
     return [
         Cell(dataset, backbone, layers)
-        for dataset in datasets
         for backbone in BACKBONES
         for layers in ((LAYERS, MORE_LAYERS) if (dataset, backbone) in DEEPER else (LAYERS,))
     ]
 
 
-def collect(request: Request) -> str:
-    """Train the missing runs."""
-    configs = [
-        cell.config(*own, **request.changes)
-        for cell in cells(request.datasets(*GRAPHS))
-        for own in ACTIVATIONS.values()
-    ]
-    return trained(configs, request)
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """Every activation in every network on a graph."""
+    return {
+        (cell, name): cell.config(*own, **changes)
+        for cell in networks(dataset)
+        for name, own in ACTIVATIONS.items()
+    }
+
+
+TABLE = Table("deep", "of these networks", tuple(GRAPHS), cells)
 
 
 @dataclass(frozen=True)
@@ -122,37 +114,9 @@ class DeepRow(ScoreRow):
         return Cell(self.dataset, self.backbone, self.layers)
 
 
-@cache
-def place_of(config: Config) -> tuple[Cell, str] | None:
-    """Cell and activation of a run; none for runs of other experiments."""
-    if config.is_deep:
-        cell = cell_of(config)
-        for name, own in ACTIVATIONS.items():
-            if config == cell.config(*own, epochs=config.epochs):
-                return cell, name
-    return None
-
-
-def gathered(
-    results: Iterable[Result],
-    place_of: Callable[[Config], tuple[Place, Name] | None],
-    score_of: Callable[[Result], float] = attrgetter("score"),
-) -> dict[Place, dict[Name, Scores]]:
-    """Cell -> activation -> scores, of the runs that have a place."""
-    found: dict[Place, dict[Name, Scores]] = {}
-    for result in results:
-        if (place := place_of(result.config)) is not None:
-            own = found.setdefault(place[0], {}).setdefault(place[1], {})
-            own[result.seed] = score_of(result)
-    return found
-
-
 def deep_rows(results: Iterable[Result]) -> list[DeepRow]:
     """A row for each cell and activation."""
-    position = in_order(*GRAPHS, *BACKBONES)
-    found = gathered(results, place_of)
-    order = sorted(found, key=lambda cell: (position(cell[:2]), cell.layers))
-    return rows_of({cell: found[cell] for cell in order}, tuple(ACTIVATIONS))
+    return rows_of(TABLE.scores(results), tuple(ACTIVATIONS))
 
 
 def rows_of(found: Mapping[Cell, Mapping[str, Scores]], names: Sequence[str]) -> list[DeepRow]:
@@ -170,32 +134,13 @@ def rows_of(found: Mapping[Cell, Mapping[str, Scores]], names: Sequence[str]) ->
     ]
 
 
-NOTES = """\
-Test scores in percent (ROC AUC on Minesweeper and Tolokers, accuracy elsewhere) at the epoch of the
-best validation score, means over splits. Every network has 64 units, linear skips and dropout 0.2;
-LayerNorm with four layers, BatchNorm with ten. Adam has learning rate 0.003 and at most 400 epochs,
-and stops after 100 epochs without a better validation score. All activations have the same
-settings. The columns after ReLU are leads over ReLU in points, paired by split; * marks a
-significant lead (paired t-test, 5 %, Holm's correction over the cells of a column). GReLU-B is
-GReLU without topology.
-"""
-
-
 def render(record: Path) -> list[Path]:
     """A page, and the same as CSV."""
-    results = Record(record).required(lambda c: place_of(c) is not None, "of these networks")
+    results = TABLE.read(record)
     rows = deep_rows(results)
-    protocol = [cell.config(*own) for cell in cells() for own in ACTIVATIONS.values()]
-    head = ("cell", *ACTIVATIONS, "GReLU - GReLU-B")
-    page = [
-        "# Networks as people train them\n",
-        export.provenance(results, record, protocol),
-        NOTES,
-        "## In short\n",
-        _in_short(rows),
-        "## Every cell\n",
-        export.table(head, [(c.title, *line) for c, line in lead_lines(rows).items()], numbers=1),
-    ]
+    lines = [(cell.title, *line) for cell, line in lead_lines(rows).items()]
+    every_cell = export.table(("cell", *ACTIVATIONS, "GReLU - GReLU-B"), lines, numbers=1)
+    page = TABLE.text(results, record, in_short=_in_short(rows), cells=every_cell)
     return figures.write(record, page, rows, DeepRow)
 
 
@@ -248,4 +193,4 @@ def lead_lines(
     return lines
 
 
-EXPERIMENT = Experiment(runs=SPLITS, quick_runs=2, collect=collect, render=render)
+EXPERIMENT = Experiment(runs=SPLITS, quick_runs=2, collect=TABLE.collect, render=render)

@@ -10,8 +10,10 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
+from importlib.resources import files
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,6 +24,7 @@ from graphrelu.lab.record import output
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
@@ -154,6 +157,90 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(1, round(seconds))} seconds" if seconds >= 1.5 else "a second"
+
+
+def filled(page: str, **blanks: Any) -> list[str]:
+    """The text of a page: its Markdown file in ``pages/``, with texts and numbers filled in."""
+    template = files(__package__).joinpath("pages", f"{page}.md").read_text(encoding="utf-8")
+    texts = {name: own.rstrip("\n") for name, own in blanks.items() if isinstance(own, str)}
+    return [template.format(**blanks | texts)]
+
+
+Place: TypeAlias = tuple[Any, Any]  # a cell, and a name in the cell
+
+
+@dataclass(frozen=True)
+class Table:
+    """The runs of a table, and where each of them stands in the table.
+
+    Attributes:
+        page: The name of the page's text in ``pages/``.
+        what: The runs in words, for a record that has none of them.
+        datasets: The graphs of the table; a quick run has the embedded graph in their place.
+        cells: Takes the name of a graph and changes of the settings. Returns a configuration for
+            each place: a cell, such as a graph and a backbone, and a name in the cell.
+    """
+
+    page: str
+    what: str
+    datasets: tuple[str, ...]
+    cells: Callable[..., dict[Place, Config]]
+
+    def wanted(self, datasets: Iterable[str] | None = None, **changes: Any) -> dict[Place, Config]:
+        """The configurations of these graphs, by default of the whole table."""
+        parts = [self.cells(name, **changes) for name in datasets or self.datasets]
+        return {place: config for part in parts for place, config in part.items()}
+
+    def collect(self, request: Request) -> str:
+        """Train the missing runs; return a sentence on how much is on record."""
+        wanted = self.wanted(request.datasets(*self.datasets), **request.changes)
+        return trained(wanted.values(), request)
+
+    def place(self, config: Config) -> Place | None:
+        """Cell and name of a run with any number of epochs; none for runs of other tables."""
+        return _places(self.cells, config.dataset, config.epochs).get(config)
+
+    def read(self, record: Path) -> list[Result]:
+        """The runs on record; a ``ValueError`` where there are none."""
+        return Record(record).required(lambda config: self.place(config) is not None, self.what)
+
+    def scores(
+        self, results: Iterable[Result], value_of: Callable[[Result], Any] = attrgetter("score")
+    ) -> dict[Any, dict[Any, dict[int, Any]]]:
+        """Cell -> name -> seed -> score, or another value of the run, in the order of the table.
+
+        Runs without a place are left out.
+        """
+        placed = [(run, place) for run in results if (place := self.place(run.config)) is not None]
+        found: dict[Any, dict[Any, dict[int, Any]]] = {}
+        for dataset in dict.fromkeys((*self.datasets, *(run.config.dataset for run, _ in placed))):
+            for cell, name in self.cells(dataset):
+                found.setdefault(cell, {})[name] = {}
+        epochs: dict[Any, int] = {}
+        for run, (cell, name) in placed:
+            config = run.config
+            if epochs.setdefault((cell, config.backbone), config.epochs) != config.epochs:
+                told = f"{config.dataset} with {config.backbone}"
+                raise ValueError(f"The runs of {told} have different settings.")
+            found[cell].setdefault(name, {})[run.seed] = value_of(run)
+        known = {cell: {name: s for name, s in own.items() if s} for cell, own in found.items()}
+        return {cell: own for cell, own in known.items() if own}
+
+    def protocol(self, results: Sequence[Result]) -> set[Config]:
+        """The full settings: a run with other settings was made in haste."""
+        return set(self.wanted().values())
+
+    def text(self, results: Sequence[Result], record: Path, /, **blanks: Any) -> list[str]:
+        """The text of the page, with its origin."""
+        origin = export.provenance(results, record, self.protocol(results))
+        return filled(self.page, origin=origin, figure=f"{record.stem}.png", **blanks)
+
+
+@cache
+def _places(
+    cells: Callable[..., dict[Place, Config]], dataset: str, epochs: int
+) -> dict[Config, Place]:
+    return {config: place for place, config in cells(dataset, epochs=epochs).items()}
 
 
 Runs: TypeAlias = Mapping[Config, Sequence[int]]  # the seeds of each cell

@@ -19,43 +19,11 @@ from graphrelu.lab.render import figures, tables
 from graphrelu.lab.render.export import provenance, table, table_line
 from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
 from graphrelu.lab.render.tables import label, signed
-from graphrelu.lab.reproduce.experiment import Request, standing, train_missing
+from graphrelu.lab.reproduce.experiment import Request, filled, standing, train_missing
 from graphrelu.lab.stats import comparison
 from graphrelu.lab.stats.comparison import Comparison, Scores
 
 REPEATS = 3
-PROTOCOLS = {
-    "folds": "The paper's protocol: a test fold apart",
-    "gin_folds": "The GIN paper's protocol: no test fold",
-    "gin_paper": "The GIN paper's protocol, networks and budget",
-}
-NOTES = {
-    "folds": """\
-Of ten stratified folds one tests, the next validates, eight train. The epoch has the lowest
-validation loss, the configuration the highest validation accuracy.
-""",
-    "gin_folds": """\
-Of ten stratified folds nine train. The epoch and the configuration have the highest mean accuracy
-on the held-out folds: the same graphs choose and are reported, and the numbers are higher for it.
-The paper's ReLU column equals the GIN paper's, which has this protocol.
-""",
-    "gin_paper": """\
-Of ten stratified folds nine train. The epoch and the configuration have the highest mean accuracy
-on the held-out folds: the same graphs choose and are reported. The networks are the GIN paper's:
-batch normalisation after every layer, and every layer summed over the nodes and read out; GCN and
-SAGE have a linear layer on the mean and on the maximum of a node and its neighbours. The GIN
-paper's budget is 350 epochs of 50 mini-batches of 32 random graphs. Epochs here: {epochs}.
-""",
-}
-COMMON_NOTES = """\
-Accuracy in percent, mean ± standard deviation over runs, one for each fold of each assignment
-(their number in brackets); the paper's numbers are over 10 folds. The configuration, hidden units x
-layers, was chosen on the first fold assignment and repeated on the others. The last columns are
-GReLU's lead over ReLU, paired by fold, with its 95 % interval; * marks a significant lead (Wilcoxon
-test, 5 %, Holm's correction over the protocol's table). All assignments divide the same graphs, so
-that the runs are not independent, and the intervals are narrower than they should be.
-"""
-
 
 Cell: TypeAlias = tuple[str, str, str]  # protocol, dataset, backbone
 Point: TypeAlias = tuple[int, int, float]  # of the grid: hidden units, layers, dropout
@@ -331,23 +299,26 @@ def render_graphs(record: Path) -> list[Path]:
     table_rows, chosen = graph_rows(results), choices(results)
     if not table_rows:
         raise ValueError(f"{record} has no configuration yet that all activations finished.")
-    title = "# The paper's graph classification, run again\n"
-    parts = [title, provenance(results, record), COMMON_NOTES]
     head = ("backbone", "activation", "chosen", "ours", "paper", "difference", "GReLU - ReLU", "p")
+    protocols = []
     for protocol, group in groupby(table_rows, key=lambda row: row.protocol):
         rows = list(group)
         of_protocol = [choice for cell, choice in chosen.items() if cell[0] == protocol]
         epochs = {config.epochs for choice in of_protocol for config in choice.configs.values()}
-        notes = NOTES[protocol].format(epochs=" or ".join(map(str, sorted(epochs))))
-        notes += f"{grid_sentence(protocol, of_protocol)}\n"
-        if protocol == "gin_paper":
-            notes += print_sentences(rows)
-        notes += tables.caution(rows)
-        parts += [f"## {PROTOCOLS[protocol]}\n", notes.rstrip() + "\n"]
+        datasets = []
         for dataset, part in groupby(rows, key=lambda row: row.dataset):
             lines = []
             for row, best in tables.with_best(part, lambda row: row.backbone):
                 line = table_line(row, best)
                 lines.append((*line[:2], row.chosen, *line[2:]))
-            parts.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
-    return figures.write(record, parts, table_rows, GraphRow)
+            datasets.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
+        printed = print_sentences(rows) if protocol == "gin_paper" else ""
+        protocols += filled(
+            f"graph_{protocol}",
+            epochs=" or ".join(map(str, sorted(epochs))),
+            grid=f"{grid_sentence(protocol, of_protocol)}\n{printed}{tables.caution(rows)}",
+            datasets="\n".join(datasets),
+        )
+    origin = provenance(results, record)
+    page = filled("graph", origin=origin, protocols="\n".join(protocols))
+    return figures.write(record, page, table_rows, GraphRow)

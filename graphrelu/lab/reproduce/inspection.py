@@ -29,7 +29,7 @@ from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.render import export, figures, pieces
 from graphrelu.lab.render.tables import label
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
+from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, standing
 
 PAIRS = 1_000
 IDENTITY = ("dataset", "key", "seed", "pairs", "model")
@@ -152,24 +152,9 @@ def _identity(config: Config, seed: int, pairs: int, file: str | None = None) ->
     return names | {"seed": seed, "pairs": pairs, "model": file}
 
 
-NOTES = f"""\
-Each model is trained by the recipe, or loaded; its GReLU is called once in evaluation. Random pairs
-of a node and a channel are drawn without repetition. The function of a pair,
-`max_k (slope_k x + intercept_k)`, is classified over the range of the channel's inputs, from
-percentile {100 * PERCENTILES[0]:g} to {100 * PERCENTILES[1]:g} over all nodes. A slope of at most \
-{pieces.FLAT_SLOPE:g} in size counts as flat.
-
-The paper's words: an *increasing* function acts as LeakyReLU or PReLU; a *flat* function filters
-the channel of this node out; a *decreasing* function flips signs. The paper gives no shares. A
-function that changes within the range is *mixed*; there are three kinds. ReLU and a fresh GReLU are
-*flat, then increasing*.
-"""
 QUANTILES = {"lowest": 0, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "highest": 1}
-GAMMA = """\
-Gamma says, node by node, how far GReLU's parameters move away from ReLU's. Degree is the weighted
-number of incoming edges. PageRank has the model's own teleport probability. rho is Spearman's rank
-correlation over all nodes.
-"""
+
+
 COLUMNS = ("dataset", "backbone", "seed", "shape", "paper_word", "functions", "share")
 
 
@@ -202,9 +187,8 @@ def write(entries: Sequence[Entry], record: Path) -> list[Path]:
 
 
 def page_of(entries: Sequence[Entry], record: Path) -> list[str]:
-    """The parts of the page."""
+    """The text of the page."""
     first = entries[0]
-    backbone, pairs = label(first["config"]["backbone"]), first["pairs"]
     seeds = [_name(entry) for entry in entries]
     tables = [rows_of(entry) for entry in entries]
     lines: list[tuple[str, ...]] = []
@@ -216,16 +200,17 @@ def page_of(entries: Sequence[Entry], record: Path) -> list[str]:
             for kind in zip(*parts, strict=True):
                 lines.append((kind[0]["shape"], *(f"{100 * row['share']:.1f}" for row in kind)))
     head = ("model", *QUANTILES, "rho with degree", "rho with PageRank")
-    return [
-        f"# Inside GReLU: {label(first['dataset'])}, {backbone}\n",
-        origin(entries, record.name, "model") + "\n",
-        NOTES,
-        f"## Shares of {pairs:,} functions, in percent\n",
-        export.table(("shape", *seeds), lines, numbers=1),
-        "## Gamma over the nodes\n",
-        GAMMA,
-        export.table(head, map(_gamma_line, entries), numbers=1),
-    ]
+    return filled(
+        "inspect",
+        title=f"{label(first['dataset'])}, {label(first['config']['backbone'])}",
+        origin=origin(entries, record.name, "model"),
+        low=100 * PERCENTILES[0],
+        high=100 * PERCENTILES[1],
+        flat_slope=pieces.FLAT_SLOPE,
+        pairs=first["pairs"],
+        shares=export.table(("shape", *seeds), lines, numbers=1),
+        gamma=export.table(head, map(_gamma_line, entries), numbers=1),
+    )
 
 
 def _gamma_line(entry: Entry) -> tuple[str, ...]:

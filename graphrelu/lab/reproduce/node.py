@@ -23,7 +23,7 @@ from graphrelu.lab.record.recipes import (
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
-from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
+from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, trained
 from graphrelu.lab.reproduce.tuning import (
     QUICK_RUNS,
     has_choice,
@@ -33,17 +33,6 @@ from graphrelu.lab.reproduce.tuning import (
 )
 
 RUNS = 10
-NOTES = """\
-Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets); the
-paper's numbers are means over 10 runs. The best of our means for each backbone is in bold. The last
-columns are GReLU's lead over ReLU, paired by seed, with its 95 % interval; * marks what is
-significant (Wilcoxon test, 5 %, Holm's correction over the table; p is corrected, too).
-"""
-LOSSES = """\
-The same by the cross-entropy of the test nodes, the lower the better, at the same epochs. The paper
-has no losses. They tell more than accuracies, which count whole nodes; and where training ends
-while they still fall, they also tell which activation learns faster.
-"""
 
 
 def main_table(*lists: Sequence[str]) -> Experiment:
@@ -83,22 +72,17 @@ def render(record: Path) -> list[Path]:
     """Writes ``.md`` and ``.csv`` beside the record, from all runs on record."""
     results = Record(record).required(belongs, "of the main table")
     rows = tables.node_rows(results)
-    parts = [
-        "# The paper's main table, run again\n",
-        export.provenance(results, record, node_table()),
-        NOTES + tables.caution(rows) + "\n",
-        "## GReLU against each rival\n",
-        "Cells in which GReLU is significantly better or worse than a rival (Holm's correction "
-        "over the cells of\nthat rival), and in which its mean is higher at all.\n",
-        export.tallies_to_markdown(tables.tallies(results)),
-        LOSSES,
-        export.tallies_to_markdown(tables.loss_tallies(results), "lower mean"),
-        textwrap.fill(tables.against_best(results), 100, break_on_hyphens=False) + "\n",
-        "## Do the baselines repeat the paper's numbers?\n",
-        protocol_to_markdown(tables.protocol_check(results)),
-        to_markdown(rows),
-    ]
-    return figures.write(record, parts, rows, NodeRow)
+    page = filled(
+        "node",
+        origin=export.provenance(results, record, node_table()),
+        caution=tables.caution(rows),
+        tallies=export.tallies_to_markdown(tables.tallies(results)),
+        loss_tallies=export.tallies_to_markdown(tables.loss_tallies(results), "lower mean"),
+        against_best=textwrap.fill(tables.against_best(results), 100, break_on_hyphens=False),
+        protocol_check=protocol_to_markdown(tables.protocol_check(results)),
+        graphs=to_markdown(rows),
+    )
+    return figures.write(record, page, rows, NodeRow)
 
 
 def to_markdown(rows: Sequence[NodeRow]) -> str:
@@ -135,14 +119,8 @@ def draw_leads(rows: Sequence[NodeRow]) -> figures.Figure:
                 significant = lead.outcome != "undecided"
                 if lead.low is not None and lead.high is not None:
                     axis.plot((lead.low, lead.high), (place, place), color="black", linewidth=1)
-                axis.plot(
-                    lead.difference,
-                    place,
-                    marker="o",
-                    markersize=5,
-                    color="black",
-                    markerfacecolor="black" if significant else "white",
-                )
+                style = {"markersize": 5, "markerfacecolor": "black" if significant else "white"}
+                axis.plot(lead.difference, place, marker="o", color="black", **style)
         seeds = " or ".join(map(str, sorted({r.n for r in leads if r.dataset == dataset})))
         axis.set_title(f"{label(dataset)}, {seeds} seeds")
         axis.axvline(0, color="black", linewidth=0.8, linestyle="--", zorder=0)

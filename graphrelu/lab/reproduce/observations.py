@@ -26,20 +26,13 @@ from graphrelu.lab.render.findings import (
 )
 from graphrelu.lab.render.tables import label, measured, signed
 from graphrelu.lab.reproduce import ablation, graph, runtime, segments
+from graphrelu.lab.reproduce.experiment import filled
 from graphrelu.lab.stats.comparison import Cells, Comparison, compared, leads_over, scores_by_cell
 
 RECORDS = ("node", "ablation", "segments", "runtime", "graph")
 RIVALS = tuple(name for name in ACTIVATIONS if name != "grelu")
 TABLE = "node_classification"
 SOCIAL = ("blogcatalog", "flickr")
-
-NOTES = """\
-A claim about several cells holds where it holds in all of them, and does not hold where it does not
-hold in one. A claim of a size holds where the lead is significant and its interval reaches the
-paper's figure, and does not hold where the interval ends below the figure. One timing is faster
-than another where its slowest repetition is faster than the other's fastest. That K does not matter
-holds where the intervals of all differences to K = 2 are small.
-"""
 
 
 def render(folder: Path) -> list[Path]:
@@ -48,24 +41,22 @@ def render(folder: Path) -> list[Path]:
     names = [f"{name}.jsonl" for name in RECORDS]
     if not any((folder / name).is_file() for name in names):
         raise ValueError(f"{folder} has none of the records {', '.join(names)}.")
-    parts = ["# The paper's observations, held against our records\n", RULE, NOTES]
-    for title, found in observations(folder).items():
-        parts += [f"## {title}\n", to_markdown(found)]
-    output.write_text(page, "\n".join(parts))
+    parts = [f"## {title}\n\n{to_markdown(own)}" for title, own in observations(folder).items()]
+    (text,) = filled("observations", rule=RULE, observations="\n".join(parts))
+    output.write_text(page, text)
     return [page]
 
 
 def observations(folder: Path) -> dict[str, list[Observation]]:
     """The observations by experiment, from the records in the folder."""
     node, variants, lengths, timings, graphs = (folder / f"{name}.jsonl" for name in RECORDS)
-    cells = [cell for name in segments.DATASETS for cell in segments.cells(name)]
-    rows = segments.segments_rows(_runs(lengths, cells))
-    tried = _runs(variants, ablation.variants("flickr").values())
+    rows = segments.segments_rows(_runs(lengths, segments.TABLE.wanted().values()))
+    tried = _runs(variants, ablation.TABLE.wanted().values())
     timed = runtime.rows_of(runtime.record_of(timings).read())
     return {
         "Node classification": of_main_table(_runs(node, node_table())),
         "The ablation on Flickr, with GCN": ablation.observations(tried, "flickr"),
-        "The effect of K, with GCN": segments.observations(rows, segments.DATASETS),
+        "The effect of K, with GCN": segments.observations(rows),
         "Runtime": runtime.observations(timed),
         "Graph classification": graph.observations(Record(graphs).read()),
     }

@@ -28,7 +28,7 @@ from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.findings import WORST_FIRST, Finding, Observation
 from graphrelu.lab.render.tables import in_order, label
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing
+from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, standing
 
 EPOCHS = 200
 MODES = {"one": 1, "batched": 10}  # mode -> seeds
@@ -167,19 +167,6 @@ def in_turns(
     return epochs, times
 
 
-NOTES = f"""\
-Seconds of {EPOCHS} epochs of one seed, the median of the repetitions; in brackets relative to ReLU.
-The activations of a backbone take turns. Every epoch is a step of Adam on the whole graph and a
-pass in evaluation, without early stopping. Loading, first calls and, in batches on a GPU, the
-capture of the epoch are not counted. *One at a time* is a plain PyG loop on `edge_index` with dense
-features. *Batched* is the laboratory's training of many seeds at once, its time divided by the
-number of seeds. Where all epochs of a repetition would take too long, some of them are timed and
-the time is scaled up; `epochs_timed` in the CSV says how many. The paper prints a figure of these
-times without numbers, and says that GReLU is faster than Maxout and slightly slower than the
-others.
-"""
-
-
 # Timings that are shown together, and what the CSV file has of each.
 PANEL = itemgetter("dataset", "device", "mode", "seeds")
 COLUMNS = (
@@ -263,7 +250,7 @@ def render(record: Path) -> list[Path]:
     """The page, the table and the figure of all timings on record."""
     entries = record_of(record).required()
     rows = rows_of(entries)
-    parts = ["# Runtime\n", origin(entries, record.name, "timing") + "\n", NOTES]
+    parts = []
     head = ("backbone", *map(label, ACTIVATIONS))
     for title, members in by_panel(rows).items():
         lines = []
@@ -272,7 +259,9 @@ def render(record: Path) -> list[Path]:
             lines.append((label(backbone), *(shown.get(name, "") for name in ACTIVATIONS)))
         parts.append(f"## {title}\n\n{export.table(head, lines, numbers=1)}")
         parts.append(_in_short(_whole(members)))
-    return figures.write(record, parts, rows, COLUMNS, lambda: draw(rows))
+    told = origin(entries, record.name, "timing")
+    page = filled("runtime", origin=told, epochs=EPOCHS, panels="\n".join(parts))
+    return figures.write(record, page, rows, COLUMNS, lambda: draw(rows))
 
 
 def _cell(row: Entry) -> str:

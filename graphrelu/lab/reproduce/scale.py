@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import groupby, product
+from itertools import chain, groupby, product
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, family_of, recipe
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.findings import Finding
 from graphrelu.lab.render.tables import ScoreRow, label
-from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
-from graphrelu.lab.stats.comparison import (
-    Comparison,
-    Scores,
-    compared,
-    leads_over,
-    mean_validation,
-    scores_by_cell,
-)
+from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
+from graphrelu.lab.stats.comparison import Comparison, Scores, compared
 
-DATASETS = ("cora", "citeseer", "pubmed")
 BACKBONES = ("gcn", "sage")
 SCALES = (0.01, 1.0, 100.0)
 SMALL = SCALES[0]
 MARGIN = 1.0  # percent points: a smaller difference does not matter
 
-Place: TypeAlias = tuple[str, str, str]  # dataset, backbone, activation
+Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, activation
 
 
 @dataclass(frozen=True)
@@ -72,73 +64,57 @@ class Robustness:
         return "does not hold" if much_more else "undecided"
 
 
-def cells(dataset: str, **changes: Any) -> list[Config]:
-    """A cell for each backbone, scale and activation; at scale 1 the cells are the main table's."""
-    return [
-        recipe(dataset, family_of(dataset), backbone, name, feature_scale=scale, **changes)
-        for backbone in BACKBONES
-        for scale in SCALES
-        for name in ACTIVATIONS
-    ]
-
-
-def collect(request: Request) -> str:
-    """Train the missing runs."""
-    names = request.datasets(*DATASETS)
-    return trained([cell for name in names for cell in cells(name, **request.changes)], request)
-
-
-@cache
-def belongs(config: Config) -> bool:
-    """Whether a configuration is one of these cells, on any graph and with any epochs."""
-    return config in cells(config.dataset, epochs=config.epochs)
-
-
-def scores_by_scale(results: Sequence[Result]) -> dict[Place, dict[float, Scores]]:
-    """The scores of every cell, activation and scale, in the order of the constants."""
-    found: dict[Place, dict[float, Scores]] = {}
-    for scale in SCALES:
-        part = [result for result in results if result.config.feature_scale == scale]
-        for cell, scores in scores_by_cell(part).items():
-            for name, own in scores.items():
-                found.setdefault((*cell, name), {})[scale] = own
-    position = tables.in_order(*DATASETS, *BACKBONES, *ACTIVATIONS)
-    return {place: found[place] for place in sorted(found, key=position)}
-
-
-def best_scales(results: Sequence[Result]) -> dict[Place, float]:
-    """The scale that the validation nodes prefer; of equal scales 1, then the smaller."""
-    runs: dict[Place, dict[float, list[Result]]] = {}
-    for result in results:
-        config = result.config
-        by_scale = runs.setdefault((config.dataset, config.backbone, config.activation), {})
-        by_scale.setdefault(config.feature_scale, []).append(result)
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """A cell for each backbone and activation; at scale 1 the cells are the main table's."""
+    family = family_of(dataset)
     return {
-        place: max(own, key=lambda scale: (mean_validation(own[scale]), scale == 1, -scale))
-        for place, own in runs.items()
+        ((dataset, backbone, name), scale): recipe(
+            dataset, family, backbone, name, feature_scale=scale, **changes
+        )
+        for backbone, scale, name in product(BACKBONES, SCALES, ACTIVATIONS)
     }
+
+
+TABLE = Table("scale", "on features of these scales", ("cora", "citeseer", "pubmed"), cells)
+
+
+def best_scales(results: Iterable[Result]) -> dict[Cell, float]:
+    """The scale that the validation nodes prefer; of equal scales 1, then the smaller."""
+    return {
+        cell: max(own, key=lambda scale: (_tied_mean(own[scale]), scale == 1, -scale))
+        for cell, own in TABLE.scores(results, attrgetter("val_score")).items()
+    }
+
+
+def _tied_mean(scores: Scores) -> float:
+    # Accuracies are whole counts: without rounding, equal means would not tie.
+    return round(fmean(scores.values()), 12)
 
 
 def scale_rows(results: Sequence[Result]) -> list[ScaleRow]:
     """A row for each activation and scale, cell by cell."""
-    runs, preferred = scores_by_scale(results), best_scales(results)
+    runs, best = TABLE.scores(results), best_scales(results)
     behind = compared(
         {
-            (*key, scale): (by_scale[preferred[key]], own)
-            for key, by_scale in runs.items()
-            for scale, own in by_scale.items()
-            if scale != preferred[key]
+            (cell, scale): (own[best[cell]], scores)
+            for cell, own in runs.items()
+            for scale, scores in own.items()
+            if scale != best[cell]
         }
     )
-    small = scores_by_cell([r for r in results if r.config.feature_scale == SMALL])
-    over_prelu = {
-        (*cell, "grelu", SMALL): lead for cell, lead in leads_over(small, "grelu", "prelu").items()
-    }
+    small = {cell: own.get(SMALL, {}) for cell, own in runs.items()}
+    over_prelu = compared(
+        {
+            (cell, SMALL): (scores, small.get((*cell[:2], "prelu"), {}))
+            for cell, scores in small.items()
+            if cell[2] == "grelu"
+        }
+    )
     return [
-        ScaleRow(*(*key, *tables.percent(own)), scale, behind.get(at), over_prelu.get(at))
-        for key, by_scale in runs.items()
-        for scale, own in by_scale.items()
-        for at in [(*key, scale)]
+        ScaleRow(*(*cell, *tables.percent(scores), scale, behind.get(at), over_prelu.get(at)))
+        for cell, own in runs.items()
+        for scale, scores in own.items()
+        for at in [(cell, scale)]
     ]
 
 
@@ -147,11 +123,11 @@ def robustness(results: Sequence[Result]) -> list[Robustness]:
 
     Holm's correction is over the cells.
     """
-    preferred = best_scales(results)
+    best = best_scales(results)
     losses: dict[tuple[str, str], dict[str, Scores]] = {}
-    for key, by_scale in scores_by_scale(results).items():
-        if set(by_scale) == set(SCALES) and (own := _largest_loss(by_scale, preferred[key])):
-            losses.setdefault(key[:2], {})[key[2]] = own
+    for cell, own in TABLE.scores(results).items():
+        if set(own) == set(SCALES) and (lost := _largest_loss(own, best[cell])):
+            losses.setdefault(cell[:2], {})[cell[2]] = lost
     rivals = {
         cell: min(own.keys() - {"grelu"}, key=lambda name: (fmean(own[name].values()), name))
         for cell, own in losses.items()
@@ -172,50 +148,24 @@ def _largest_loss(by_scale: dict[float, Scores], best: float) -> Scores:
     return {seed: by_scale[best][seed] - by_scale[worst][seed] for seed in seeds}
 
 
-NOTES = """\
-The row-normalised features of the citation graphs are multiplied by a number; everything else is as
-in the main table, and the cells at x 1 are cells of the main table. Test accuracy in percent, mean
-± standard deviation over seeds (their number in brackets). *Lost* is the difference to the
-activation's best scale, paired by seed, with its 95 % interval. The best scale has the highest mean
-validation accuracy. A star marks a significant loss (Wilcoxon test, 5 %, Holm's correction over all
-losses of the page). The paper has no such table.
-"""
-CAPTION = "Means of the test accuracy over the seeds.\n"
-RULE = f"""\
-The loss of an activation is its loss at the scale of its lowest mean. The most robust rival has the
-lowest mean loss on the same test nodes, which favours the rival. The excess is GReLU's loss minus
-the rival's, paired by seed. That GReLU loses no more *holds* where the 95 % interval of the excess
-ends below {MARGIN:g} point. It *does not hold* where a larger excess is significant (Holm's
-correction over the cells). Otherwise it is *undecided* at this many seeds.
-"""
-PRELU_NOTES = f"""\
-GReLU's lead over PReLU on features x {SMALL:g}, paired by seed, with its 95 % interval; p is the
-Wilcoxon test's, with Holm's correction over the cells.
-"""
-
-
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure."""
-    results = Record(record).required(belongs, "on features of these scales")
+    results = TABLE.read(record)
     rows = scale_rows(results)
-    protocol = [cell for name in DATASETS for cell in cells(name)]
-    page = [
-        "# Features of another scale\n",
-        export.provenance(results, record, protocol),
-        NOTES,
-        f"![Accuracy by the scale of the features]({record.with_suffix('.png').name})\n",
-        CAPTION,
-        "## Does GReLU lose no more than the most robust rival?\n",
-        RULE,
-        _robustness_table(robustness(results)),
-        f"## GReLU against PReLU, features x {SMALL:g}\n",
-        PRELU_NOTES,
-        _prelu_table(rows),
-    ]
     head = ["activation", *(part for scale in SCALES for part in (f"x {scale:g}", "lost"))]
+    parts = []
     for (dataset, backbone), part in groupby(rows, key=lambda row: (row.dataset, row.backbone)):
         lines = [_line(list(own)) for _, own in groupby(part, key=lambda row: row.activation)]
-        page += [f"## {label(dataset)}, {label(backbone)}\n", export.table(head, lines, numbers=1)]
+        title = f"## {label(dataset)}, {label(backbone)}"
+        parts.append(f"{title}\n\n{export.table(head, lines, numbers=1)}")
+    page = TABLE.text(
+        *(results, record),
+        margin=MARGIN,
+        small=SMALL,
+        robustness=_robustness_table(robustness(results)),
+        over_prelu=_prelu_table(rows),
+        cells="\n".join(parts),
+    )
     return figures.write(record, page, rows, ScaleRow, lambda: draw(rows))
 
 
@@ -243,16 +193,11 @@ def draw(rows: Sequence[ScaleRow]) -> figures.Figure:
 
 
 def _line(rows: Sequence[ScaleRow]) -> list[str]:
-    by_scale = {row.scale: row for row in rows}
-    line = [label(rows[0].activation)]
-    for scale in SCALES:
-        row = by_scale.get(scale)
-        line += (
-            ["", ""]
-            if row is None
-            else [tables.accuracy(row), tables.marked(row.behind_best) or "best"]
-        )
-    return line
+    shown = {
+        row.scale: [tables.accuracy(row), tables.marked(row.behind_best) or "best"] for row in rows
+    }
+    parts = (shown.get(scale, ["", ""]) for scale in SCALES)
+    return [label(rows[0].activation), *chain(*parts)]
 
 
 def _robustness_table(found: Sequence[Robustness]) -> str:
@@ -260,12 +205,8 @@ def _robustness_table(found: Sequence[Robustness]) -> str:
     lines = [
         (
             *(label(one.dataset), label(one.backbone), f"{one.loss:.1f}", label(one.rival)),
-            *(
-                f"{one.rivals_loss:.1f}",
-                tables.amount(one.excess),
-                tables.p_value(one.excess.p_holm),
-            ),
-            f"**{one.found}**",
+            *(f"{one.rivals_loss:.1f}", tables.amount(one.excess)),
+            *(tables.p_value(one.excess.p_holm), f"**{one.found}**"),
         )
         for one in found
     ]
@@ -292,4 +233,4 @@ def _prelu_table(rows: Sequence[ScaleRow]) -> str:
     return export.table(head, lines, numbers=2) + (f"\n{sentence}\n" if sentence else "")
 
 
-EXPERIMENT = Experiment(runs=30, quick_runs=3, collect=collect, render=render)
+EXPERIMENT = Experiment(runs=30, quick_runs=3, collect=TABLE.collect, render=render)

@@ -11,31 +11,15 @@ from typing import Any
 from graphrelu.lab import stats
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Finding, Observation
 from graphrelu.lab.render.tables import ScoreRow, accuracy, amount, label, p_value, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
-from graphrelu.lab.stats.comparison import Comparison, compared, scores_by_cell
+from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
+from graphrelu.lab.stats.comparison import Comparison, compared
 
-DATASETS = ("cora", "pubmed", "citeseer")
 SEGMENTS = (2, 3, 4, 5, 6, 7)
 MARGIN = 1.0  # percent points: a smaller difference does not matter
-
-NOTES = """\
-Test accuracy in percent, mean ± standard deviation over seeds (their number in brackets), and the
-difference to K = 2, paired by seed, with its 95 % interval; p is the Wilcoxon test's with Holm's
-correction over the table. The paper prints a figure without numbers.
-"""
-CAPTION = f"""\
-Left: means with 95 % intervals, which include the differences between splits. Right: differences to
-K = 2, paired by seed, with 95 % intervals; the dotted lines are at ± {MARGIN:g} point.
-"""
-RULE = f"""\
-That K does not matter *holds* where all 95 % intervals of the differences to K = 2 lie within ±
-{MARGIN:g} point. This is a test of equivalence, which too few seeds cannot pass. It *does not hold*
-where a larger difference is significant. Otherwise it is *undecided* at this many seeds.
-"""
 
 
 @dataclass(frozen=True)
@@ -48,41 +32,41 @@ class SegmentsRow(ScoreRow):
     over_two: Comparison | None
 
 
-def cells(dataset: str, **changes: Any) -> list[Config]:
-    """One cell for each K; K = 2 is a cell of the main table."""
-    options = [{} if K == 2 else {"K": K} for K in SEGMENTS]
-    return [
-        recipe(dataset, family_of(dataset), "gcn", "grelu", activation_options=own, **changes)
-        for own in options
-    ]
-
-
-def collect(request: Request) -> str:
-    """Train the missing runs."""
-    names = request.datasets(*DATASETS)
-    return trained([cell for name in names for cell in cells(name, **request.changes)], request)
-
-
-def segments_rows(results: Sequence[Result]) -> list[SegmentsRow]:
-    """A row for each graph and K, the graphs in the order of the results."""
-    found = scores_by_cell(results, lambda config: str(_segments(config)))
-    pairs = {
-        (dataset, int(K)): (own, scores.get("2", {}))
-        for (dataset, _), scores in found.items()
-        for K, own in sorted(scores.items())
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """One cell for each graph; K = 2 is a cell of the main table."""
+    names = (dataset, family_of(dataset), "gcn", "grelu")
+    options = {K: {} if K == 2 else {"K": K} for K in SEGMENTS}
+    return {
+        ((dataset, "gcn"), K): recipe(*names, activation_options=own, **changes)
+        for K, own in options.items()
     }
-    leads = compared({key: pair for key, pair in pairs.items() if key[1] != 2})
+
+
+TABLE = Table("segments", "of GReLU with GCN", ("cora", "pubmed", "citeseer"), cells)
+
+
+def segments_rows(results: Iterable[Result]) -> list[SegmentsRow]:
+    """A row for each graph and K."""
+    pairs = {
+        (*cell, K): (scores, own.get(2, {}))
+        for cell, own in TABLE.scores(results).items()
+        for K, scores in own.items()
+    }
+    leads = compared({place: pair for place, pair in pairs.items() if place[-1] != 2})
     rows = []
-    for key, (own, _) in pairs.items():
-        mean, std, best, n = percent(own)
+    for place, (scores, _) in pairs.items():
+        dataset, backbone, K = place
+        mean, std, best, n = percent(scores)
         reach = stats.half_width(std, n) if n > 1 else None
         low, high = (None, None) if reach is None else (mean - reach, mean + reach)
-        scores = (key[0], "gcn", "grelu", mean, std, best, n)
-        rows.append(SegmentsRow(*scores, key[1], low, high, leads.get(key)))
+        names = (dataset, backbone, "grelu")
+        rows.append(SegmentsRow(*names, mean, std, best, n, K, low, high, leads.get(place)))
     return rows
 
 
-def observations(rows: Sequence[SegmentsRow], datasets: Iterable[str]) -> list[Observation]:
+def observations(
+    rows: Sequence[SegmentsRow], datasets: Iterable[str] = TABLE.datasets
+) -> list[Observation]:
     """Whether K matters, graph by graph."""
     found = []
     for dataset in datasets:
@@ -116,20 +100,23 @@ def equivalence(leads: Sequence[Comparison]) -> Finding:
 
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure."""
-    results = Record(record).required(belongs, "of GReLU with GCN")
+    results = TABLE.read(record)
     rows = segments_rows(results)
-    protocol = [cell for name in DATASETS for cell in cells(name)]
-    page = [
-        "# The effect of K, run again\n",
-        export.provenance(results, record, protocol),
-        NOTES,
-        f"![Accuracy by K, and differences to K = 2]({record.with_suffix('.png').name})\n",
-        CAPTION,
-        _table(rows),
-        "## What the paper observes\n",
-        RULE,
-        findings.to_markdown(observations(rows, dict.fromkeys(row.dataset for row in rows))),
-    ]
+    lines = []
+    for row in rows:
+        lead = row.over_two
+        difference = ("", "") if lead is None else (amount(lead), p_value(lead.p_holm))
+        lines.append((label(row.dataset), str(row.K), accuracy(row), *difference))
+    head = ("dataset", "K", "ours", "difference to K = 2", "p")
+    page = TABLE.text(
+        results,
+        record,
+        margin=MARGIN,
+        table=export.table(head, lines, numbers=1),
+        findings=findings.to_markdown(
+            observations(rows, dict.fromkeys(row.dataset for row in rows))
+        ),
+    )
     return figures.write(record, page, rows, SegmentsRow, lambda: draw(rows))
 
 
@@ -157,24 +144,4 @@ def draw(rows: Sequence[SegmentsRow]) -> figures.Figure:
     return figure
 
 
-def _table(rows: Sequence[SegmentsRow]) -> str:
-    lines = []
-    for row in rows:
-        lead = row.over_two
-        difference = ("", "") if lead is None else (amount(lead), p_value(lead.p_holm))
-        lines.append((label(row.dataset), str(row.K), accuracy(row), *difference))
-    return export.table(("dataset", "K", "ours", "difference to K = 2", "p"), lines, numbers=1)
-
-
-def _segments(config: Config) -> int:
-    return int(dict(config.activation_options).get("K") or 2)
-
-
-def belongs(config: Config) -> bool:
-    """Whether a configuration is GReLU with GCN in which K alone is set."""
-    if (config.backbone, config.activation) != ("gcn", "grelu"):
-        return False
-    return config in cells(config.dataset, epochs=config.epochs)
-
-
-EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=collect, render=render)
+EXPERIMENT = Experiment(runs=30, quick_runs=6, collect=TABLE.collect, render=render)

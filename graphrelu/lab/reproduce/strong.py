@@ -19,11 +19,19 @@ from graphrelu.lab import data
 from graphrelu.lab.models.deep_backbones import DeepGNN
 from graphrelu.lab.record.config import Config, SplitName
 from graphrelu.lab.record.recipes import modern
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.reproduce.experiment import (
+    Experiment,
+    Place,
+    Request,
+    Table,
+    filled,
+    standing,
+    train_missing,
+)
 
 PATIENCE = 200  # epochs without a better validation score
 RUNS = 10
@@ -35,7 +43,7 @@ TOLERANCE = 0.5  # points below the published mean, or one published standard de
 OPTIONS: dict[str, dict[str, Any]] = {"sage": {"add_self_loops": True}, "gat": {"heads": 1}}
 
 ACTIVATIONS = deep.ACTIVATIONS
-WIDER = "ReLU, wider"
+WIDER, PUBLISHED = "ReLU, wider", "ReLU, published split"
 NAMES = (*ACTIVATIONS, WIDER)
 # A graph without published settings takes those of a graph of its kind, and its metric.
 LIKE = {"tolokers": "minesweeper", "actor": "squirrel"}
@@ -141,26 +149,52 @@ def wider(row: Row, features: int, classes: int) -> int:
     return hidden
 
 
-def on_published_split(row: Row, **changes: Any) -> Config:
-    """ReLU on the one split of the published score, to hold against that score."""
-    return row.config("relu", {}, split="published", **changes)
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """Every activation in every network on a graph. Where the published score is for one random
+    split, ReLU has that split, too."""
+    found = {}
+    for row in [row for row in all_rows() if row.dataset == dataset]:
+        for name, own in ACTIVATIONS.items():
+            found[row.cell, name] = row.config(*own, **changes)
+        if row.mean is not None and row.split == "random":
+            found[row.cell, PUBLISHED] = row.config("relu", {}, split="published", **changes)
+    return found
+
+
+class StrongTable(Table):
+    """A table in which ReLU has another width, too: the width depends on the graph's features."""
+
+    def place(self, config: Config) -> Place | None:
+        """Cell and name of a run; none for runs of other tables."""
+        place = super().place(config)
+        if place is None and config.is_deep and config.activation == "relu":
+            for row in all_rows():
+                if config == row.config("relu", {}, hidden=config.hidden):
+                    return row.cell, WIDER
+        return place
+
+    def protocol(self, results: Sequence[Result]) -> set[Config]:
+        """The full settings, with those of the wider networks on record."""
+        places = {result.config: self.place(result.config) for result in results}
+        wide = {config for config, place in places.items() if place and place[1] == WIDER}
+        return super().protocol(results) | wide
+
+
+TABLE = StrongTable(
+    "strong", "of these networks", tuple(dict.fromkeys(row.dataset for row in rows())), cells
+)
 
 
 def collect(request: Request) -> str:
     """Train the missing runs."""
-    datasets = request.datasets(*dict.fromkeys(row.dataset for row in rows()))
-    wanted: dict[Config, range] = {}
-    for row in [row for row in all_rows() if row.dataset in datasets]:
-        configs = [row.config(*own, **request.changes) for own in ACTIVATIONS.values()]
-        if row.mean is not None and row.split == "random":
-            configs.append(on_published_split(row, **request.changes))
-        if row in rows() and not request.quick:
-            graph = data.load(row.dataset, request.root)
-            hidden = wider(row, graph.num_features, graph.num_classes)
-            configs.append(row.config("relu", {}, hidden=hidden))
-        runs = min(request.runs, FEWER_RUNS.get(row.dataset, request.runs))
-        wanted |= dict.fromkeys(configs, range(runs))
-    return standing(*train_missing(wanted, request), request.out)
+    configs = TABLE.wanted(request.datasets(*TABLE.datasets), **request.changes)
+    wanted = list(configs.values())
+    for row in [] if request.quick else rows():
+        graph = data.load(row.dataset, request.root)
+        hidden = wider(row, graph.num_features, graph.num_classes)
+        wanted.append(row.config("relu", {}, hidden=hidden))
+    runs = {c: range(min(request.runs, FEWER_RUNS.get(c.dataset, request.runs))) for c in wanted}
+    return standing(*train_missing(runs, request), request.out)
 
 
 @dataclass(frozen=True)
@@ -172,46 +206,32 @@ class StrongRow(deep.DeepRow):
     published_std: float | None
 
 
-@cache
-def place_of(config: Config) -> tuple[Row, str] | None:
-    """Row and activation of a run; none for runs of other experiments."""
-    if not config.is_deep:
-        return None
-    changes: dict[str, Any] = {"epochs": config.epochs, "hidden": config.hidden}
-    for row in [row for row in all_rows() if row.cell == deep.cell_of(config)]:
-        for name, own in ACTIVATIONS.items():
-            if config == row.config(*own, **changes):
-                is_wider = config.epochs == row.epochs and config.hidden != row.hidden
-                return row, WIDER if is_wider else name
-    return None
-
-
 def strong_rows(results: Sequence[Result]) -> list[StrongRow]:
-    """A line for each row of settings and each activation."""
-    found = deep.gathered(results, place_of)
-    settings = {row.cell: row for row in all_rows() if row in found}
-    widths = {place_of(result.config): result.config.hidden for result in results}
+    """A line for each row of settings and each activation, the figure's other depths last."""
+    found, settings = TABLE.scores(results), {row.cell: row for row in all_rows()}
+    others = {row.cell for row in depth_rows()}
+    ordered = {cell: found[cell] for cell in sorted(found, key=lambda cell: cell in others)}
+    widths = {TABLE.place(result.config): result.config.hidden for result in results}
     return [
         StrongRow(
             **vars(row),
-            hidden=widths[own, row.activation],
-            published_mean=own.mean,
-            published_std=own.std,
+            hidden=widths[row.cell, row.activation],
+            published_mean=settings[row.cell].mean,
+            published_std=settings[row.cell].std,
         )
-        for row in deep.rows_of({cell: found[own] for cell, own in settings.items()}, NAMES)
-        for own in [settings[row.cell]]
+        for row in deep.rows_of(ordered, NAMES)
     ]
 
 
 def check(results: Sequence[Result]) -> str:
     """Whether ReLU reaches the published scores here, on the published splits where known."""
     known, below = 0, []
-    for row in [row for row in rows() if row.mean is not None]:
-        relu = on_published_split(row) if row.split == "random" else row.config("relu", {})
-        scores = [100 * result.score for result in results if result.config == relu]
+    found = TABLE.scores(results, lambda run: 100 * run.score)
+    for row in rows():
+        scores = found.get(row.cell, {}).get(PUBLISHED if row.split == "random" else "ReLU")
         if scores and row.mean is not None:
             known += 1
-            gap = fmean(scores) - row.mean
+            gap = fmean(scores.values()) - row.mean
             if gap < -max(TOLERANCE, row.std or 0):
                 below.append(f"{label(row.dataset)}-{label(row.backbone)} ({gap:+.1f})")
     return (
@@ -224,51 +244,22 @@ def check(results: Sequence[Result]) -> str:
     )
 
 
-NOTES = """\
-Test scores in percent (ROC AUC on Minesweeper and Tolokers, accuracy elsewhere) at the epoch of the
-best validation score. The settings are those that were published for ReLU on each graph, the same
-for every activation; training stops after 200 epochs without a better validation score. Tolokers
-has the settings of Minesweeper, Actor those of Squirrel. Leads over ReLU are paired by split; *
-marks what is significant (paired t-test, 5 %, Holm's correction over the cells of a column). Splits
-are the published ones on the graphs that have several, else random: 20 nodes per class on Cora,
-CiteSeer and PubMed, 60 / 20 / 20 % on Photo, Computers, CS and Physics. The graph has self-loops,
-as the published networks have them. *ReLU, wider* has as many parameters as GReLU. GReLU-B is GReLU
-without topology.
-"""
-
-
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure of depths."""
-    results = Record(record).required(
-        lambda c: place_of(c) is not None or c.split == "published", "of these networks"
-    )
+    results = TABLE.read(record)
     made = strong_rows(results)
     others = {row.cell for row in depth_rows()}
     table = [row for row in made if row.cell not in others]
-    known = (*rows(), *depth_rows())
-    protocol = {row.config(*own) for row in known for own in ACTIVATIONS.values()}
-    protocol |= {on_published_split(row) for row in known if row.split == "random"}
-    places = {result.config: place_of(result.config) for result in results}
-    protocol |= {config for config, place in places.items() if place and place[1] == WIDER}
-    page = [
-        "# Strong networks\n",
-        export.provenance(results, record, protocol),
-        NOTES,
-        _not_run(table),
-        "## Are the networks as strong as published?\n",
-        check(results) + "\n",
-        "## In short\n",
-        _in_short(table),
-        "## Every row\n",
-        _table(table),
-    ]
+    page = TABLE.text(
+        *(results, record),
+        not_run=_not_run(table),
+        check=check(results),
+        in_short=_in_short(table),
+        rows=_table(table),
+    )
     if table == made:
         return figures.write(record, page, made, StrongRow)
-    page += [
-        "## Depth\n",
-        "GCN with its tuned settings and other numbers of layers.\n",
-        f"![Leads over ReLU by number of layers]({record.stem}.png)\n",
-    ]
+    page += filled("strong_depth", figure=f"{record.stem}.png")
     return figures.write(record, page, made, StrongRow, lambda: _figure(made))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
@@ -12,11 +12,11 @@ from graphrelu.grelu import VARIANTS
 from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Request, trained
-from graphrelu.lab.stats.comparison import Comparison, leads_over, scores_by_cell
+from graphrelu.lab.reproduce.experiment import Experiment, Place, Request, Table, trained
+from graphrelu.lab.stats.comparison import Comparison, leads_over
 
 HOMOPHILY = (0.0, 0.25, 0.5, 0.75, 1.0)
 # How odd regions differ from even ones. Without mirroring, a strong signal would leave nothing to
@@ -34,8 +34,8 @@ PANELS: dict[tuple[str, str], tuple[float, ...]] = {
     ("plain", "gcn"): (4.0,),
 }
 FIRST_SEED = 100  # the search (docs/structure.md) saw no graph with such a seed
-QUICK_PANELS = {("mirrored", "gcn"): (4.0,), ("plain", "gcn"): (4.0,)}
-QUICK_HOMOPHILY = (0.0, 1.0)
+# A quick run has GCN on these graphs.
+QUICK_KINDS, QUICK_DEGREE, QUICK_HOMOPHILY = ("mirrored", "plain"), 4.0, (0.0, 1.0)
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "GReLU-A": ("grelu", VARIANTS["A"]),
@@ -46,22 +46,6 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 RIVALS = tuple(name for name in ACTIVATIONS if name != "GReLU-A")
 SHOWN = ("GReLU-B", "ReLU")  # the page only sums up the leads over the others
-
-NOTES = """\
-Test accuracy in percent, means over seeds, and the lead of GReLU-A, paired by seed, with its 95 %
-interval; * marks a significant lead (Wilcoxon test, 5 %, Holm's correction over all graphs and
-backbones of this page, for each rival). B: no topology. F: channel-wise only. The graph is fixed; a
-seed is a split and the initial parameters.
-
-The nodes are in regions of two kinds. Only an average over many nodes shows the kind. *Mirrored*:
-the features that speak for a class in one kind of region speak against the class in the other.
-*Opposed*: in one kind of region the share of neighbours of a node's own class is the homophily, in
-the other it is 1 minus the homophily. *Plain*: both kinds are alike.
-"""
-CAPTION = """\
-The lead of GReLU-A over GReLU-B, with 95 % intervals, against the expected share of a node's
-neighbours that are of its class.
-"""
 
 
 @dataclass(frozen=True)
@@ -93,82 +77,65 @@ PLACES = {
         FIRST_SEED,
     )
 }
-GRAPHS = {place: name for name, place in PLACES.items()}
 
 
-def cells(
-    panels: Mapping[tuple[str, str], Sequence[float]] = PANELS,
-    shares: Sequence[float] = HOMOPHILY,
-    **changes: Any,
-) -> list[Config]:
-    """Every activation on every graph, the cells of one graph and backbone together."""
-    return [
-        recipe(
-            *(GRAPHS[kind, degree, homophily], "other", backbone, activation),
-            activation_options=options,
-            **changes,
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """Every backbone and activation on a graph."""
+    kind, degree, homophily = PLACES.get(dataset, ("", 0.0, 0.0))
+    backbones = [own for (of, own), degrees in PANELS.items() if of == kind and degree in degrees]
+    return {
+        ((dataset, backbone, kind, degree, homophily), name): recipe(
+            dataset, "other", backbone, activation, activation_options=options, **changes
         )
-        for (kind, backbone), degrees in panels.items()
-        for degree, homophily in product(degrees, shares)
-        for activation, options in ACTIVATIONS.values()
-    ]
+        for backbone in backbones
+        for name, (activation, options) in ACTIVATIONS.items()
+    }
 
 
-NAMES = {
-    (cell.activation, cell.activation_options): name
-    for name, cell in zip(ACTIVATIONS, cells(), strict=False)  # the first graph has them all
-}
+TABLE = Table("structure", "on the generated graphs", tuple(PLACES), cells)
 
 
 def collect(request: Request) -> str:
     """Train the missing runs; no dataset is needed."""
-    configs = cells(QUICK_PANELS, QUICK_HOMOPHILY, **request.changes) if request.quick else cells()
+    if not request.quick:
+        return TABLE.collect(request)
+    configs = [
+        config
+        for name, (kind, degree, share) in PLACES.items()
+        if (kind in QUICK_KINDS and degree == QUICK_DEGREE and share in QUICK_HOMOPHILY)
+        for (cell, _), config in cells(name, **request.changes).items()
+        if cell[1] == "gcn"
+    ]
     return trained(configs, request)
 
 
-def structure_rows(results: Sequence[Result]) -> list[StructureRow]:
+def structure_rows(results: Iterable[Result]) -> list[StructureRow]:
     """A row for each backbone, graph and activation, in the order of the panels."""
-    found = scores_by_cell(results, lambda c: NAMES[c.activation, c.activation_options])
+    found = TABLE.scores(results)
     leads = {rival: leads_over(found, "GReLU-A", rival) for rival in RIVALS}
     rows = [
-        StructureRow(
-            *(*cell, name, *percent(scores[name]), *PLACES[cell[0]]),
-            behind_a=leads.get(name, {}).get(cell),
-        )
-        for cell, scores in found.items()
-        for name in ACTIVATIONS
-        if name in scores
+        StructureRow(*(*cell[:2], name, *percent(scores), *cell[2:], leads.get(name, {}).get(cell)))
+        for cell, own in found.items()
+        for name, scores in own.items()
     ]
     panels = list(PANELS)
     return sorted(rows, key=lambda row: (panels.index(row.panel), row.degree, row.homophily))
 
 
-def belongs(config: Config) -> bool:
-    """Whether a cell is one of this experiment's graphs, backbones and activations."""
-    if (config.activation, config.activation_options) not in NAMES:
-        return False
-    return config.dataset in PLACES and (PLACES[config.dataset][0], config.backbone) in PANELS
-
-
 def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure."""
-    results = Record(record).required(belongs, "on the generated graphs")
+    results = TABLE.read(record)
     rows = structure_rows(results)
-    page = [
-        "# Where topology matters\n",
-        export.provenance(results, record, cells()),
-        NOTES,
-        f"![The lead of GReLU-A over GReLU-B]({record.with_suffix('.png').name})\n",
-        CAPTION,
-        "## In short\n",
-        export.table(("graphs", "backbone", "rival", "GReLU-A"), _in_short(rows), numbers=4),
-    ]
     leads = (f"A - {rival.removeprefix('GReLU-')}" for rival in SHOWN)
     head = ("degree", "homophily", *ACTIVATIONS, *leads)
+    panels = []
     for panel, part in groupby(rows, key=lambda row: row.panel):
         graphs = groupby(part, key=lambda row: (row.degree, row.homophily))
         lines = [_line(place, several) for place, several in graphs]
-        page += [f"## {_title(panel)}\n", export.table(head, lines, numbers=0)]
+        panels.append(f"## {_title(panel)}\n\n{export.table(head, lines, numbers=0)}")
+    head = ("graphs", "backbone", "rival", "GReLU-A")
+    in_short = export.table(head, _in_short(rows), numbers=4)
+    page = TABLE.text(results, record, in_short=in_short, panels="\n".join(panels))
     return figures.write(record, page, rows, StructureRow, lambda: draw(rows))
 
 

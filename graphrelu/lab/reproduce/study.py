@@ -6,9 +6,8 @@ all labels. The record has test scores, but nothing here reads them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
@@ -20,7 +19,14 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import deep
-from graphrelu.lab.reproduce.experiment import Experiment, Request, standing, train_missing
+from graphrelu.lab.reproduce.experiment import (
+    Experiment,
+    Place,
+    Request,
+    Table,
+    standing,
+    train_missing,
+)
 from graphrelu.lab.stats.comparison import Comparison, Test, leads_over
 
 FEW, FULL = "few labels", "full supervision"
@@ -70,14 +76,6 @@ class Cell(NamedTuple):
         return self.backbone == "gat" or self.layers == deep.MORE_LAYERS
 
 
-def cells(few: Sequence[str] = FEW_DATASETS, full: Sequence[str] = deep.CHOOSING) -> list[Cell]:
-    """All cells."""
-    return [
-        *(Cell(FEW, dataset, backbone, 2) for dataset in few for backbone in deep.BACKBONES),
-        *(Cell(FULL, *cell) for cell in deep.cells(full)),
-    ]
-
-
 def candidates() -> dict[Candidate, dict[str, Any]]:
     """Form and dropout -> the options of GReLU."""
     return {
@@ -87,64 +85,69 @@ def candidates() -> dict[Candidate, dict[str, Any]]:
     }
 
 
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """ReLU, which has no name, and every candidate in every network on a graph."""
+    networks = []
+    if dataset not in deep.CHOOSING:
+        networks += [Cell(FEW, dataset, backbone, 2) for backbone in deep.BACKBONES]
+    if dataset not in FEW_DATASETS:
+        networks += [Cell(FULL, *cell) for cell in deep.networks(dataset)]
+    found: dict[Place, Config] = {}
+    for cell in networks:
+        found[cell, None] = cell.config("relu", {}, **changes)
+        for name, options in candidates().items():
+            found[cell, name] = cell.config("grelu", options, **changes)
+    return found
+
+
+TABLE = Table("study", "of the study", (*FEW_DATASETS, *deep.CHOOSING), cells)
+
+
 def collect(request: Request) -> str:
     """Train the missing runs: every candidate in the early cells; then, once the early cells
     are complete, the finalists in the late cells."""
-    wanted = cells(request.datasets(*FEW_DATASETS), request.datasets(*deep.CHOOSING))
-    early, late = ([cell for cell in wanted if cell.is_late == is_late] for is_late in (0, 1))
-    names = list(candidates())
-    as_many = _runs(dict.fromkeys(late, names[:FINALISTS]), request)
-    finished, total = train_missing(_runs(dict.fromkeys(early, names), request), request, as_many)
+    early: dict[Place, Config] = {}
+    late: dict[Place, Config] = {}
+    for place, config in TABLE.wanted(request.datasets(*TABLE.datasets), **request.changes).items():
+        (late if place[0].is_late else early)[place] = config
+
+    def runs(configs: Iterable[Config]) -> dict[Config, range]:
+        numbers = {} if request.quick else SEEDS
+        return {
+            config: range(FIRST_SEED, FIRST_SEED + numbers.get(config.dataset, request.runs))
+            for config in configs
+        }
+
+    some = (None, *list(candidates())[:FINALISTS])  # as many as the finalists
+    then = runs(config for (_, name), config in late.items() if name in some)
+    finished, total = train_missing(runs(early.values()), request, then)
     if finished == total:
-        found = {  # without tests, which need scipy
-            name: {cell: lead for cell, lead in own.items() if not cell.is_late}
-            for name, own in leads(Record(request.out).read(), test="none").items()
-        }
-        best = choices(found)[:FINALISTS]
+        on_record = [run for run in Record(request.out).read() if TABLE.place(run.config) in early]
+        best = choices(leads(on_record, test="none"))[:FINALISTS]  # tests need scipy
         finalists = {
-            cell: {(choice.form, choice.dropout_in(cell.regime)) for choice in best}
-            for cell in late
+            (regime, (choice.form, choice.dropout_in(regime)))
+            for choice in best
+            for regime in (FEW, FULL)
         }
-        more = train_missing(_runs(finalists, request), request)
+        chosen = [
+            config
+            for (cell, name), config in late.items()
+            if name is None or (cell.regime, name) in finalists
+        ]
+        more = train_missing(runs(chosen), request)
         finished, total = finished + more[0], total + more[1]
     return standing(finished, total, request.out)
-
-
-def _runs(places: Mapping[Cell, Collection[Candidate]], request: Request) -> dict[Config, range]:
-    """The runs of candidates in cells."""
-    wanted: dict[Config, range] = {}
-    for cell, names in places.items():
-        runs = request.runs if request.quick else SEEDS.get(cell.dataset, request.runs)
-        seeds = range(FIRST_SEED, FIRST_SEED + runs)
-        wanted |= dict.fromkeys(_configs(cell, sorted(names), **request.changes), seeds)
-    return wanted
-
-
-def _configs(cell: Cell, names: Iterable[Candidate], **changes: Any) -> list[Config]:
-    """ReLU and these candidates in a cell."""
-    options = candidates()
-    own = [cell.config("grelu", options[name], **changes) for name in names]
-    return [cell.config("relu", {}, **changes), *own]
-
-
-@cache
-def place_of(config: Config) -> tuple[Cell, Candidate | None] | None:
-    """Cell and candidate (none: ReLU) of a run; none for runs of other experiments."""
-    if config.is_deep:
-        cell = Cell(FULL, *deep.cell_of(config))
-    else:
-        cell = Cell(FEW, config.dataset, config.backbone, 2)
-    names: list[Candidate | None] = [None, *candidates()]
-    configs = _configs(cell, candidates(), epochs=config.epochs)
-    return (cell, names[configs.index(config)]) if config in configs else None
 
 
 Leads: TypeAlias = dict[Candidate, dict[Cell, Comparison]]
 
 
-def leads(results: Iterable[Result], test: Test = "ttest") -> Leads:
-    """Each candidate's lead over ReLU in each cell, with Holm's correction over the cells."""
-    found = deep.gathered(results, place_of, attrgetter("val_score"))
+def leads(results: Sequence[Result], test: Test = "ttest") -> Leads:
+    """Each candidate's lead over ReLU in each cell, with Holm's correction over the cells, which
+    are in the order of the record."""
+    scores = TABLE.scores(results, attrgetter("val_score"))
+    places = [place for run in results if (place := TABLE.place(run.config)) is not None]
+    found = {cell: scores[cell] for cell, _ in places}
     return {name: leads_over(found, name, None, test) for name in candidates()}
 
 
@@ -204,40 +207,23 @@ class StudyRow:
     over_relu: Comparison | None
 
 
-RULE = f"""\
-Validation scores alone choose; nothing here reads test scores. The candidates are {len(FORMS)}
-forms of GReLU with {len(DROPOUTS)} dropouts each. The rule: the highest mean lead over ReLU wins.
-Few labels and full supervision have the same weight. A candidate that is significantly worse than
-ReLU in one cell (paired t-test, 5 %, Holm's correction over the cells) loses to one that is not.
-The choice under full supervision is the default; the default has dropout only if dropout is better
-by more than {TIE} points. The {FINALISTS} best with GCN and SAGE and up to four layers are also
-trained with GAT and with ten layers. *Few labels*: the paper's networks of two layers, 20 labels
-per class. *Full supervision*: all labels, linear skips, four layers with LayerNorm or ten with
-BatchNorm.
-
-This is the fourth round; 12 candidates were tried in all. Rule and candidates were committed before
-each round. The first three rounds had other networks. Ten layers with LayerNorm and linear skips
-stay on the plateau where they start: with GReLU, with PReLU and, for some seeds, with ReLU. With
-identity skips around whole layers all networks train, but every activation is worse on Minesweeper.
-The first rounds also had a form that learns slower (`scale=3`), later replaced by one with more
-even weights (T = 3), and a dropout of 0.5, which was never the best. Between the rounds there were
-pilots that are not on record: several hundred configurations, compared by validation scores, some
-with the seeds of the study. The pilots tried scales 1 to 8, temperatures 1 to 10, GReLU without
-node weights or without topology, and five kinds of networks.
-"""
-
-
 def render(record: Path) -> list[Path]:
     """The study as a page and as CSV."""
-    results = Record(record).required(lambda c: place_of(c) is not None, "of the study")
+    results = TABLE.read(record)
     found = leads(results)
     ranked = choices(found)
     if not ranked:
         raise ValueError(f"{record} has no candidate in both regimes yet.")
-    protocol = [config for cell in cells() for config in _configs(cell, candidates())]
-    page = ["# How the default was chosen\n", export.provenance(results, record, protocol)]
-    page += [RULE, "## The outcome\n", _outcome(ranked)]
-    page += [f"## {regime.capitalize()}\n\n{_table(found, regime)}" for regime in (FEW, FULL)]
+    page = TABLE.text(
+        *(results, record),
+        forms=len(FORMS),
+        dropouts=len(DROPOUTS),
+        finalists=FINALISTS,
+        tie=TIE,
+        outcome=_outcome(ranked),
+        few=_table(found, FEW),
+        full=_table(found, FULL),
+    )
     rows = [
         StudyRow(*cell, *candidate, lead)
         for candidate, own in found.items()

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from itertools import chain, groupby, product
+from itertools import groupby, product
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import (
@@ -25,7 +24,7 @@ from graphrelu.lab.record.recipes import (
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import ScoreRow, label
-from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.reproduce.experiment import Place, Request, Table
 from graphrelu.lab.stats.comparison import Comparison, Scores, mean_validation
 
 TUNED_BACKBONES = ("gcn", "sage")
@@ -72,14 +71,17 @@ def quick_cells(cells: Iterable[Config], request: Request) -> list[Config]:
     return [recipe("digits", family_of("digits"), *kind, **request.changes) for kind in kinds]
 
 
-@cache  # a configuration has many runs
-def place_in_grid(config: Config) -> int | None:
-    """The place of a configuration in the grid of the cell; ``None`` outside of the grid."""
-    if config.backbone not in BACKBONES or config.activation not in ACTIVATIONS:
-        return None
-    names = (config.dataset, family_of(config.dataset), config.backbone, config.activation)
-    settings = grid(recipe(*names, epochs=config.epochs))
-    return settings.index(config) if config in settings else None
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """A place in the grid for each activation of each backbone."""
+    family = family_of(dataset)
+    return {
+        ((dataset, backbone), (name, place)): config
+        for backbone, name in product(BACKBONES, ACTIVATIONS)
+        for place, config in enumerate(grid(recipe(dataset, family, backbone, name, **changes)))
+    }
+
+
+TABLE = Table("tuned", "of the grid", NODE_DATASETS, cells)
 
 
 @dataclass(frozen=True)
@@ -102,19 +104,14 @@ def choices(results: Iterable[Result]) -> dict[Cell, Choice]:
     tie. The settings are those that all activations of the cell have begun. The seeds are those
     that all these settings share.
     """
-    runs: dict[Cell, dict[str, dict[int, BySeed]]] = {}
-    epochs: dict[Cell, int] = {}
-    for result in results:
-        config = result.config
-        place = place_in_grid(config)
-        if place is not None:
-            cell = (config.dataset, config.backbone)
-            if epochs.setdefault(cell, config.epochs) != config.epochs:
-                raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
-            own = runs.setdefault(cell, {}).setdefault(config.activation, {})
-            own.setdefault(place, {})[result.seed] = result
-    found = {cell: _choice(of_cell) for cell, of_cell in runs.items()}
-    return {cell: choice for cell, choice in found.items() if choice is not None}
+    found = {}
+    for cell, own in TABLE.scores(results, lambda run: run).items():
+        runs: dict[str, dict[int, BySeed]] = {}
+        for (name, place), by_seed in own.items():
+            runs.setdefault(name, {})[place] = by_seed
+        if choice := _choice(runs):
+            found[cell] = choice
+    return found
 
 
 def _choice(runs: dict[str, dict[int, BySeed]]) -> Choice | None:
@@ -136,26 +133,6 @@ def _choice(runs: dict[str, dict[int, BySeed]]) -> Choice | None:
 def has_choice(record: Path) -> bool:
     """Whether all activations of a cell have finished a setting."""
     return bool(choices(Record(record).read()))
-
-
-NOTES = f"""\
-Every activation of a cell was trained with the same {SETTINGS} settings on the same seeds: learning
-rate (the main table's, or {LR_FACTOR:g} of it) x weight decay (the main table's, or
-{WEIGHT_DECAY_FACTOR:g} times it) x dropout (the main table's, or {DROPOUT:g}). Each activation
-chose the setting with the highest mean validation accuracy over the seeds; in a tie, the first of
-the grid, which begins with the main table's. Test nodes chose nothing.
-
-Test accuracy in percent of the chosen setting (*tuned*) and of the main table's (*untuned*), mean ±
-standard deviation over seeds (their number in brackets); the best tuned mean of a cell is in bold.
-*GReLU - it* compares the choices of the two, paired by seed, with the 95 % interval; a star marks a
-significant difference (Wilcoxon test, 5 %, Holm's correction over the cells of a rival; p is
-corrected, too). The untuned runs are from this record, on the same seeds.
-"""
-TALLY_NOTES = """\
-Cells in which GReLU is significantly better or worse than a rival (Holm's correction over the cells
-of that rival), and in which its mean is higher at all. Both as they chose:
-"""
-UNTUNED_NOTES = "Both with the main table's own setting, on the same seeds:\n"
 
 
 @dataclass(frozen=True)
@@ -180,9 +157,8 @@ def tuned_rows(results: Sequence[Result]) -> list[TunedRow]:
     """A row for each activation, backbone by backbone."""
     found = choices(results)
     leads = tables.grelu_leads({cell: _scores(choice.chosen) for cell, choice in found.items()})
-    position = tables.in_order(*BACKBONES, *NODE_DATASETS)
     rows = []
-    for cell in sorted(found, key=lambda cell: position(cell[::-1])):
+    for cell in sorted(found, key=lambda cell: BACKBONES.index(cell[1])):
         choice = found[cell]
         scores, own = _scores(choice.chosen), _scores(choice.own)
         for name in [name for name in ACTIVATIONS if name in scores]:
@@ -206,31 +182,35 @@ def _scores(runs: Mapping[str, BySeed]) -> dict[str, Scores]:
 
 def render_tuned(record: Path) -> list[Path]:
     """Write ``.md`` and ``.csv`` beside the record, from all runs on record."""
-    of_grid = [r for r in Record(record).read() if place_in_grid(r.config) is not None]
+    of_grid = [r for r in Record(record).read() if TABLE.place(r.config) is not None]
     rows, found = tuned_rows(of_grid), choices(of_grid)
     if not rows:
         raise ValueError(f"{record} has no setting yet that all activations of a cell finished.")
-    tuned = tables.grelu_leads({cell: _scores(choice.chosen) for cell, choice in found.items()})
+    tuned: dict[str, dict[Cell, Comparison]] = {name: {} for name in ACTIVATIONS}
+    for row in rows:
+        if row.grelu_over_it is not None:
+            tuned[row.activation][row.dataset, row.backbone] = row.grelu_over_it
     untuned = tables.grelu_leads({cell: _scores(choice.own) for cell, choice in found.items()})
     cautions = [tables.too_few(list(leads.values())) for leads in tuned.values() if leads]
     caution = cautions[0] if cautions and all(cautions) else ""
-    parts = [
-        "# The main table, tuned\n",
-        export.provenance(of_grid, record, chain(*map(grid, node_table()))),
-        NOTES,
-        f"{_tried(rows)} {caution}".rstrip() + "\n",
-        "## GReLU against each rival\n",
-        TALLY_NOTES,
-        export.tallies_to_markdown(tables.tallies_of(tuned)),
-        UNTUNED_NOTES,
-        export.tallies_to_markdown(tables.tallies_of(untuned)),
-    ]
     head = ("dataset", "activation", "tuned", "lr", "weight decay", "dropout", "untuned")
+    parts = []
     for backbone, part in groupby(rows, key=lambda row: row.backbone):
         lines = [_line(row, best) for row, best in tables.with_best(part, lambda row: row.dataset)]
         table = export.table((*head, "GReLU - it", "p"), lines, numbers=3)
-        parts += [f"## {label(backbone)}\n", table]
-    return figures.write(record, parts, rows, TunedRow)
+        parts.append(f"## {label(backbone)}\n\n{table}")
+    page = TABLE.text(
+        *(of_grid, record),
+        settings=SETTINGS,
+        lr_factor=LR_FACTOR,
+        weight_decay_factor=WEIGHT_DECAY_FACTOR,
+        dropout=DROPOUT,
+        tried=f"{_tried(rows)} {caution}".rstrip(),
+        tallies=export.tallies_to_markdown(tables.tallies_of(tuned)),
+        untuned_tallies=export.tallies_to_markdown(tables.tallies_of(untuned)),
+        backbones="\n".join(parts),
+    )
+    return figures.write(record, page, rows, TunedRow)
 
 
 def _tried(rows: Sequence[TunedRow]) -> str:

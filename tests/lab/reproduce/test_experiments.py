@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,16 +12,23 @@ import pytest
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
-from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import ablation, scale, segments, structure
-from graphrelu.lab.reproduce.experiment import EXPERIMENTS, Request, experiment, train_missing
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import ablation, node, scale, segments, structure
+from graphrelu.lab.reproduce.experiment import (
+    EXPERIMENTS,
+    Request,
+    Table,
+    experiment,
+    train_missing,
+)
 from graphrelu.lab.reproduce.graph import render_graphs
 from graphrelu.lab.reproduce.tuning import render_tuned
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
+from tests.lab.reproduce import test_scale, test_segments, test_strong, test_structure, test_study
 
 RESULTS = Path(__file__).parents[3] / "results"
-OTHERS = {"graph": render_graphs, "tuned": render_tuned}
+OTHERS = {"node": node.render, "graph": render_graphs, "tuned": render_tuned}
 
 
 @pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
@@ -40,9 +48,88 @@ def test_page_is_that_of_the_record(name: str, tmp_path: Path) -> None:
             assert committed.stat().st_size > 1_000
 
 
+# Name -> made-up runs, the rows of its CSV file, and what its page shows.
+MADE_UP: dict[str, tuple[Callable[[], list[Result]], int, list[str]]] = {
+    "segments": (
+        lambda: test_segments.runs(0.1),
+        6,
+        [
+            "![Accuracy by K, and differences to K = 2](segments.png)",
+            "| Cora | 3 | 51.9 ± 1.5 (12) | +0.1 [+0.1, +0.1] | 0.002 |",
+        ],
+    ),
+    "scale": (
+        lambda: [*test_scale.runs(), *test_scale.runs(backbone="sage")],
+        2 * 3 * 6,
+        [
+            "![Accuracy by the scale of the features](scale.png)",
+            "| Cora | GCN | 3.1 | ELU | 4.2 | -1.0 [-1.1, -1.0] | 0.004 | **holds** |",
+            "this holds in 2 of 2 cells, does not hold in 0, and is undecided in 0.",
+            "| Cora | SAGE | -2.1 [-2.1, -2.0] | 0.002 | 0.004 | worse |",
+            "| ELU | 49.9 ± 1.5 (10) | +2.1 [+2.0, +2.1] * | 52.0 ± 1.5 (10) | best "
+            "| 47.8 ± 1.4 (10) | +4.2 [+4.1, +4.3] * |",
+        ],
+    ),
+    "structure": (
+        test_structure.runs,
+        150,
+        [
+            "![The lead of GReLU-A over GReLU-B](structure.png)",
+            "| mirrored | GCN | GReLU-B | significantly ahead in 15 of 15 comparisons",
+            "| plain | GCN | PReLU | significantly ahead in 0 of 5 comparisons, behind in 5",
+            "## Mirrored, SAGE\n",
+            "| 4 | 0.25 | 62.3 | 52.8 | 51.8 | 51.8 | 64.4 | +9.5 [+9.3, +9.7] * | ",
+        ],
+    ),
+    "strong": (
+        lambda: test_strong.made_up({"ReLU": 0.0, "GELU": 0.5, "GReLU": 1.0}),
+        3 * 4,
+        [
+            "below the published mean in 0 of 1 rows; below in Squirrel-GCN (-5.0).",
+            "| GReLU | +0.00 | 0 | 1 | 0 |\n\n## Every row\n",
+            "| Squirrel, GCN, 4 layers | 45.0 ± 1.6 | 40.0 ± 0.0 |",
+            "![Leads over ReLU by number of layers](strong.png)",
+        ],
+    ),
+    "deep": (
+        test_study.deep_runs,
+        2 * 4,
+        [
+            "| all | GReLU | 576 | +3.00 | 2 | 0 | 0 |",
+            "| those that confirm | GReLU over GReLU-B |  | +2.00 | 1 | 0 | 0 |",
+            "| Squirrel, GCN, 4 layers | 50.0 ± 0.0 |",
+        ],
+    ),
+    "study": (
+        lambda: test_study.runs(lambda cell, name: 1.0 if name[0] == "diagonal" else 0.0),
+        6 * 22,
+        ["The rule chooses **diagonal**", "| Cora GCN 2 |"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MADE_UP)
+def test_page_of_made_up_runs(name: str, tmp_path: Path) -> None:
+    """A run of another table is left out."""
+    made, rows, shown = MADE_UP[name]
+    record, results = tmp_path / f"{name}.jsonl", made()
+    (config,) = node_table(["cora"], ["cheb"], ["elu"])
+    Record(record).append([*results, make_result(config, 0, 0.5)])
+    page, table, *figures = experiment(name).render(record)
+    text = page.read_text()
+    assert f"Made from `{name}.jsonl`: {len(results):,} runs (no device; torch 0).\n\n" in text
+    for part in shown:
+        assert part in text
+    assert "8 layers |" not in text  # a depth of the figure is no row of the table
+    assert len(table.read_text().splitlines()) == 1 + rows
+    drawn = [] if name in ("deep", "study") else [".png", ".svg"]
+    assert [path.suffix for path in figures] == drawn
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
+        ("node", "has no runs of the main table."),
         ("ablation", "has no runs of the ablation."),
         ("segments", "has no runs of GReLU with GCN."),
         ("scale", "has no runs on features of these scales."),
@@ -123,17 +210,17 @@ def test_expected_time_in_words(
 
 
 @pytest.mark.parametrize(
-    ("name", "cells", "runs"),
+    ("name", "table", "runs"),
     [
-        ("ablation", list(ablation.variants("flickr").values()), "330"),
-        ("segments", [c for d in segments.DATASETS for c in segments.cells(d)], "540"),
-        ("scale", [c for d in scale.DATASETS for c in scale.cells(d)], "3,240"),
-        ("structure", structure.cells(), "4,500"),
+        ("ablation", ablation.TABLE, "330"),
+        ("segments", segments.TABLE, "540"),
+        ("scale", scale.TABLE, "3,240"),
+        ("structure", structure.TABLE, "4,500"),
     ],
     ids=["ablation", "segments", "scale", "structure"],
 )
 def test_full_run_has_every_cell(
-    name: str, cells: list[Config], runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, table: Table, runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Config] = []
     train = "graphrelu.lab.reproduce.experiment.train_missing"
@@ -146,7 +233,7 @@ def test_full_run_has_every_cell(
     chosen = experiment(name)
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))
     assert said.startswith(f"0 of these {runs} runs are in ")
-    assert asked == cells
+    assert asked == list(table.wanted().values())
 
 
 def test_expected_time_counts_the_runs_that_follow(

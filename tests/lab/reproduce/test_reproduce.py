@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -36,30 +38,22 @@ def _nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(data, "load", small_graph)
 
 
-def test_one_line_for_each_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["node", "--runs", "3", *SMALL, "--out", "results/node.jsonl"]) == 0
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert [line.rpartition(",")[0] for line in lines] == [
-        f"[{3 * (i + 1)}/24] {dataset} {backbone} {name}, seeds 0-2: {score} %"
-        for i, (dataset, backbone, name, score) in enumerate(
-            (dataset, backbone, name, score)
-            for dataset in ("cora", "flickr")
-            for backbone in ("cheb", "gcn")
-            for name, score in (("relu", "80.7"), ("grelu", "81.5"))
-        )
+def test_one_line_for_each_batch_and_it_continues(capsys: pytest.CaptureFixture[str]) -> None:
+    def lines(runs: int) -> list[str]:
+        assert command.main(["node", "--runs", str(runs), *SMALL, "--out", "node.jsonl"]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    *batches, last = lines(3)
+    cells = product(("cora", "flickr"), ("cheb", "gcn"), (("relu", "80.7"), ("grelu", "81.5")))
+    assert [line.rpartition(",")[0] for line in batches] == [
+        f"[{3 * i}/24] {dataset} {backbone} {name}, seeds 0-2: {score} %"
+        for i, (dataset, backbone, (name, score)) in enumerate(cells, start=1)
     ]
-    assert last == "24 of these 24 runs are in results/node.jsonl."
-
-
-def test_it_continues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["node", "--runs", "2", *SMALL, "--out", "node.jsonl"]) == 0
-    capsys.readouterr()
-    assert command.main(["node", "--runs", "5", *SMALL, "--out", "node.jsonl"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 9
-    assert lines[0].startswith("[19/40] cora cheb relu, seeds 2-4: ")
-    assert command.main(["node", "--runs", "5", *SMALL, "--out", "node.jsonl"]) == 0
-    assert capsys.readouterr().out == "40 of these 40 runs are in node.jsonl.\n"
+    assert last == "24 of these 24 runs are in node.jsonl."
+    more = lines(5)
+    assert len(more) == 9
+    assert more[0].startswith("[26/40] cora cheb relu, seeds 3-4: ")
+    assert lines(5) == ["40 of these 40 runs are in node.jsonl."]
     seeds = [(result.config, result.seed) for result in Record("node.jsonl").read()]
     assert len(seeds) == len(set(seeds)) == 40
 
@@ -108,33 +102,47 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     assert "Nothing in this table can be significant" in " ".join(few.stdout.split())
 
 
+NOT_WHOLE = "hidden must be whole numbers, separated by commas, not '16,wide'."
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--datasets", "flikr"], "There is no dataset 'flikr' (did you mean flickr?)"),
-        (["--datasets", "digits"], "There is no dataset 'digits'"),
-        (["--backbones", "gcnn"], "There is no backbone 'gcnn' (did you mean gcn?)"),
-        (["--activations", "greul"], "There is no activation 'greul' (did you mean grelu?)"),
-        (["--runs", "0"], "runs must be a whole number from 1, not 0."),
-        (["--device", "tpu"], "There is no device 'tpu'"),
-        (["--seconds", "nan"], "seconds must be a positive number, not nan."),
-        (["--out", "a_file.jsonl"], "a_file.jsonl is not a record of runs; choose another file."),
-        (["--out", "a_file/node.jsonl"], "a_file cannot be a folder"),
-        (["--out", "x.csv"], "The name of a record must end in .jsonl, unlike x.csv."),
-        (["--tuned", "--backbones", "sgc"], "There is no backbone 'sgc'"),
-        (["--tuned", "--backbones", ""], "There is no name in the list ''."),
-        (["--tuned", "--activations", "greul"], "There is no activation 'greul'"),
-        (["--tuned", "--runs", "0"], "runs must be a whole number from 1, not 0."),
+        ("node --datasets flikr", "There is no dataset 'flikr' (did you mean flickr?)"),
+        ("node --datasets digits", "There is no dataset 'digits'"),
+        ("node --backbones gcnn", "There is no backbone 'gcnn' (did you mean gcn?)"),
+        ("node --activations greul", "There is no activation 'greul' (did you mean grelu?)"),
+        ("node --runs 0", "runs must be a whole number from 1, not 0."),
+        ("node --device tpu", "There is no device 'tpu'"),
+        ("node --seconds nan", "seconds must be a positive number, not nan."),
+        ("node --out a_file.jsonl", "a_file.jsonl is not a record of runs; choose another file."),
+        ("node --out a_file/node.jsonl", "a_file cannot be a folder"),
+        ("node --out x.csv", "The name of a record must end in .jsonl, unlike x.csv."),
+        ("node --tuned --backbones sgc", "There is no backbone 'sgc'"),
+        ("node --tuned --backbones ,", "There is no name in the list ','."),
+        ("node --tuned --activations greul", "There is no activation 'greul'"),
+        ("node --tuned --runs 0", "runs must be a whole number from 1, not 0."),
+        ("graph --hidden 16,wide", NOT_WHOLE),
+        ("graph --backbones gat", "There is no backbone for sets of graphs 'gat'; known are"),
+        (
+            "graph --datasets cora",
+            "There is no set of graphs 'cora'; known are digit-graphs, mutag",
+        ),
+        ("graph --protocols gin_papers", "There is no protocol 'gin_papers' (did you mean gin_pap"),
+        ("graph --repeats -1", "repeats must be a whole number from 0, not -1."),
     ],
 )
 def test_bad_input_costs_one_sentence(
-    arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: str,
+    expected: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("a_file", "a_file.jsonl"):
         (tmp_path / name).write_text("my thesis\n")
-    assert command.main(["node", *arguments]) == 2
+    assert command.main(arguments.split()) == 2
     plain = capsys.readouterr()
-    typed = invoke("reproduce", "node", *arguments)
+    typed = invoke("reproduce", *arguments.split())
     assert typed.exit_code == 2
     assert plain.err == typed.stderr
     assert plain.out == typed.stdout == ""
@@ -167,12 +175,6 @@ def test_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == command.INTERRUPTED + "\n"
 
 
-def test_no_table_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["node", "--render"]) == 2
-    assert capsys.readouterr().err == "results/node.jsonl has no runs of the main table.\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", command.COMMANDS)
 def test_both_command_lines_have_the_same_options(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -191,34 +193,53 @@ def test_seeds_in_short() -> None:
     assert command.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
 
 
-def test_it_needs_torch_pyg_and_numpy_only(tmp_path: Path) -> None:
-    """In a process that cannot import the terminal's packages."""
+def test_they_need_torch_pyg_and_numpy_only(tmp_path: Path) -> None:
+    """In a process that cannot import what draws: measurements, and tables without training."""
     script = f"""
 import sys
 for name in ("typer", "rich", "scipy", "sklearn", "matplotlib", "pandas"):
     sys.modules[name] = None
 import torch
 import graphrelu.lab
-from tests.lab import fake_engine
-sys.modules["graphrelu.lab.engine"] = graphrelu.lab.engine = fake_engine
 from graphrelu.lab import data
-from graphrelu.lab.reproduce import command
+from graphrelu.lab.reproduce import command, complexity, experiment, inspection, runtime
 from graphrelu.lab.data.graph import Graph
-data.load = lambda name, root: Graph(
-    name, torch.ones(1_700, 2), torch.zeros(2, 0), None, torch.arange(1_700) % 3, 3
-)
-arguments = ["node", "--runs", "2", *{SMALL!r}, "--out", {str(tmp_path / "node.jsonl")!r}]
-assert command.main([*arguments[:-1], {str(tmp_path / "tuned.jsonl")!r}, "--tuned"]) == 0
-scaled = ["scale", "--quick", "--runs", "1", "--out", {str(tmp_path / "scale.jsonl")!r}]
-assert command.main(scaled) == 0
-assert command.main(arguments) == 0
-sys.exit(command.main([*arguments, "--render"]))
+from tests.lab import fake_engine
+row = torch.arange(1_700)
+edges = torch.stack([row, (row + 1) % 1_700])
+edges = torch.cat([edges, edges.flip(0)], 1)
+data.load = lambda name, root=None: Graph(name, torch.ones(1_700, 2), edges, None, row % 3, 3)
+inspection.PAIRS, experiment.QUICK_EPOCHS = 30, 2
+runtime.BACKBONES, runtime.EPOCHS = ("gcn",), 5
+complexity.SWEEPS["quick"] = (complexity.Sweep("nodes", 10, 20, 2, edges=10, channels=2),)
+for name in ("inspect", "runtime", "complexity"):
+    assert command.main([name, "--quick", "--runs", "1", "--out", f"{{name}}.jsonl"]) == 0
+    assert command.main([name, "--render", "--out", f"{{name}}.jsonl"]) == 2
+sys.modules["graphrelu.lab.engine"] = graphrelu.lab.engine = fake_engine
+assert command.main(["scale", "--quick", "--runs", "1", "--out", "scale.jsonl"]) == 0
+for more in (["--tuned", "--out", "tuned.jsonl"], ["--out", "node.jsonl"]):
+    assert command.main(["node", "--runs", "2", *{SMALL!r}, *more]) == 0
+sys.exit(command.main(["node", "--render", "--out", "node.jsonl"]))
 """
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        cwd=tmp_path,
+        check=False,
     )
-    assert done.stderr == 'This needs scipy: pip install "graphrelu[lab]".\n'
-    assert done.returncode == 2
-    assert done.stdout.splitlines()[-1].startswith("16 of these 16 runs are in ")
-    assert [path.name for path in tmp_path.iterdir() if path.suffix in (".md", ".csv")] == []
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.splitlines()
+    assert all("pip install" in line and " needs " in line for line in lines)
+    assert (len(lines), lines[-1]) == (4, 'This needs scipy: pip install "graphrelu[lab]".')
+    said = done.stdout.splitlines()
+    assert all(line.startswith("This takes about ") for line in said[:6:2])
+    assert said[1:6:2] == [
+        "1 of these 1 models are in inspect.jsonl.",
+        "12 of these 12 timings are in runtime.jsonl.",
+        "2 of these 2 timings are in complexity.jsonl.",
+    ]
+    assert said[-1] == "16 of these 16 runs are in node.jsonl."
+    assert json.loads((tmp_path / "inspect.jsonl").read_text())["pairs"] == 30
+    assert not (tmp_path / "node.md").exists()

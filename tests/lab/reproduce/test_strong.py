@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from graphrelu.lab.models.deep_backbones import DeepGNN
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import strong
 from tests.lab.fake_engine import make_result
 
@@ -37,10 +36,10 @@ def test_the_same_settings_for_all() -> None:
         same = {replace(c, activation="any", activation_options=()) for c in configs.values()}
         assert len(same) == 1
         for name, config in configs.items():
-            assert strong.place_of(config) == (row, name)
+            assert strong.TABLE.place(config) == (row.cell, name)
         wide = row.config("relu", {}, hidden=row.hidden + 2)
-        assert strong.place_of(wide) == (row, strong.WIDER)
-    assert strong.place_of(strong.rows()[0].config("mish", {})) is None
+        assert strong.TABLE.place(wide) == (row.cell, strong.WIDER)
+    assert strong.TABLE.place(strong.rows()[0].config("mish", {})) is None
 
 
 @pytest.mark.parametrize("cell", [("squirrel", "gcn", 4), ("minesweeper", "gat", 15)])
@@ -71,22 +70,10 @@ def made_up(points: dict[str, float]) -> list[Result]:
     return made
 
 
-def test_page(tmp_path: Path) -> None:
-    record = Record(tmp_path / "strong.jsonl")
-    record.append(made_up({"ReLU": 0.0, "GELU": 0.5, "GReLU": 1.0}))
-    paths = strong.render(record.path)
-    assert [path.suffix for path in paths] == [".md", ".csv", ".png", ".svg"]
-    text = paths[0].read_text()
-    assert "below the published mean in 0 of 1 rows; below in Squirrel-GCN (-5.0)." in text
-    assert "| Squirrel, GCN, 4 layers | 45.0 ± 1.6 | 40.0 ± 0.0 |" in text
-    assert "8 layers |" not in text
-    assert len(paths[1].read_text().splitlines()) == 1 + 3 * 4
-
-
 def test_held_against_the_published_split() -> None:
     row = BY_CELL["cora", "gcn", 3]
     assert (row.normalize_features, BY_CELL["cs", "gat", 1].normalize_features) == (False, True)
-    reached = strong.on_published_split(row)
+    reached = row.config("relu", {}, split="published")
     elsewhere = [make_result(row.config("relu", {}), seed, 0.7) for seed in range(3)]
     made = [*elsewhere, *(make_result(reached, seed, 0.85) for seed in range(3))]
     assert "in 1 of 1 rows. The published" in strong.check(made)

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from graphrelu import GReLU
-from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, Config
+from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import deep, study
 from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.study import FULL, Candidate, Cell
+from tests.lab import fake_engine
 from tests.lab.fake_engine import make_result
 
 ROOT = Path(__file__).parents[3]
@@ -21,40 +22,43 @@ SEEDS = range(study.FIRST_SEED, study.FIRST_SEED + 8)
 Lead = Callable[[Cell, Candidate], float]
 
 
-def result(config: Config, seed: int, val_score: float) -> Result:
-    return replace(make_result(config, seed, 0.5), val_score=val_score)
-
-
 def runs(lead: Lead, late: bool = True) -> list[Result]:
     """Made-up validation scores, in points above ReLU's, with a little noise."""
     found = []
-    for cell in study.cells():
-        if cell.is_late and not late:
-            continue
-        for seed in SEEDS:
+    for (cell, name), config in study.TABLE.wanted().items():
+        for seed in SEEDS if late or not cell.is_late else ():
             noise = 0.0002 * (1 + seed * 7 % 11)  # no two are alike
-            found.append(result(cell.config("relu", {}), seed, 0.5 + noise))
-            for name, options in study.candidates().items():
-                score = 0.5 + 1.5 * noise + lead(cell, name) / 100
-                found.append(result(cell.config("grelu", options), seed, score))
+            points = 100 * noise if name is None else 150 * noise + lead(cell, name)
+            found.append(replace(make_result(config, seed, 0.5), val_score=0.5 + points / 100))
     return found
 
 
-def test_candidates_cells_and_default() -> None:
-    assert len(study.candidates()) == 6
-    assert len(set(study.cells())) == len(study.cells()) == 22
-    assert sum(cell.is_late for cell in study.cells()) == 10
-    for cell in study.cells():
-        settings = [cell.config("relu", {})]
-        settings += [cell.config("grelu", options) for options in study.candidates().values()]
+def deep_runs() -> list[Result]:
+    """Two cells, of a graph that chose and of one that confirms."""
+    points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
+    return [
+        make_result(cell.config(*deep.ACTIVATIONS[name]), seed, 0.5 + (lead + seed % 3 / 100) / 100)
+        for cell in (deep.Cell("squirrel", "gcn", 4), deep.Cell("actor", "gat", 4))
+        for name, lead in points.items()
+        for seed in range(10)
+    ]
+
+
+def test_cells_have_the_same_settings_for_all() -> None:
+    for table, number, names in ((study.TABLE, 22, 7), (deep.TABLE, 31, 6)):
+        cells = table.wanted()
+        assert len(cells) == len(set(cells.values())) == number * names
         same = {"activation": "any", "activation_options": ()}
-        assert len({replace(config, **same) for config in settings}) == 1
-        assert study.place_of(settings[0]) == (cell, None)
-        for name, config in zip(study.candidates(), settings[1:], strict=True):
-            assert study.place_of(config) == (cell, name)
-    other = study.cells()[0].config("grelu", {"scale": 5.0})
-    assert study.place_of(other) is None
-    assert study.place_of(study.cells()[0].config("elu", {})) is None
+        for cell in {cell for cell, _ in cells}:
+            own = [config for (of, _), config in cells.items() if of == cell]
+            assert len({replace(config, **same) for config in own}) == 1
+        assert {place: table.place(config) for place, config in cells.items()} == {
+            place: place for place in cells
+        }
+        first = next(iter(cells))[0]
+        assert table.place(first.config("grelu", {"scale": 5.0})) is None
+        assert table.place(first.config("elu", {})) is None
+    assert sum(cell.is_late for cell in {cell for cell, _ in study.TABLE.wanted()}) == 10
 
 
 def test_the_rule() -> None:
@@ -101,20 +105,9 @@ def test_without_tests_the_means_are_the_same() -> None:
             assert found.outcome == "undecided"
 
 
-def test_page(tmp_path: Path) -> None:
-    record = Record(tmp_path / "study.jsonl")
-    record.append(runs(lambda cell, name: 1.0 if name[0] == "diagonal" else 0.0))
-    page, csv = study.render(record.path)
-    text = page.read_text()
-    assert "The rule chooses **diagonal**" in text
-    assert "GReLU's runs" not in text
-    assert text.count("| Cora GCN 2 |") == 1
-    assert len(csv.read_text().splitlines()) == 1 + 6 * 22
-
-
 def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the embedded graph: early cells, then the finalists in the others."""
-    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 2)
+    fake_engine.only_fakes(tmp_path, monkeypatch)
     monkeypatch.setattr(study, "FORMS", {"diagonal": study.FORMS["diagonal"]})
     monkeypatch.setattr(study, "DROPOUTS", (0.0, 0.2))
     monkeypatch.setattr(study, "POLICIES", [(0.0, 0.0), (0.2, 0.0)])
@@ -127,39 +120,10 @@ def test_in_haste(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "In haste" in study.render(out)[0].read_text()
 
 
-def test_deep_table(tmp_path: Path) -> None:
-    assert len(deep.cells()) == 9 * 3 + 2 * 2
-    for cell in deep.cells():
-        settings = {
-            replace(cell.config(*own), activation="any", activation_options=())
-            for own in deep.ACTIVATIONS.values()
-        }
-        assert len(settings) == 1
-        for name, own in deep.ACTIVATIONS.items():
-            assert deep.place_of(cell.config(*own)) == (cell, name)
-    chosen, other = deep.Cell("squirrel", "gcn", 4), deep.Cell("actor", "gat", 4)
-    points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
-    made = [
-        make_result(cell.config(*deep.ACTIVATIONS[name]), seed, 0.5 + (lead + seed % 3 / 100) / 100)
-        for cell in (chosen, other)
-        for name, lead in points.items()
-        for seed in range(10)
-    ]
-    made.append(make_result(other.config("mish", {}), 0, 0.5))  # has no place there
-    record = Record(tmp_path / "deep.jsonl")
-    record.append(made)
-    page, csv = deep.render(record.path)
-    text = page.read_text()
-    assert "| all | GReLU | 576 | +3.00 | 2 | 0 | 0 |" in text
-    assert "| those that confirm | GReLU over GReLU-B |  | +2.00 | 1 | 0 | 0 |" in text
-    assert "| Squirrel, GCN, 4 layers | 50.0 ± 0.0 |" in text
-    assert len(csv.read_text().splitlines()) == 1 + 2 * 4
-
-
 def test_the_default_is_what_the_rule_chooses() -> None:
     """From the committed record."""
     chosen = study.choices(study.leads(Record(ROOT / "results" / "study.jsonl").read()))[0]
-    assert chosen.cells == len(study.cells())
+    assert chosen.cells == 22
     default = study.candidates()[chosen.form, chosen.full_dropout]
     assert default == CONSTANTS == {name: getattr(GReLU(4), name) for name in CONSTANTS}
     assert {"dropout": chosen.few_dropout} == FEW_LABELS

@@ -19,7 +19,6 @@ from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.tuning import (
     choices,
     grid,
-    place_in_grid,
     render_tuned,
     tuned_cells,
     tuned_rows,
@@ -48,6 +47,11 @@ def runs(
         for place in places
         for seed in seeds
     ]
+
+
+def place_in_grid(config: Config) -> int | None:
+    place = tuning.TABLE.place(config)
+    return place and place[1][1]
 
 
 def test_the_grid_by_hand() -> None:
