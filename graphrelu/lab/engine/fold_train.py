@@ -27,9 +27,8 @@ from graphrelu.lab.data.folds import (
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
 from graphrelu.lab.engine.stacked import Nodes, StackedRuns, seeded
-from graphrelu.lab.models.deep_backbones import DeepGraphGNN
 from graphrelu.lab.models.dropout import SeededDropout
-from graphrelu.lab.models.graph_backbones import GINPaperGNN, GraphGNN
+from graphrelu.lab.models.graph_backbones import DeepGraphGNN, GINPaperGNN, GraphGNN
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection
 from graphrelu.lab.record.config import GIN_SPLITS, Config
 from graphrelu.lab.signals import held

@@ -13,15 +13,14 @@ from torch.func import functional_call, vmap
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.stacked import StackedRuns, seeded
-from graphrelu.lab.models.backbones import GNN, NodeNetwork
-from graphrelu.lab.models.deep_backbones import DeepGNN
+from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.signals import held
 
 
-def build(config: Config, graph: Graph, seed: int) -> NodeNetwork:
+def build(config: Config, graph: Graph, seed: int) -> GNN:
     """The model of a node cell: the paper's, or a deep one where the layers are named."""
     return seeded(DeepGNN if config.is_deep else GNN, config, graph, seed)
 
@@ -32,7 +31,7 @@ class SeedBatch(StackedRuns):
     graph: Graph
     inputs: PreparedInputs
 
-    def model(self, seed: int) -> NodeNetwork:
+    def model(self, seed: int) -> GNN:
         return build(self.config, self.graph, seed)
 
     def split(self, seed: int) -> Split:

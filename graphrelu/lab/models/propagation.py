@@ -228,5 +228,5 @@ def convolve(
     conv: torch.nn.Module, x: Features, graph: SparseMatrix | GatheredMatrix | AttentionGraph
 ) -> Tensor:
     """The forward of `conv`, as :class:`~graphrelu.lab.models.backbones.GNN` or
-    :class:`~graphrelu.lab.models.deep_backbones.DeepGNN` builds it, on its graph."""
+    :class:`~graphrelu.lab.models.backbones.DeepGNN` builds it, on its graph."""
     return _CONVOLUTIONS[type(conv)](conv, x, graph)

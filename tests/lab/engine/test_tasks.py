@@ -13,7 +13,7 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.fold_train import FoldBatch, collect
 from graphrelu.lab.engine.stacked import Nodes, StackedRuns
-from graphrelu.lab.models.deep_backbones import NORMS
+from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.record.recipes import modern
 from tests.lab.engine.test_train import CPU, batch_of, blocks
 from tests.lab.graph_sets import rings_and_paths

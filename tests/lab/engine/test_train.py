@@ -15,7 +15,7 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.engine.train import SeedBatch, build, train
-from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
+from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe

@@ -13,7 +13,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from graphrelu import GReLU
 from graphrelu.lab.models.activations import ACTIVATIONS, ReLU
-from graphrelu.lab.models.backbones import BACKBONES, GNN, NodeNetwork
+from graphrelu.lab.models.backbones import BACKBONES, GNN
 from graphrelu.lab.models.propagation import AttentionGraph, PreparedInputs
 from graphrelu.lab.models.sparse import SparseMatrix, matmul
 from tests.helpers import assert_close, batch_of_graphs, random_graph
@@ -105,13 +105,13 @@ def loss_of(out: Tensor) -> Tensor:
     return (out.log_softmax(dim=-1) * weight).sum()
 
 
-def parameter_gradients(model: NodeNetwork, out: Tensor) -> list[Tensor]:
+def parameter_gradients(model: GNN, out: Tensor) -> list[Tensor]:
     # ARMAConv keeps a weight for further layers, which a single one does not use.
     options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
     return list(torch.autograd.grad(loss_of(out), list(model.parameters()), **options))
 
 
-def assert_same(model: NodeNetwork, out: Tensor, expected: Tensor) -> None:
+def assert_same(model: GNN, out: Tensor, expected: Tensor) -> None:
     assert_close(out, expected)
     pairs = zip(parameter_gradients(model, out), parameter_gradients(model, expected), strict=True)
     for a, b in pairs:
@@ -142,7 +142,7 @@ def assert_alone_as_together(models: list[Any], inputs: PreparedInputs) -> Tenso
     return outs
 
 
-def assert_reset_leaves_nothing(model: NodeNetwork) -> None:
+def assert_reset_leaves_nothing(model: GNN) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(7.0)

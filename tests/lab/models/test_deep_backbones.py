@@ -8,7 +8,7 @@ from torch.nn import BatchNorm1d, LayerNorm, Linear
 from torch_geometric.nn import APPNP, GATConv, GINConv
 from torch_geometric.utils import add_remaining_self_loops
 
-from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES, DeepGNN
+from graphrelu.lab.models.backbones import DEEP_BACKBONES, DeepGNN
 from tests.helpers import assert_close
 from tests.lab.models.test_backbones import (
     CLASSES,
