@@ -50,17 +50,9 @@ def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphColl
     return model.collect(x, graphs.edge_index, graphs.node_ptr).to(device)
 
 
-class Graphs(Nodes):
-    """One part of the folds of all runs; the logits are those of its graphs alone."""
-
-    def chosen(self, logits: Tensor) -> Tensor:
-        return logits
-
-
 class FoldBatch(StackedRuns):
     """The folds of one configuration that are trained together."""
 
-    part_class = Graphs
     graph: GraphSet
     inputs: GraphCollection
 

@@ -51,7 +51,7 @@ class SeedBatch(StackedRuns):
 
     def descend(self) -> Tensor:
         """One optimiser step of every run; returns their training losses `[R]`."""
-        loss = self.train.loss(self.logits(self.state, training=True))
+        loss = self.train.loss(self.train.chosen(self.logits(self.state, training=True)))
         self.update(loss)
         return loss.detach()
 
@@ -59,7 +59,7 @@ class SeedBatch(StackedRuns):
         """One step of every run, and the books that early stopping and the record need."""
         loss = self.descend()
         with torch.no_grad():
-            logits = self.logits(self.state, training=False)
+            logits = self.val.chosen(self.logits(self.state, training=False))
             val_loss = self.val.loss(logits)
             self.keep_the_best(self._value(logits, val_loss))
             self.note(loss, val_loss, logits)
@@ -88,7 +88,9 @@ class SeedBatch(StackedRuns):
         self.active &= ~late | (val_loss <= mean)  # false for NaN, which never ends
 
     def outputs(self) -> dict[str, Tensor]:
-        return dict.fromkeys(("train", "val", "test"), self.logits(self.best, training=False))
+        logits = self.logits(self.best, training=False)
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part.chosen(logits) for name, part in parts.items()}
 
 
 train = SeedBatch.trained

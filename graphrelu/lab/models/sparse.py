@@ -206,17 +206,17 @@ class SparseMatrix:
         return cls.from_coordinates(target, source, weight, num_nodes, num_nodes)
 
     @classmethod
-    def from_csr(cls, matrix: Tensor) -> "SparseMatrix":
-        """From a torch tensor of layout :obj:`torch.sparse_csr`."""
-        rowptr, col = matrix.crow_indices().long(), matrix.col_indices().long()
-        row = torch.repeat_interleave(rowptr.diff())
+    def from_tensor(cls, matrix: Tensor) -> "SparseMatrix":
+        """The nonzeros of a dense tensor, or the entries of a sparse one."""
+        matrix = matrix.to_sparse_coo().coalesce()
+        row, col = matrix.indices()
         return cls.from_coordinates(row, col, matrix.values(), matrix.size(0), matrix.size(1))
 
-    @classmethod
-    def from_dense(cls, matrix: Tensor) -> "SparseMatrix":
-        """The nonzeros of a dense matrix."""
-        row, col = matrix.nonzero(as_tuple=True)
-        return cls.from_coordinates(row, col, matrix[row, col], matrix.size(0), matrix.size(1))
+    @property
+    def csr(self) -> tuple[CSR, CSR]:
+        """The matrix and its transpose as plain tensors."""
+        matrix = CSR(self.pattern.rowptr, self.pattern.col, self.value)
+        return matrix, CSR(self.pattern_t.rowptr, self.pattern_t.col, self.value_t)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -289,10 +289,10 @@ def as_features(x: Features) -> Features:
     """Constant node features in the form that is cheaper: sparse, or dense as they are."""
     if isinstance(x, SparseMatrix):
         return x
-    if x.layout != torch.strided:
-        return SparseMatrix.from_csr(x.to_sparse_csr())
-    is_sparse = int(torch.count_nonzero(x)) < SPARSE_DENSITY * x.numel()
-    return SparseMatrix.from_dense(x) if is_sparse else x
+    is_dense = x.layout == torch.strided
+    if is_dense and int(torch.count_nonzero(x)) >= SPARSE_DENSITY * x.numel():
+        return x
+    return SparseMatrix.from_tensor(x)
 
 
 def row_normalized(x: Tensor) -> Tensor:

@@ -133,7 +133,7 @@ def check_operators(device: str) -> None:
 
 def second_derivative(device: str) -> None:
     """Is refused, not wrong."""
-    matrix = SparseMatrix.from_dense(torch.eye(2, device=device))
+    matrix = SparseMatrix.from_tensor(torch.eye(2, device=device))
     source = torch.rand(2, 1, device=device, requires_grad=True)
     out = attention.edge_softmax(source, source, matrix, SLOPE)
     (first,) = torch.autograd.grad(out.sum(), source, create_graph=True)
