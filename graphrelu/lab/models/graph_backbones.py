@@ -72,10 +72,9 @@ class GraphGNN(Network):
 
     backbones: ClassVar = {name: {} for name in POOLING}
     settings: ClassVar = {"layers": 3}
-    normalized: ClassVar[tuple[str, ...]] = ("gin",)
 
     def build(self, layers: int) -> None:  # type: ignore[override]
-        self._build_layers(layers, MaskedBatchNorm if self.backbone in self.normalized else None)
+        self._build_layers(layers, MaskedBatchNorm if self.backbone == "gin" else None)
         self.head: torch.nn.Module = Linear(self.hidden_channels, self.out_channels)
 
     def _build_layers(self, layers: int, norm: type[torch.nn.Module] | None) -> None:
@@ -115,16 +114,20 @@ class GraphGNN(Network):
         if isinstance(x, GraphBatch):
             if batch_size is None:
                 raise ValueError("batch_size must be given for a gathered mini-batch.")
+            apply: Apply = partial(self._gathered, inputs=x)
             graph = prepared_graph(self.diffusion, x)
-            fast = partial(self._gathered, inputs=x)
-            return self._layers(x.x, fast, graph, x.batch, batch_size, x.is_node)
-
-        if batch is None:
-            batch, batch_size = x.new_zeros(x.size(0), dtype=torch.long), 1
-        elif batch_size is None:
-            batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
-        pyg = partial(self._pyg, edge_index=edge_index)
-        return self._layers(x, pyg, edge_index, batch, batch_size, None)
+            features, batch, is_node = [x.x], x.batch, x.is_node
+        else:
+            if batch is None:
+                batch, batch_size = x.new_zeros(x.size(0), dtype=torch.long), 1
+            elif batch_size is None:
+                batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
+            apply = partial(self._pyg, edge_index=edge_index)
+            graph, features, is_node = edge_index, [x], None
+        seen = (graph, None, batch, batch_size)
+        for layer in range(len(self.convs)):
+            features.append(self._layer(layer, features[-1], seen, apply, is_node))
+        return self._readout(features, batch, batch_size)
 
     def _gathered(self, conv: torch.nn.Module, x: Tensor, inputs: GraphBatch) -> Tensor:
         if isinstance(conv, GINConv) and isinstance(conv.nn, GINLayer):
@@ -133,21 +136,6 @@ class GraphGNN(Network):
 
     def _pyg(self, conv: torch.nn.Module, x: Tensor, edge_index: Any) -> Tensor:
         return conv(x) if isinstance(conv, Linear) else conv(x, edge_index)
-
-    def _layers(
-        self,
-        x: Tensor,
-        apply: Apply,
-        graph: Any,
-        batch: Tensor,
-        batch_size: int,
-        is_node: Tensor | None,
-    ) -> Tensor:
-        features = [x]
-        for layer in range(len(self.convs)):
-            seen = (graph, None, batch, batch_size)
-            features.append(self._layer(layer, features[-1], seen, apply, is_node))
-        return self._readout(features, batch, batch_size)
 
     def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
         """The scores of the graphs, from the input and the output of every layer."""

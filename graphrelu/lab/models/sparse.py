@@ -80,18 +80,6 @@ def _product(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
         return out.addmm_(matrix, x, beta=0)  # `mm` would fill, and `addmm` copy, another tensor
 
 
-def _sampled_product(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j)."""
-    value = left.new_zeros(col.numel())
-    if value.numel() == 0 or left.size(1) == 0:
-        return value
-    shape = (left.size(0), right.size(0))
-    matrix = torch.sparse_csr_tensor(rowptr, col, value, shape, check_invariants=False)
-    with torch.autocast(left.device.type, enabled=False):
-        right = right.contiguous().t()
-        return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
-
-
 class _SparseProduct(torch.autograd.Function):
     """The patterns travel as plain objects, and the vmap rule is written out: for each tensor
     among the arguments, and for a generated rule, torch.func takes longer than a small product.
@@ -141,11 +129,20 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class _SampledProduct(torch.autograd.Function):
-    """Has no derivative of its own."""
+    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j). It has no
+    derivative of its own."""
 
     @staticmethod
     def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
-        return _sampled_product(pattern.rowptr, pattern.col, left, right)
+        value, shape = left.new_zeros(pattern.col.numel()), (left.size(0), right.size(0))
+        if value.numel() == 0 or left.size(1) == 0:
+            return value
+        matrix = torch.sparse_csr_tensor(
+            pattern.rowptr, pattern.col, value, shape, check_invariants=False
+        )
+        with torch.autocast(left.device.type, enabled=False):
+            right = right.contiguous().t()
+            return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
