@@ -139,7 +139,7 @@ class PreparedCells:
             key = (*features, *model)
         if key == self.key:
             return self.inputs
-        self.inputs = None  # the old ones go before the new ones come
+        self.key = self.inputs = None  # the old ones go before the new ones come
         if isinstance(graph, GraphSet):
             self.inputs = collect(config, graph, self.device)
         else:
