@@ -9,7 +9,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from graphrelu import GReLU
-from graphrelu.lab.models import attention_kernels, dropout, dropout_kernels
+from graphrelu.lab.models import dropout, kernels
 from graphrelu.ops import dispatch
 from graphrelu.ops.dispatch import backend
 from graphrelu.ops.triton import apply, diffuse, project
@@ -53,7 +53,7 @@ CONSTANTS |= {
 
 
 def all_kernels() -> list[triton.JITFunction]:
-    modules = (project, diffuse, apply, attention_kernels, dropout_kernels)
+    modules = (project, diffuse, apply, kernels)
     found = [value for module in modules for value in vars(module).values()]
     return [
         f for f in found if isinstance(f, triton.JITFunction) and f.__name__.endswith("_kernel")

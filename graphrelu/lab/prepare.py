@@ -19,7 +19,7 @@ from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.fold_train import build_graph_model
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
-from graphrelu.lab.models.deep_backbones import NORMS
+from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.record import machine
 from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric, SplitName
 from graphrelu.lab.record.recipes import (

@@ -236,7 +236,7 @@ def _two_segments_backward(
     is chosen, the columns :math:`[g x, g, p x, p]` beside each other give the gradients of the
     weights in one product, and those of :math:`a_1, b_1, \Delta a, \Delta b` in another.
     """
-    replicas, num_nodes, channels = grad.shape
+    replicas, num_nodes, _ = grad.shape
     grad_x = torch.empty_like(grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, 1)
     (a0, a1), (b0, b1) = slopes.unbind(2), intercepts.unbind(2)

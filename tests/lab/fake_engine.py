@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 
 import graphrelu.lab
+from graphrelu.lab import engine
 from graphrelu.lab.data import fetch
 from graphrelu.lab.data.folds import fold_split
-from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
+from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats.comparison import Comparison
 
 __path__ = [str(Path(graphrelu.lab.__path__[0], "engine"))]  # its submodules are the real ones
@@ -27,15 +29,6 @@ __path__ = [str(Path(graphrelu.lab.__path__[0], "engine"))]  # its submodules ar
 # In thousandths, on top of a score that all share; a bit more for each seed, as ties are slow.
 LEADS = {"relu": 0, "lrelu": -1, "elu": 6, "prelu": 4, "maxout": -12, "grelu": 8}
 LEADS |= {"gelu": 5, "silu": -2, "mish": 3}
-
-
-class Progress(NamedTuple):
-    config: Config
-    seeds: tuple[int, ...]
-    epoch: int
-    runs_done: int
-    runs_total: int
-    epochs: int
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -93,26 +86,17 @@ def lead(difference: float, reach: float = 0.5, p: float = 0.001) -> Comparison:
     return Comparison(difference, difference - reach, difference + reach, 1.0, p, p, 30)
 
 
-def run(
-    configs: Sequence[Config],
-    seeds: Sequence[int],
-    record: Record | None,
-    *,
-    root: str | Path | None = None,
-    graphs: Mapping[str, Graph | GraphSet] | None = None,
-    device: str = "auto",
-    seeds_at_once: int | None = None,
-    save: Path | None = None,
-    deadline: float | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> list[Result]:
+def run(*arguments: Any, **options: Any) -> list[Result]:
+    """Takes what the engine takes, and nothing else."""
+    given = inspect.signature(engine.run).bind(*arguments, **options).arguments
+    configs, seeds, record = (given[name] for name in ("configs", "seeds", "record"))
+    deadline, progress = given.get("deadline"), given.get("progress")
     done = {(r.config, r.seed): r for r in (record.read() if record is not None else [])}
     for config in configs:
         missing = tuple(seed for seed in seeds if (config, seed) not in done)
         if not missing or (deadline is not None and time.monotonic() > deadline):
             continue
-        assert graphs is not None
-        graph = graphs[config.dataset]
+        graph = given["graphs"][config.dataset]
         results = []
         for seed in missing:
             if isinstance(graph, GraphSet):

@@ -139,7 +139,7 @@ class PreparedCells:
             key = (*features, *model)
         if key == self.key:
             return self.inputs
-        self.inputs = None  # the old ones go before the new ones come
+        self.key = self.inputs = None  # the old ones go before the new ones come
         if isinstance(graph, GraphSet):
             self.inputs = collect(config, graph, self.device)
         else:
@@ -209,47 +209,65 @@ def run(
         deadline: A value of `time.monotonic()` after which no batch is begun.
         progress: Called every few epochs.
     """
-    where = choose_device(device)
-    prepared = PreparedCells(graphs or {}, root, where)
+    prepared = PreparedCells(graphs or {}, root, choose_device(device))
     before = [] if record is None else in_order(record.read(), configs, seeds)
     done = {(result.config.key(), result.seed): result for result in before}
     total = len({config.key() for config in configs}) * len(set(seeds))
-    for config in configs:
-        if all((config.key(), seed) in done for seed in seeds):
-            continue
-        if deadline is not None and time.monotonic() > deadline:
-            break
-        size = runs_at_once(config, prepared.graph(config), where, seeds_at_once)
-        for batch in _batches(record, config, seeds, size):
-            if deadline is not None and time.monotonic() > deadline:
-                break
+    for batch in missing_batches(configs, seeds, record, prepared, seeds_at_once, deadline):
+        config = batch.config
 
-            def report(names: tuple[int, ...], epoch: int, config: Config = config) -> None:
-                if progress is not None:
-                    progress(Progress(config, names, epoch, len(done), total, config.epochs))
+        def report(names: tuple[int, ...], epoch: int, config: Config = config) -> None:
+            if progress is not None:
+                progress(Progress(config, names, epoch, len(done), total, config.epochs))
 
-            try:
-                if record is not None and not record.claim(*batch):
-                    continue  # another process was faster
-                for trained, results in prepared.train(batch, report):
-                    if save is not None:
-                        save_models(trained, save)
-                    missing = {r.seed: r for r in results if r.seed in batch.missing}
-                    if record is not None:
-                        is_of_classes = trained.graph.task == "classes"
-                        if isinstance(trained, SeedBatch) and is_of_classes and seeds[0] in missing:
-                            inspect(trained, seeds[0], record.path)
-                        record.append(missing.values())
-                    done.update({(config.key(), seed): r for seed, r in missing.items()})
-                    report(trained.seeds, config.epochs)
-                    del trained  # before the next part takes its memory
-            except BaseException:
+        try:
+            if record is not None and not record.claim(*batch):
+                continue  # another process was faster
+            for trained, results in prepared.train(batch, report):
+                if save is not None:
+                    save_models(trained, save)
+                missing = {r.seed: r for r in results if r.seed in batch.missing}
                 if record is not None:
-                    with suppress(OSError):  # the error at hand says more
-                        record.release(config, batch.missing)
-                raise
+                    is_of_classes = trained.graph.task == "classes"
+                    if isinstance(trained, SeedBatch) and is_of_classes and seeds[0] in missing:
+                        inspect(trained, seeds[0], record.path)
+                    record.append(missing.values())
+                done.update({(config.key(), seed): r for seed, r in missing.items()})
+                report(trained.seeds, config.epochs)
+                del trained  # before the next part takes its memory
+        except BaseException:
+            if record is not None:
+                with suppress(OSError):  # the error at hand says more
+                    record.release(config, batch.missing)
+            raise
     # Other processes may have finished some.
     return in_order(done.values() if record is None else record.read(), configs, seeds)
+
+
+def missing_batches(
+    configs: Sequence[Config],
+    seeds: Sequence[int],
+    record: Record | None,
+    prepared: PreparedCells,
+    seeds_at_once: int | None,
+    deadline: float | None,
+) -> Iterator[Batch]:
+    """The runs that are not on record, in batches that fit into memory, until the deadline."""
+    for config in configs:
+        if record is not None and not record.plan([config], seeds, batch_size=1):
+            continue  # before its dataset is read
+        if deadline is not None and time.monotonic() > deadline:
+            return
+        size = runs_at_once(config, prepared.graph(config), prepared.device, seeds_at_once)
+        if record is None:
+            chunks = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
+            batches = [Batch(config, chunk, chunk) for chunk in chunks]
+        else:
+            batches = record.plan([config], seeds, size)
+        for batch in batches:
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            yield batch
 
 
 def in_order(
@@ -259,10 +277,3 @@ def in_order(
     found = {(result.config.key(), result.seed): result for result in results}
     wanted = ((config.key(), seed) for config in configs for seed in seeds)
     return [found[key] for key in wanted if key in found]
-
-
-def _batches(record: Record | None, config: Config, seeds: Sequence[int], size: int) -> list[Batch]:
-    if record is not None:
-        return record.plan([config], seeds, size)
-    chunks = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
-    return [Batch(config, chunk, chunk) for chunk in chunks]

@@ -27,9 +27,8 @@ from graphrelu.lab.data.folds import (
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
 from graphrelu.lab.engine.stacked import Nodes, StackedRuns, seeded
-from graphrelu.lab.models.deep_backbones import DeepGraphGNN
 from graphrelu.lab.models.dropout import SeededDropout
-from graphrelu.lab.models.graph_backbones import GINPaperGNN, GraphGNN
+from graphrelu.lab.models.graph_backbones import DeepGraphGNN, GINPaperGNN, GraphGNN
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection
 from graphrelu.lab.record.config import GIN_SPLITS, Config
 from graphrelu.lab.signals import held
@@ -51,17 +50,9 @@ def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphColl
     return model.collect(x, graphs.edge_index, graphs.node_ptr).to(device)
 
 
-class Graphs(Nodes):
-    """One part of the folds of all runs; the logits are those of its graphs alone."""
-
-    def chosen(self, logits: Tensor) -> Tensor:
-        return logits
-
-
 class FoldBatch(StackedRuns):
     """The folds of one configuration that are trained together."""
 
-    part_class = Graphs
     graph: GraphSet
     inputs: GraphCollection
 

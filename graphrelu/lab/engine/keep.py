@@ -17,7 +17,7 @@ from graphrelu.lab.data.checkpoints import load_checkpoint
 from graphrelu.lab.data.graph import DataError, Graph, first_line
 from graphrelu.lab.engine.stacked import StackedRuns
 from graphrelu.lab.engine.train import SeedBatch, build
-from graphrelu.lab.models.backbones import NodeNetwork
+from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.output import complete
@@ -72,7 +72,7 @@ def _parameter(value: Any) -> Tensor:
 
 def saved_model(
     config: Config, graph: Graph, seed: int, state: Mapping[str, Tensor], path: Path
-) -> NodeNetwork:
+) -> GNN:
     """The model of a file, if the parameters fit the configuration."""
     options = (*config.activation_options, *config.backbone_options)
     try:
@@ -100,7 +100,7 @@ def inspection_path(record: Path, key: str) -> Path:
     return record.with_suffix("").with_name(record.stem + "_inspection") / f"{key}.npz"
 
 
-def trained_model(batch: SeedBatch, seed: int) -> NodeNetwork:
+def trained_model(batch: SeedBatch, seed: int) -> GNN:
     """One run's model, with the parameters of its best epoch."""
     row = batch.seeds.index(seed)
     model = build(batch.config, batch.graph, seed).to(batch.device)
@@ -109,7 +109,7 @@ def trained_model(batch: SeedBatch, seed: int) -> NodeNetwork:
 
 
 @torch.no_grad()
-def grelu_calls(model: NodeNetwork, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
+def grelu_calls(model: GNN, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
     """The model's output in evaluation, and the arguments of each GReLU in the model."""
     calls: dict[str, Call] = {}
     for name, module in model.named_modules():

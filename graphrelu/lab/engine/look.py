@@ -12,7 +12,7 @@ from graphrelu.diffusion import as_edges
 from graphrelu.functional import Edges
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.keep import grelu_calls
-from graphrelu.lab.models.backbones import NodeNetwork
+from graphrelu.lab.models.backbones import GNN
 
 # The range of a channel: from the 1st to the 99th percentile of its inputs.
 PERCENTILES = (0.01, 0.99)
@@ -20,7 +20,7 @@ PAGERANK_STEPS = 200  # the rest, (1 - alpha) ** steps, is 1e-9 for alpha = 0.1
 
 
 @torch.no_grad()
-def look(model: NodeNetwork, graph: Graph, inputs: Any, seed: int, pairs: int) -> dict[str, Any]:
+def look(model: GNN, graph: Graph, inputs: Any, seed: int, pairs: int) -> dict[str, Any]:
     """Slopes, intercepts and range of random pairs of a node and a channel, no pair twice; and
     gamma, degree and PageRank of all nodes. Only the first GReLU of a model is read."""
     _, calls = grelu_calls(model, inputs)

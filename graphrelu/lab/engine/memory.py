@@ -9,6 +9,7 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.fold_train import build_graph_model
 from graphrelu.lab.engine.train import build
+from graphrelu.lab.models.backbones import Network
 from graphrelu.lab.record.config import GIN_SPLITS, Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch
@@ -17,51 +18,6 @@ from graphrelu.lab.record.results import Batch
 MOST_SEEDS = {"cpu": 10, "cuda": 100}
 CPU_BUDGET = 2**31  # bytes for the activations of a batch
 CPU_MESSAGE = "DefaultCPUAllocator: can't allocate memory"  # torch has no type for it
-
-
-def fitting_seeds(config: Config, graph: Graph | GraphSet, device: torch.device) -> int:
-    """How many runs of a cell fit into memory at once, by a generous estimate."""
-    if isinstance(graph, GraphSet):
-        return _fitting_folds(config, graph, device)
-    numbers = _of_deep_layers(config, graph) if config.is_deep else _of_two_layers(config, graph)
-    numbers += 8 * sum(p.numel() for p in build(config, graph, 0).parameters())
-    return max(1, min(MOST_SEEDS[device.type], _budget(config, device) // numbers))
-
-
-def _of_two_layers(config: Config, graph: Graph) -> int:
-    """How many numbers the paper's network keeps of a graph."""
-    options = dict(config.backbone_options)
-    heads = int(options.get("heads") or 1) if config.backbone == "gat" else 1
-    width = max(config.hidden, graph.num_classes) * heads * _stacks(config)
-    numbers = 30 * graph.num_nodes * width
-    if config.backbone == "gat":  # attention lives on the edges
-        numbers += 12 * (graph.num_edges + graph.num_nodes) * width
-    return numbers + _of_coefficients(config, graph, width)
-
-
-def _of_deep_layers(config: Config, graph: Graph) -> int:
-    """How many numbers a deep network keeps of a graph."""
-    options = dict(config.backbone_options)
-    layers = int(options["layers"] or 1)
-    width = max(config.hidden, graph.num_classes) * _stacks(config)
-    numbers = 12 * layers * graph.num_nodes * width
-    if config.backbone == "gat":  # the attention of each layer, and once the messages
-        edges = graph.num_edges + graph.num_nodes
-        numbers += 12 * layers * edges * int(options["heads"] or 1) + 2 * edges * width
-    return numbers + layers * _of_coefficients(config, graph, width)
-
-
-def _stacks(config: Config) -> int:
-    options = dict(config.backbone_options)
-    return int(options.get("num_stacks") or 1) if config.backbone == "arma" else 1
-
-
-def _of_coefficients(config: Config, graph: Graph, width: int) -> int:
-    """2K for each node and channel where GReLU's hyperfunction is not decomposed."""
-    if config.activation != "undecomposed":
-        return 0
-    segments = int(dict(config.activation_options).get("K") or 2)
-    return 12 * graph.num_nodes * 2 * segments * width
 
 
 def runs_at_once(
@@ -74,23 +30,45 @@ def runs_at_once(
     return max(unit, size - size % unit)
 
 
-def _fitting_folds(config: Config, graphs: GraphSet, device: torch.device) -> int:
-    """Whole fold assignments: the GIN paper's protocol chooses one epoch for each."""
-    model = build_graph_model(config, graphs, 0)
-    # The nodes of a mini-batch of large graphs.
-    share = min(1.0, 2 * BATCH_SIZE / graphs.num_graphs)
-    numbers = int(15 * share * graphs.num_nodes) * config.hidden * len(model.convs)
-    numbers += 8 * sum(p.numel() for p in model.parameters())
-    fitting = min(MOST_SEEDS[device.type], _budget(config, device) // numbers)
-    return max(1, fitting // NUM_FOLDS) * NUM_FOLDS
-
-
-def _budget(config: Config, device: torch.device) -> int:
-    """How many numbers the activations of a batch may be."""
+def fitting_seeds(config: Config, graph: Graph | GraphSet, device: torch.device) -> int:
+    """How many runs of a cell fit into memory at once, by a generous estimate."""
     available = CPU_BUDGET
     if device.type == "cuda":
         available = torch.cuda.mem_get_info(device)[0] // 2
-    return available // (8 if config.dtype == "float64" else 4)
+    if isinstance(graph, GraphSet):
+        unit = NUM_FOLDS  # whole fold assignments
+        model: Network = build_graph_model(config, graph, 0)
+        share = min(1.0, 2 * BATCH_SIZE / graph.num_graphs)  # a mini-batch of large graphs
+        numbers = int(15 * share * graph.num_nodes) * config.hidden * len(model.convs)
+    else:
+        unit, model = 1, build(config, graph, 0)
+        numbers = _kept(config, graph)
+    numbers += 8 * sum(p.numel() for p in model.parameters())
+    fitting = available // (8 if config.dtype == "float64" else 4) // numbers
+    return max(1, min(MOST_SEEDS[device.type], fitting) // unit) * unit
+
+
+def _kept(config: Config, graph: Graph) -> int:
+    """How many numbers the layers of a run keep of a graph."""
+    options = dict(config.backbone_options)
+    heads, stacks = (int(options.get(name) or 1) for name in ("heads", "num_stacks"))
+    nodes, edges = graph.num_nodes, graph.num_edges + graph.num_nodes
+    width = max(config.hidden, graph.num_classes) * stacks
+    if config.is_deep:
+        layers = int(options["layers"] or 1)
+        numbers = 12 * layers * nodes * width
+        # The attention of each layer, and once the messages.
+        attention = 12 * layers * edges * heads + 2 * edges * width
+    else:
+        layers, width = 1, width * heads
+        numbers = 30 * nodes * width
+        attention = 12 * edges * width
+    if config.backbone == "gat":
+        numbers += attention
+    if config.activation == "undecomposed":  # 2K coefficients for each node and channel
+        segments = int(dict(config.activation_options).get("K") or 2)
+        numbers += 12 * layers * nodes * 2 * segments * width
+    return numbers
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 import ray
-import torch
 from ray.exceptions import RayError, RayTaskError
 
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine import PreparedCells, Progress, in_order, memory
+from graphrelu.lab.engine import PreparedCells, Progress, in_order, missing_batches
+from graphrelu.lab.engine.memory import MOST_SEEDS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.output import complete
 from graphrelu.lab.record.results import Batch, Record, Result
+
+Files: TypeAlias = dict[Path, bytes]
 
 # A batch at which so many workers died, one after the other, is at fault itself.
 MOST_TRIES = 4
@@ -59,21 +60,41 @@ def run(
         if record is None:
             folder = stack.enter_context(TemporaryDirectory())
             record = Record(Path(folder, "runs.jsonl"))
-        sweep = _Sweep(configs, seeds, record, _worker_device(device), save)
-        prepared = PreparedCells(graphs or {}, root, sweep.planning_device())
-        batches = sweep.claimed(prepared, seeds_at_once, deadline)
+        where = _worker_device(device)
+        # For the size of the batches: the memory of the workers' GPUs cannot be seen from here.
+        planning = engine.choose_device("cpu" if where == "cpu" else "auto")
+        prepared = PreparedCells(graphs or {}, root, planning)
+        missing = missing_batches(configs, seeds, record, prepared, seeds_at_once, deadline)
+        claimed = (batch for batch in missing if record.claim(*batch))
+        # Ray tries again only where a worker died, not where the training raised.
+        resource = {"num_gpus": 1} if where == "cuda" else {"num_cpus": 1}
+        task = ray.remote(max_retries=MOST_TRIES - 1, **resource)(_train)
+        sent: dict[str, ray.ObjectRef[Graph | GraphSet]] = {}
         in_flight: dict[ray.ObjectRef[Any], Batch] = {}
         try:
             while True:
-                while len(in_flight) < sweep.slots() and (batch := next(batches, None)):
-                    in_flight[sweep.submit(batch, prepared)] = batch
+                while len(in_flight) < _slots(where) and (batch := next(claimed, None)):
+                    name = batch.config.dataset
+                    if name not in sent:
+                        sent[name] = ray.put(prepared.graph(batch.config))
+                    inspected = record.path.name if seeds[0] in batch.missing else None
+                    options = (where, inspected, save is not None)
+                    started = task.options(name=f"train {name}").remote(batch, sent[name], *options)
+                    in_flight[started] = batch
                 if not in_flight:
-                    return sweep.results()
+                    return in_order(record.read(), configs, seeds)
                 (ready, *_), _ = ray.wait(list(in_flight))
-                sweep.finish(ready, in_flight[ready])
-                batch = in_flight.pop(ready)
+                batch = in_flight[ready]
+                results, beside_record, models = _outcome(ready, batch)
+                _write(beside_record, record.path.parent)
+                if save is not None:
+                    _write(models, save)
+                record.append(result for result in results if result.seed in batch.missing)
+                del in_flight[ready]
                 if progress is not None:
-                    progress(sweep.progress(batch))
+                    done = len(in_order(record.read(), configs, seeds))
+                    total, epochs = len(configs) * len(seeds), batch.config.epochs
+                    progress(Progress(batch.config, batch.seeds, epochs, done, total, epochs))
         except BaseException:
             for reference, batch in in_flight.items():
                 ended, _ = ray.wait([reference], timeout=0)
@@ -83,94 +104,33 @@ def run(
             raise
 
 
-class _Sweep:
-    """The batches of a run, as the driver process sees them."""
+def _slots(device: str) -> int:
+    """How many batches the cluster can train at once, at this moment."""
+    return max(1, int(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 0)))
 
-    def __init__(
-        self,
-        configs: Sequence[Config],
-        seeds: Sequence[int],
-        record: Record,
-        device: str,
-        save: Path | None,
-    ) -> None:
-        self.configs, self.seeds, self.record = configs, seeds, record
-        self.device, self.save = device, save
-        self.sent: dict[str, ray.ObjectRef[Graph | GraphSet]] = {}
-        resource = {"num_gpus": 1} if device == "cuda" else {"num_cpus": 1}
-        # Ray tries again only where a worker died, not where the training raised.
-        self.task = ray.remote(max_retries=MOST_TRIES - 1, **resource)(_train)
 
-    def slots(self) -> int:
-        """How many batches the cluster can train at once, at this moment."""
-        name = "GPU" if self.device == "cuda" else "CPU"
-        return max(1, int(ray.cluster_resources().get(name, 0)))
-
-    def planning_device(self) -> torch.device:
-        """For the size of the batches: the memory of the workers' GPUs cannot be seen from here."""
-        return engine.choose_device("cpu" if self.device == "cpu" else "auto")
-
-    def claimed(
-        self, prepared: PreparedCells, seeds_at_once: int | None, deadline: float | None
-    ) -> Iterator[Batch]:
-        """The missing batches; each batch is claimed when it is asked for."""
-        for config in self.configs:
-            if not self.record.plan([config], self.seeds, batch_size=1):
-                continue  # before its dataset is read
-            graph = prepared.graph(config)
-            size = memory.runs_at_once(config, graph, prepared.device, seeds_at_once)
-            for batch in self.record.plan([config], self.seeds, size):
-                if deadline is not None and time.monotonic() > deadline:
-                    return
-                if self.record.claim(*batch):
-                    yield batch
-
-    def submit(self, batch: Batch, prepared: PreparedCells) -> ray.ObjectRef[Any]:
-        name = batch.config.dataset
-        if name not in self.sent:
-            self.sent[name] = ray.put(prepared.graph(batch.config))
-        inspected = self.record.path.name if self.seeds[0] in batch.missing else None
-        saves = self.save is not None
-        reference: ray.ObjectRef[Any] = self.task.options(name=f"train {name}").remote(
-            batch, self.sent[name], self.device, inspected, saves
-        )
-        return reference
-
-    def finish(self, reference: ray.ObjectRef[Any], batch: Batch) -> None:
-        """Writes the results and files of a worker."""
-        try:
-            results, beside_record, models = ray.get(reference)
-        except RayTaskError as error:
-            raise error.cause from error
-        except RayError as error:
-            raise MachineError(
-                f"{MOST_TRIES} Ray workers died at {batch.config.activation} of "
-                f"{batch.config.backbone} on {batch.config.dataset}, with {len(batch.seeds)} runs "
-                "at once: try fewer at once, or workers with more memory."
-            ) from error
-        _write(beside_record, self.record.path.parent)
-        if self.save is not None:
-            _write(models, self.save)
-        self.record.append(result for result in results if result.seed in batch.missing)
-
-    def results(self) -> list[Result]:
-        return in_order(self.record.read(), self.configs, self.seeds)
-
-    def progress(self, batch: Batch) -> Progress:
-        epochs, total = batch.config.epochs, len(self.configs) * len(self.seeds)
-        return Progress(batch.config, batch.seeds, epochs, len(self.results()), total, epochs)
+def _outcome(reference: ray.ObjectRef[Any], batch: Batch) -> tuple[list[Result], Files, Files]:
+    """What :func:`_train` returned, or the error that ended it."""
+    try:
+        outcome: tuple[list[Result], Files, Files] = ray.get(reference)
+    except RayTaskError as error:
+        raise error.cause from error
+    except RayError as error:
+        raise MachineError(
+            f"{MOST_TRIES} Ray workers died at {batch.config.activation} of "
+            f"{batch.config.backbone} on {batch.config.dataset}, with {len(batch.seeds)} runs "
+            "at once: try fewer at once, or workers with more memory."
+        ) from error
+    return outcome
 
 
 def _worker_device(name: str) -> str:
-    if name not in ("auto", *memory.MOST_SEEDS):
+    if name not in ("auto", *MOST_SEEDS):
         raise ValueError(f"There is no device {name!r} for Ray; known are auto, cpu and cuda.")
     has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
     if name == "cuda" and not has_gpu:
         raise ValueError("There is no device 'cuda' here: the Ray cluster has no GPU.")
     return "cuda" if has_gpu and name != "cpu" else "cpu"
-
-
-Files = dict[Path, bytes]
 
 
 def _train(

@@ -60,10 +60,10 @@ def seeded(
 
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """One part of the splits of all runs: `index [R, n]`, padded with nodes of weight zero.
+    """One part of the splits of all runs, nodes or graphs: `index [R, n]`, padded with weight zero.
 
     A model predicts values in `units`: their mean and standard deviation, both `[R, 1]`, among the
-    training nodes.
+    training nodes. Losses and scores take the logits `[R, n, classes]` of these nodes alone.
     """
 
     index: Tensor
@@ -93,7 +93,7 @@ class Nodes:
         return mean, torch.where(std > 0, std, 1.0)
 
     def chosen(self, logits: Tensor) -> Tensor:
-        """The logits `[R, n, classes]` of these nodes, from those of all nodes."""
+        """The logits of these nodes, from those of all nodes."""
         return logits.take_along_dim(self.index.unsqueeze(2), dim=1)
 
     def loss(self, logits: Tensor) -> Tensor:
@@ -102,25 +102,24 @@ class Nodes:
         if self.units is not None:
             mean, std = self.units
             label = (label - mean) / std
-        losses = TASKS[self.task].loss(self.chosen(logits), label)
+        losses = TASKS[self.task].loss(logits, label)
         return (self.weight.to(logits.dtype) * losses).sum(dim=1)
 
     def accuracy(self, logits: Tensor) -> Tensor:
-        right = self.chosen(logits).argmax(dim=2) == self.label
+        right = logits.argmax(dim=2) == self.label
         return (self.weight * right).sum(dim=1)
 
     def score(self, logits: Tensor, metric: Metric) -> Tensor:
-        logits = self.chosen(logits)
         if self.units is not None:
             mean, std = (unit.unsqueeze(2) for unit in self.units)
             logits = logits * std + mean
         return TASKS[self.task].scores[metric](logits, self.label, self.weight > 0)
 
     def calibration_error(self, logits: Tensor) -> Tensor:
-        return calibration_error(self.chosen(logits), self.label, self.weight > 0)
+        return calibration_error(logits, self.label, self.weight > 0)
 
     def class_accuracy(self, logits: Tensor) -> Tensor:
-        return class_accuracy(self.chosen(logits), self.label, self.weight > 0)
+        return class_accuracy(logits, self.label, self.weight > 0)
 
 
 class StackedRuns(ABC):
@@ -129,7 +128,6 @@ class StackedRuns(ABC):
     What makes an epoch is :meth:`epoch`, which each kind of training has its own of.
     """
 
-    part_class = Nodes
     graph: Any
     inputs: Any
 
@@ -163,7 +161,7 @@ class StackedRuns(ABC):
         self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in names}
         self.splits = [self.split(seed) for seed in seeds]
         parts = [
-            self.part_class.stack(
+            Nodes.stack(
                 [getattr(split, part) for split in self.splits], graph.y, device, graph.task
             )
             for part in ("train", "val", "test")
@@ -295,60 +293,42 @@ class StackedRuns(ABC):
     @torch.no_grad()
     def results(self, seconds: float) -> list[Result]:
         """One result per run, from the parameters of its best epoch."""
-        config, outs = self.config, self.outputs()
-        losses = {part: getattr(self, part).loss(out).cpu() for part, out in outs.items()}
-        scores = {
-            part: getattr(self, part).score(outs[part], config.metric).cpu()
-            for part in ("val", "test")
+        config, outs, runs = self.config, self.outputs(), len(self.seeds)
+        values: dict[str, list[Any]] = {
+            "score": self.test.score(outs["test"], config.metric).tolist(),
+            "val_score": self.val.score(outs["val"], config.metric).tolist(),
+            "best_epoch": self.best_epoch.tolist(),
+            "epochs_run": self.epochs_run.tolist(),
+            "calibration_error": [math.nan] * runs,
         }
-        if any(bool(score.isnan().any()) for score in scores.values()):
+        if any(map(math.isnan, values["score"] + values["val_score"])):
             raise ValueError(
                 f"The metric {config.metric} needs validation and test labels that differ."
             )
+        for part, out in outs.items():
+            values[f"{part}_loss"] = getattr(self, part).loss(out).tolist()
         if config.select == "loss" and config.split not in FOLD_SPLITS:
-            losses["val"] = self.best_value.cpu()
-        calibration = [math.nan] * len(self.seeds)
-        by_class: list[list[float | None] | None] = [None] * len(self.seeds)
+            values["val_loss"] = self.best_value.tolist()
         if self.test.task == "classes":
-            calibration = self.test.calibration_error(outs["test"]).tolist()
+            values["calibration_error"] = self.test.calibration_error(outs["test"]).tolist()
             if self.graph.num_classes <= MOST_CLASSES:
-                by_class = [
+                values["class_accuracy"] = [
                     [None if math.isnan(share) else round(share, 4) for share in run]
                     for run in self.test.class_accuracy(outs["test"]).tolist()
                 ]
-        runs, memory = len(self.seeds), None
+        common = surroundings(self.device) | {"config": config, "seconds": seconds / runs}
+        common["parameters"] = sum(p[0].numel() for p in self.parameters.values())
         if self.device.type == "cuda":
-            memory = torch.cuda.max_memory_allocated(self.device) // runs
-        parameters = sum(p[0].numel() for p in self.parameters.values())
-        common = surroundings(self.device)
+            common["peak_memory"] = torch.cuda.max_memory_allocated(self.device) // runs
         results = []
         for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
-            ran = int(self.epochs_run[row])
+            own = {name: of_runs[row] for name, of_runs in values.items()}
             points = dict.fromkeys(CURVES, CURVE_POINTS)
             if config.split in GIN_SPLITS:  # the protocol is a statement on this curve
-                points["val_accuracy"] = ran
-            results.append(
-                Result(
-                    config=config,
-                    seed=seed,
-                    score=float(scores["test"][row]),
-                    val_score=float(scores["val"][row]),
-                    best_epoch=int(self.best_epoch[row]),
-                    epochs_run=ran,
-                    train_loss=float(losses["train"][row]),
-                    val_loss=float(losses["val"][row]),
-                    test_loss=float(losses["test"][row]),
-                    calibration_error=calibration[row],
-                    class_accuracy=by_class[row],
-                    parameters=parameters,
-                    peak_memory=memory,
-                    curves={
-                        name: thin(curve[:ran, row].tolist(), points[name])
-                        for name, curve in self.curves.items()
-                    },
-                    seconds=seconds / runs,
-                    note=split.note,
-                    **common,
-                )
-            )
+                points["val_accuracy"] = own["epochs_run"]
+            curves = {
+                name: thin(curve[: own["epochs_run"], row].tolist(), points[name])
+                for name, curve in self.curves.items()
+            }
+            results.append(Result(seed=seed, note=split.note, curves=curves, **own, **common))
         return results

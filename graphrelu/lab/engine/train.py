@@ -13,15 +13,14 @@ from torch.func import functional_call, vmap
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.stacked import StackedRuns, seeded
-from graphrelu.lab.models.backbones import GNN, NodeNetwork
-from graphrelu.lab.models.deep_backbones import DeepGNN
+from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.signals import held
 
 
-def build(config: Config, graph: Graph, seed: int) -> NodeNetwork:
+def build(config: Config, graph: Graph, seed: int) -> GNN:
     """The model of a node cell: the paper's, or a deep one where the layers are named."""
     return seeded(DeepGNN if config.is_deep else GNN, config, graph, seed)
 
@@ -32,7 +31,7 @@ class SeedBatch(StackedRuns):
     graph: Graph
     inputs: PreparedInputs
 
-    def model(self, seed: int) -> NodeNetwork:
+    def model(self, seed: int) -> GNN:
         return build(self.config, self.graph, seed)
 
     def split(self, seed: int) -> Split:
@@ -52,7 +51,7 @@ class SeedBatch(StackedRuns):
 
     def descend(self) -> Tensor:
         """One optimiser step of every run; returns their training losses `[R]`."""
-        loss = self.train.loss(self.logits(self.state, training=True))
+        loss = self.train.loss(self.train.chosen(self.logits(self.state, training=True)))
         self.update(loss)
         return loss.detach()
 
@@ -60,7 +59,7 @@ class SeedBatch(StackedRuns):
         """One step of every run, and the books that early stopping and the record need."""
         loss = self.descend()
         with torch.no_grad():
-            logits = self.logits(self.state, training=False)
+            logits = self.val.chosen(self.logits(self.state, training=False))
             val_loss = self.val.loss(logits)
             self.keep_the_best(self._value(logits, val_loss))
             self.note(loss, val_loss, logits)
@@ -89,7 +88,9 @@ class SeedBatch(StackedRuns):
         self.active &= ~late | (val_loss <= mean)  # false for NaN, which never ends
 
     def outputs(self) -> dict[str, Tensor]:
-        return dict.fromkeys(("train", "val", "test"), self.logits(self.best, training=False))
+        logits = self.logits(self.best, training=False)
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part.chosen(logits) for name, part in parts.items()}
 
 
 train = SeedBatch.trained

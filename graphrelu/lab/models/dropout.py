@@ -22,6 +22,7 @@ from graphrelu.ops.dispatch import backend, replicated
 # Odd multipliers with well spread bits: the golden ratio's, those of MurmurHash3's finaliser, and
 # one of a random generator's.
 HASH = {"SPREAD": 0x9E3779B1, "FIRST": 0x85EBCA6B, "SECOND": 0xC2B2AE35, "CALL": 0x2545F491}
+_BLOCK = 1024  # elements of a program
 
 
 def _signed(value: int) -> int:
@@ -86,10 +87,20 @@ def _(
 
 @torch.library.custom_op("graphrelu_lab::seeded_dropout", mutates_args=())
 def _seeded_dropout(x: Tensor, seed: Tensor, step: Tensor, call: int, p: float) -> Tensor:
-    """Dropout of `x [R, ...]` by the masks of `seed [R]`."""
-    from graphrelu.lab.models import dropout_kernels
+    """Dropout of `x [R, ...]`, whose replicas may be one expanded tensor, by `seed [R]`."""
+    from graphrelu.lab.models import kernels  # needs Triton
 
-    return dropout_kernels.seeded_dropout(x, seed, step, call, p, HASH)
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if out.numel() == 0:
+        return out
+    if not x[0].is_contiguous():
+        x = x.contiguous()
+    replicas, numel = x.size(0), x[0].numel()
+    kernels.dropout_kernel[-(-numel // _BLOCK), replicas](
+        *(x, seed.contiguous(), step, out, numel, x.stride(0), call, int(p * 2**31)),
+        **{"SCALE": 1 / (1 - p), "BLOCK": _BLOCK, **HASH},
+    )
+    return out
 
 
 @_seeded_dropout.register_fake

@@ -1,19 +1,20 @@
-"""The networks of the paper's graph classification, from PyG's convolutions: one class for all."""
+"""The graph networks for sets of graphs, from PyG's convolutions: the paper's, the GIN paper's, and
+deep ones."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear
-from torch_geometric.nn import GCNConv, GINConv, SAGEConv, SimpleConv
+from torch_geometric.nn import GINConv, SimpleConv
 from torch_geometric.utils import scatter
 
 from graphrelu.diffusion import DiffusionSettings, as_edges, check_values
 from graphrelu.grelu import GReLU
-from graphrelu.lab.models.backbones import MaskedBatchNorm, Network, check_layers
+from graphrelu.lab.models.backbones import Apply, MaskedBatchNorm, Network, convolution
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph
 from graphrelu.lab.models.propagation import convolve, prepare_graph
 from graphrelu.lab.models.sparse import SparseMatrix, largest, matmul
@@ -69,41 +70,28 @@ class GraphGNN(Network):
             (default: :obj:`0.5`)
     """
 
-    normalized: tuple[str, ...] = ("gin",)
+    backbones: ClassVar = {name: {} for name in POOLING}
+    settings: ClassVar = {"layers": 3}
 
-    def __init__(
-        self,
-        backbone: str,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        layers: int = 3,
-        activation: str | Callable[..., torch.nn.Module] = "relu",
-        dropout: float = 0.5,
-        activation_options: dict[str, Any] | None = None,
-    ) -> None:
-        channels = in_channels, hidden_channels, out_channels
-        known: dict[str, dict[str, Any]] = {name: {} for name in POOLING}
-        super().__init__(known, backbone, channels, activation, dropout, activation_options, {})
-        check_layers(layers)
-        self.backbone_options = {"layers": layers}
-        for layer in range(layers):
-            width = in_channels if layer == 0 else hidden_channels
+    def build(self, layers: int) -> None:  # type: ignore[override]
+        self._build_layers(layers, MaskedBatchNorm if self.backbone == "gin" else None)
+        self.head: torch.nn.Module = Linear(self.hidden_channels, self.out_channels)
+
+    def _build_layers(self, layers: int, norm: type[torch.nn.Module] | None) -> None:
+        for width in self._widths(layers):
             self.convs.append(self._convolution(width))
-            self.acts.append(self.make_activation(hidden_channels))
-            if backbone in self.normalized:
-                self.norms.append(MaskedBatchNorm(hidden_channels))
-        self.head = self._head()
+            if norm is not None:
+                self.norms.append(norm(self.hidden_channels))
+            self.acts.append(self.make_activation(self.hidden_channels))
+
+    def _widths(self, layers: int) -> list[int]:
+        """The sizes of what the layers see."""
+        return [self.in_channels] + (layers - 1) * [self.hidden_channels]
 
     def _convolution(self, in_channels: int) -> torch.nn.Module:
-        if self.backbone == "gcn":
-            return GCNConv(in_channels, self.hidden_channels)
-        if self.backbone == "sage":
-            return SAGEConv(in_channels, self.hidden_channels)
-        return GINConv(GINLayer(in_channels, self.hidden_channels))
-
-    def _head(self) -> torch.nn.Module:
-        return Linear(self.hidden_channels, self.out_channels)
+        if self.backbone == "gin":
+            return GINConv(GINLayer(in_channels, self.hidden_channels))
+        return convolution(self.backbone, in_channels, self.hidden_channels)
 
     def forward(
         self,
@@ -126,41 +114,28 @@ class GraphGNN(Network):
         if isinstance(x, GraphBatch):
             if batch_size is None:
                 raise ValueError("batch_size must be given for a gathered mini-batch.")
+            apply: Apply = partial(self._gathered, inputs=x)
             graph = prepared_graph(self.diffusion, x)
-            fast = partial(self._gathered, inputs=x)
-            return self._layers(x.x, fast, graph, x.batch, batch_size, x.is_node)
-
-        if batch is None:
-            batch, batch_size = x.new_zeros(x.size(0), dtype=torch.long), 1
-        elif batch_size is None:
-            batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
-        pyg = partial(self._pyg, edge_index=edge_index)
-        return self._layers(x, pyg, edge_index, batch, batch_size, None)
+            features, batch, is_node = [x.x], x.batch, x.is_node
+        else:
+            if batch is None:
+                batch, batch_size = x.new_zeros(x.size(0), dtype=torch.long), 1
+            elif batch_size is None:
+                batch_size = int(batch.max()) + 1 if batch.numel() > 0 else 0
+            apply = partial(self._pyg, edge_index=edge_index)
+            graph, features, is_node = edge_index, [x], None
+        seen = (graph, None, batch, batch_size)
+        for layer in range(len(self.convs)):
+            features.append(self._layer(layer, features[-1], seen, apply, is_node))
+        return self._readout(features, batch, batch_size)
 
     def _gathered(self, conv: torch.nn.Module, x: Tensor, inputs: GraphBatch) -> Tensor:
         if isinstance(conv, GINConv) and isinstance(conv.nn, GINLayer):
-            out: Tensor = conv.nn(x + matmul(inputs.graph, x), inputs.is_node)
-            return out
+            return conv.nn(x + matmul(inputs.graph, x), inputs.is_node)
         return convolve(conv, x, inputs.graph)
 
     def _pyg(self, conv: torch.nn.Module, x: Tensor, edge_index: Any) -> Tensor:
-        out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, edge_index)
-        return out
-
-    def _layers(
-        self,
-        x: Tensor,
-        apply: Callable[[torch.nn.Module, Tensor], Tensor],
-        graph: Any,
-        batch: Tensor,
-        batch_size: int,
-        is_node: Tensor | None,
-    ) -> Tensor:
-        features = [x]
-        for layer in range(len(self.convs)):
-            seen = (graph, None, batch, batch_size)
-            features.append(self._layer(layer, features[-1], seen, apply, is_node))
-        return self._readout(features, batch, batch_size)
+        return conv(x) if isinstance(conv, Linear) else conv(x, edge_index)
 
     def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
         """The scores of the graphs, from the input and the output of every layer."""
@@ -208,35 +183,26 @@ class GINPaperGNN(GraphGNN):
     otherwise: the GIN paper counts the input as one more layer.
     """
 
-    normalized = tuple(POOLING)
+    settings: ClassVar = {"layers": 4}
     head: torch.nn.ModuleList
     propagation: SimpleConv
 
-    def __init__(
-        self,
-        backbone: str,
-        in_channels: int,
-        hidden_channels: int,
-        out_channels: int,
-        layers: int = 4,
-        **options: Any,
-    ) -> None:
-        super().__init__(backbone, in_channels, hidden_channels, out_channels, layers, **options)
-        self.propagation = SimpleConv(POOLING[backbone], combine_root="self_loop")
+    def build(self, layers: int) -> None:  # type: ignore[override]
+        self._build_layers(layers, MaskedBatchNorm)
+        widths = self._widths(layers + 1)
+        self.head = torch.nn.ModuleList(Linear(width, self.out_channels) for width in widths)
+        self.propagation = SimpleConv(POOLING[self.backbone], combine_root="self_loop")
 
     def _convolution(self, in_channels: int) -> torch.nn.Module:
         kind = GINLayer if self.backbone == "gin" else Linear
         return kind(in_channels, self.hidden_channels)
 
-    def _head(self) -> torch.nn.Module:
-        widths = [self.in_channels, *len(self.convs) * [self.hidden_channels]]
-        return torch.nn.ModuleList(Linear(width, self.out_channels) for width in widths)
-
     def _gathered(self, conv: torch.nn.Module, x: Tensor, inputs: GraphBatch) -> Tensor:
-        return _perceptron(conv, convolve(self.propagation, x, inputs.graph), inputs.is_node)
+        x = convolve(self.propagation, x, inputs.graph)
+        return conv(x, inputs.is_node) if isinstance(conv, GINLayer) else conv(x)
 
     def _pyg(self, conv: torch.nn.Module, x: Tensor, edge_index: Any) -> Tensor:
-        return _perceptron(conv, self.propagation(x, edge_index))
+        return conv(self.propagation(x, edge_index))
 
     def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
         scores = [
@@ -246,9 +212,37 @@ class GINPaperGNN(GraphGNN):
         return torch.stack(scores).sum(dim=0)
 
 
-def _perceptron(layer: torch.nn.Module, x: Tensor, is_node: Tensor | None = None) -> Tensor:
-    out: Tensor = layer(x, is_node) if isinstance(layer, GINLayer) else layer(x)
-    return out
+class DeepGraphGNN(GraphGNN):
+    r"""The layers of :class:`~graphrelu.lab.models.backbones.DeepGNN`; pooling and a linear head
+    turn the nodes of each graph into its outputs. The calls are those of :class:`GraphGNN`, and
+    the arguments that are not listed those of :class:`~graphrelu.lab.models.backbones.DeepGNN`.
+
+    Args:
+        backbone (str): :obj:`"gcn"`, :obj:`"sage"` or :obj:`"gin"`.
+        norm (str, optional): :obj:`"layer"`, :obj:`"batch"` with running statistics, or none.
+            (default: :obj:`None`)
+    """
+
+    settings: ClassVar = {"layers": 4, "norm": None, "residual": False}
+
+    def build(  # type: ignore[override]
+        self, layers: int, norm: str | None, residual: bool
+    ) -> None:
+        norms = {None: None, "layer": torch.nn.LayerNorm, "batch": MaskedBatchNorm}
+        self._build_layers(layers, norms[norm])
+        self.head = Linear(self.hidden_channels, self.out_channels)
+        if residual:
+            skips = (Linear(width, self.hidden_channels) for width in self._widths(layers))
+            self.skips.extend(skips)
+
+    def _convolution(self, in_channels: int) -> torch.nn.Module:
+        return convolution(self.backbone, in_channels, self.hidden_channels)
+
+    def _layer(self, *arguments: Any) -> Tensor:
+        return F.dropout(super()._layer(*arguments), self.dropout, self.training)
+
+    def _readout(self, features: Sequence[Tensor], batch: Tensor, batch_size: int) -> Tensor:
+        return self.head(pool(features[-1], batch, batch_size, POOLING[self.backbone]))
 
 
 def pool(x: Tensor, batch: Tensor, batch_size: int, how: str) -> Tensor:

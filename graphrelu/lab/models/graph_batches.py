@@ -115,11 +115,7 @@ class GraphCollection:
         settings: DiffusionSettings | None,
     ) -> GraphCollection:
         """Graphs with their nodes one after another, the first ones being `node_ptr [G + 1]`."""
-        p = propagation
-        used = [
-            CSR(p.pattern.rowptr, p.pattern.col, p.value),
-            CSR(p.pattern_t.rowptr, p.pattern_t.col, p.value_t),
-        ]
+        used = list(propagation.csr)
         mass: Tensor | None = None
         if settings is not None:
             if settings.diffusion == "exact":

@@ -42,7 +42,7 @@ from graphrelu.lab.models.sparse import (
     maximum,
 )
 from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import CSR, sorted_entries
+from graphrelu.ops.cpu import sorted_entries
 
 
 class AttentionGraph(NamedTuple):
@@ -85,20 +85,15 @@ def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | Attenti
         weight = weight.new_ones(order.numel())
         matrix = SparseMatrix.from_edges(source, target, weight, num_nodes)
         return AttentionGraph(edge_index, matrix)
-    if isinstance(conv, SimpleConv):  # of a node and its neighbours
-        source, target = add_self_loops(edge_index, num_nodes=num_nodes)[0]
-        weight = weight.new_ones(source.numel())
-        if conv.aggr == "mean":
-            weight /= scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")[target]
-        return SparseMatrix.from_edges(source, target, weight, num_nodes)
-    if isinstance(conv, SAGEConv):  # the mean over neighbours; PyG's knows no edge weights
-        if isinstance(conv, SelfLoopSAGEConv):
+    if isinstance(conv, (SimpleConv, SAGEConv, GINConv)):  # PyG's know no edge weights
+        if isinstance(conv, SimpleConv):  # of a node and its neighbours
+            source, target = add_self_loops(edge_index, num_nodes=num_nodes)[0]
+        elif isinstance(conv, SelfLoopSAGEConv):
             source, target = add_remaining_self_loops(edge_index, num_nodes=num_nodes)[0]
         weight = weight.new_ones(source.numel())
-        degree = scatter(weight, target, dim=0, dim_size=num_nodes, reduce="sum")
-        return SparseMatrix.from_edges(source, target, weight / degree[target], num_nodes)
-    if isinstance(conv, GINConv):  # the sum, in PyG's without edge weights as well
-        return SparseMatrix.from_edges(source, target, torch.ones_like(weight), num_nodes)
+        if conv.aggr == "mean":
+            weight = weight / scatter(weight, target, 0, num_nodes, "sum")[target]
+        return SparseMatrix.from_edges(source, target, weight, num_nodes)
     if isinstance(conv, ChebConv):
         edge_index, weight = conv.__norm__(
             edge_index, num_nodes, weight, conv.normalization, dtype=weight.dtype
@@ -197,9 +192,7 @@ def _simple(conv: SimpleConv, x: Tensor, graph: GatheredMatrix) -> Tensor:
 
 
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
-    matrix = CSR(graph.pattern.rowptr, graph.pattern.col, graph.value)
-    transposed = CSR(graph.pattern_t.rowptr, graph.pattern_t.col, graph.value_t)
-    return dispatch.diffuse(x, matrix, transposed, conv.alpha, conv.K, "power")
+    return dispatch.diffuse(x, *graph.csr, conv.alpha, conv.K, "power")
 
 
 def _sgc(conv: SGConv, x: Features, graph: SparseMatrix) -> Tensor:
@@ -228,5 +221,5 @@ def convolve(
     conv: torch.nn.Module, x: Features, graph: SparseMatrix | GatheredMatrix | AttentionGraph
 ) -> Tensor:
     """The forward of `conv`, as :class:`~graphrelu.lab.models.backbones.GNN` or
-    :class:`~graphrelu.lab.models.deep_backbones.DeepGNN` builds it, on its graph."""
+    :class:`~graphrelu.lab.models.backbones.DeepGNN` builds it, on its graph."""
     return _CONVOLUTIONS[type(conv)](conv, x, graph)

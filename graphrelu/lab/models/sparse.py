@@ -80,18 +80,6 @@ def _product(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
         return out.addmm_(matrix, x, beta=0)  # `mm` would fill, and `addmm` copy, another tensor
 
 
-def _sampled_product(rowptr: Tensor, col: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j)."""
-    value = left.new_zeros(col.numel())
-    if value.numel() == 0 or left.size(1) == 0:
-        return value
-    shape = (left.size(0), right.size(0))
-    matrix = torch.sparse_csr_tensor(rowptr, col, value, shape, check_invariants=False)
-    with torch.autocast(left.device.type, enabled=False):
-        right = right.contiguous().t()
-        return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
-
-
 class _SparseProduct(torch.autograd.Function):
     """The patterns travel as plain objects, and the vmap rule is written out: for each tensor
     among the arguments, and for a generated rule, torch.func takes longer than a small product.
@@ -141,11 +129,20 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class _SampledProduct(torch.autograd.Function):
-    """Has no derivative of its own."""
+    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j). It has no
+    derivative of its own."""
 
     @staticmethod
     def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
-        return _sampled_product(pattern.rowptr, pattern.col, left, right)
+        value, shape = left.new_zeros(pattern.col.numel()), (left.size(0), right.size(0))
+        if value.numel() == 0 or left.size(1) == 0:
+            return value
+        matrix = torch.sparse_csr_tensor(
+            pattern.rowptr, pattern.col, value, shape, check_invariants=False
+        )
+        with torch.autocast(left.device.type, enabled=False):
+            right = right.contiguous().t()
+            return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -206,17 +203,17 @@ class SparseMatrix:
         return cls.from_coordinates(target, source, weight, num_nodes, num_nodes)
 
     @classmethod
-    def from_csr(cls, matrix: Tensor) -> "SparseMatrix":
-        """From a torch tensor of layout :obj:`torch.sparse_csr`."""
-        rowptr, col = matrix.crow_indices().long(), matrix.col_indices().long()
-        row = torch.repeat_interleave(rowptr.diff())
+    def from_tensor(cls, matrix: Tensor) -> "SparseMatrix":
+        """The nonzeros of a dense tensor, or the entries of a sparse one."""
+        matrix = matrix.to_sparse_coo().coalesce()
+        row, col = matrix.indices()
         return cls.from_coordinates(row, col, matrix.values(), matrix.size(0), matrix.size(1))
 
-    @classmethod
-    def from_dense(cls, matrix: Tensor) -> "SparseMatrix":
-        """The nonzeros of a dense matrix."""
-        row, col = matrix.nonzero(as_tuple=True)
-        return cls.from_coordinates(row, col, matrix[row, col], matrix.size(0), matrix.size(1))
+    @property
+    def csr(self) -> tuple[CSR, CSR]:
+        """The matrix and its transpose as plain tensors."""
+        matrix = CSR(self.pattern.rowptr, self.pattern.col, self.value)
+        return matrix, CSR(self.pattern_t.rowptr, self.pattern_t.col, self.value_t)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -289,10 +286,10 @@ def as_features(x: Features) -> Features:
     """Constant node features in the form that is cheaper: sparse, or dense as they are."""
     if isinstance(x, SparseMatrix):
         return x
-    if x.layout != torch.strided:
-        return SparseMatrix.from_csr(x.to_sparse_csr())
-    is_sparse = int(torch.count_nonzero(x)) < SPARSE_DENSITY * x.numel()
-    return SparseMatrix.from_dense(x) if is_sparse else x
+    is_dense = x.layout == torch.strided
+    if is_dense and int(torch.count_nonzero(x)) >= SPARSE_DENSITY * x.numel():
+        return x
+    return SparseMatrix.from_tensor(x)
 
 
 def row_normalized(x: Tensor) -> Tensor:

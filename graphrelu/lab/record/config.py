@@ -45,7 +45,7 @@ class Config:
 
     ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT it
     is the width of one head. The network is the paper's, or deep where ``backbone_options`` name
-    its ``norm`` (:mod:`graphrelu.lab.models.deep_backbones`). The best epoch is that
+    its ``norm`` (:mod:`graphrelu.lab.models.backbones`). The best epoch is that
     of the lowest validation loss or, by ``select``, of the highest validation score. ``patience``
     is 0 where training never stops early. The features are multiplied by ``feature_scale``, after
     any normalisation.

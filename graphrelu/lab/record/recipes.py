@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_args
 from graphrelu.lab.data.checksums import SOURCES
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
-from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
+from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, FOLD_SPLITS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
@@ -147,10 +147,10 @@ def modern(
 
     Args:
         dataset: The name of the graph, or of the set of graphs.
-        backbone: One of :data:`~graphrelu.lab.models.deep_backbones.DEEP_BACKBONES`.
+        backbone: One of :data:`~graphrelu.lab.models.backbones.DEEP_BACKBONES`.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
         layers, norm, residual, linear_first: See
-            :class:`~graphrelu.lab.models.deep_backbones.DeepGNN`.
+            :class:`~graphrelu.lab.models.backbones.DeepGNN`.
         **overrides: Fields of :class:`Config`, in the place of :data:`DEEP`, as in
             :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together.
     """

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from graphrelu.lab import data
-from graphrelu.lab.models.deep_backbones import DeepGNN
+from graphrelu.lab.models.backbones import DeepGNN
 from graphrelu.lab.record.config import Config, SplitName
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Result
@@ -136,11 +136,9 @@ def wider(row: Row, features: int, classes: int) -> int:
     """The smallest width for which ReLU has as many parameters as GReLU at the row's width."""
 
     def parameters(activation: str, hidden: int) -> int:
-        network = DeepGNN(
-            *(row.backbone, features, hidden, classes, activation, row.layers),
-            *(row.norm, row.residual, row.linear_first),
-            **OPTIONS.get(row.backbone, {}),
-        )
+        names = ("layers", "norm", "residual", "linear_first")
+        options = {name: getattr(row, name) for name in names} | OPTIONS.get(row.backbone, {})
+        network = DeepGNN(row.backbone, features, hidden, classes, activation, **options)
         return sum(parameter.numel() for parameter in network.parameters())
 
     wanted, hidden = parameters("grelu", row.hidden), row.hidden

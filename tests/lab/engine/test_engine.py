@@ -1,13 +1,7 @@
-"""Runs by way of the record: killed, continued, shared; and what is kept of them."""
+"""Runs by way of the record: continued, and what is kept of them."""
 
 from __future__ import annotations
 
-import inspect
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,15 +14,17 @@ from graphrelu.lab import engine
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
 from graphrelu.lab.engine.keep import inspection_path
-from graphrelu.lab.engine.memory import fitting_seeds
+from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record
-from tests.lab import fake_engine
+from graphrelu.lab.reproduce import command
+from tests.lab.engine.test_interruptions import killed_at_the_second_batch
 from tests.lab.engine.test_train import blocks
+from tests.lab.faults import finished, losses
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,6 +87,13 @@ def test_expected_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine.expected_seconds(both, graphs, "cpu") == 0
 
 
+def test_a_time_is_that_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = iter([10.0, 12.5]), []
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    assert seconds(lambda: calls.append("called"), torch.device("cpu")) == 2.5
+    assert calls == ["called"]
+
+
 def test_an_error_gives_the_batch_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record, graphs = Record(tmp_path / "runs.jsonl"), {"blocks": blocks()}
 
@@ -125,16 +128,6 @@ def test_inspection_and_models(tmp_path: Path) -> None:
     assert results[0].score == pytest.approx(float(accuracy))
 
 
-def test_the_fake_is_called_like_the_engine() -> None:
-    """What the command line's tests call must not drift away from what it calls."""
-    for name in ("run", "choose_device"):
-        real, fake = (
-            list(inspect.signature(getattr(module, name)).parameters)
-            for module in (engine, fake_engine)
-        )
-        assert real == fake, name
-
-
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])
 def test_features_are_scaled_after_normalisation(layout: torch.layout) -> None:
     """And neighbours in a table do not share features of another scale."""
@@ -162,14 +155,6 @@ def test_devices() -> None:
             choose_device(name)
 
 
-def test_batches_fit_into_memory() -> None:
-    graph = blocks()
-    assert fitting_seeds(cells("relu")[0], graph, torch.device("cpu")) == 10
-    large = blocks(nodes_per_class=300)
-    wide = recipe("blocks", "other", "gat", "relu", hidden=512)
-    assert fitting_seeds(wide, large, torch.device("cpu")) < 10
-
-
 @pytest.mark.parametrize("activation", ["relu", "grelu"])
 def test_the_record_is_reproduced(real_root: Path, activation: str) -> None:
     """A cell that a GPU trained comes out the same on a CPU, up to rounding."""
@@ -184,71 +169,23 @@ def test_the_record_is_reproduced(real_root: Path, activation: str) -> None:
         assert result.val_loss == pytest.approx(expected.val_loss, abs=2e-3)
 
 
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-m", *arguments], env=environment, stdout=subprocess.DEVNULL
-    )
-
-
-def finished(record: Path) -> list[tuple[str, int]]:
-    if not record.exists():
-        return []
-    lines = [line for line in record.read_text().splitlines() if '"event":"finished"' in line]
-    entries = [json.loads(line) for line in lines]
-    return [(entry["config"]["activation"], seed) for entry in entries for seed in entry["seed"]]
-
-
-def kill_in_the_middle(arguments: list[str], record: Path, after: int) -> None:
-    """SIGKILL once so many runs are on record and the next batch is under way."""
-    process = start(arguments)
-    deadline = time.monotonic() + 120
-    while len(finished(record)) < after:
-        assert process.poll() is None, "finished before it was killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
-def scores(record: Path) -> dict[tuple[str, int], float]:
-    return {(r.config.activation, r.seed): r.score for r in Record(record).read()}
-
-
-def test_kill_and_continue_compare(tmp_path: Path) -> None:
-    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
-
-    def arguments(record: Path) -> list[str]:
-        options = ["--runs", "4", "--activations", "relu,grelu,maxout", "--epochs", "60"]
-        options += ["--layers", "2"]
-        return ["graphrelu.lab", "compare", "digits", *options, "--out", str(record)]
-
-    assert start(arguments(whole)).wait() == 0
-    kill_in_the_middle(arguments(broken), broken, after=4)
-    assert 4 <= len(finished(broken)) < 12
-    assert start(arguments(broken)).wait() == 0
-    assert sorted(finished(broken)) == sorted(finished(whole))
-    assert scores(broken) == scores(whole)
-
-
 def test_kill_and_continue_reproduce(tmp_path: Path, real_root: Path) -> None:
+    """The same runs, scores and table as those of a command that nothing happened to."""
     whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
 
     def arguments(record: Path) -> list[str]:
         options = ["--datasets", "cora", "--backbones", "gcn", "--activations", "relu,prelu,grelu"]
         options += ["--runs", "2", "--device", "cpu", "--data", str(real_root)]
-        return ["graphrelu.lab.reproduce", "node", *options, "--out", str(record)]
+        return ["node", *options, "--out", str(record)]
 
-    assert start(arguments(whole)).wait() == 0
-    kill_in_the_middle(arguments(broken), broken, after=2)
-    assert 2 <= len(finished(broken)) < 6
-    assert start(arguments(broken)).wait() == 0
-    assert sorted(finished(broken)) == sorted(finished(whole))
-    assert scores(broken) == scores(whole)
+    assert command.main(arguments(whole)) == 0
+    killed_at_the_second_batch(command.main, arguments(broken))
+    assert len(finished(broken)) == 2
+    assert command.main(arguments(broken)) == 0
+    assert finished(broken) == finished(whole)
+    assert losses(broken) == losses(whole)
     tables = []
     for record in (whole, broken):
-        assert start([*arguments(record), "--render"]).wait() == 0
-        text = record.with_suffix(".md").read_text().replace(record.name, "")
-        tables.append(text)
+        assert command.main([*arguments(record), "--render"]) == 0
+        tables.append(record.with_suffix(".md").read_text().replace(record.name, ""))
     assert tables[0] == tables[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,29 +14,17 @@ from graphrelu.lab.data.folds import fold_split, steps_per_epoch, training_order
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine import fold_train
 from graphrelu.lab.engine.fold_train import FoldBatch, build_graph_model, collect, train_folds
+from graphrelu.lab.engine.stacked import Nodes
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import graph_cell
+from tests.lab.engine.test_train import CPU, assert_alone_as_together
 from tests.lab.graph_sets import rings_and_paths
-
-CPU = torch.device("cpu")
 
 
 def cell(backbone: str = "gin", activation: str = "grelu", **overrides: Any) -> Config:
-    values: dict[str, Any] = {
-        "dataset": "rings",
-        "hidden": 4,
-        "epochs": 3,
-        "patience": 0,
-        "lr": 0.01,
-        "weight_decay": 0.0,
-        "dropout": 0.5,
-        "normalize_features": False,
-        "backbone_options": (("layers", 2),),
-        "split": "folds",
-        "dtype": "float64",
-    }
-    return Config(backbone=backbone, activation=activation, **{**values, **overrides})
+    settings = {"epochs": 3, "dtype": "float64", **overrides}
+    return graph_cell("rings", backbone, activation, hidden=4, layers=2, **settings)
 
 
 def batch_of(config: Config, graphs: GraphSet, seeds: list[int]) -> FoldBatch:
@@ -63,19 +51,7 @@ def test_alone_as_in_a_batch(backbone: str, split: str, steps: int) -> None:
     together, alone = batch_of(config, graphs, seeds), batch_of(config, graphs, [7])
     assert together.capacity.nodes > alone.capacity.nodes
     assert together.steps == steps
-    for batch in (together, alone):
-        batch.run()
-    for name, value in alone.state.items():
-        torch.testing.assert_close(together.state[name][2], value[0], rtol=1e-8, atol=1e-8)
-    (first,), second = alone.results(0.0), together.results(0.0)[2]
-    assert (first.score, first.val_score, first.best_epoch) == (
-        second.score,
-        second.val_score,
-        second.best_epoch,
-    )
-    assert first.test_loss == pytest.approx(second.test_loss, abs=1e-8)
-    assert first.calibration_error == pytest.approx(second.calibration_error, abs=1e-8)
-    assert first.parameters == second.parameters
+    assert_alone_as_together(alone, together)
 
 
 def test_features_are_scaled() -> None:
@@ -176,15 +152,13 @@ def test_test_graphs_choose_nothing() -> None:
     """With other labels on the test graphs everything but the test score stays as it was."""
     graphs, config = rings_and_paths(), cell("gin", "grelu", epochs=6, lr=0.05)
     split = fold_split(graphs.y, 1, "folds")
-    other = copy.copy(graphs)
     y = graphs.y.clone()
     y[split.test] = 1 - y[split.test]
-    object.__setattr__(other, "y", y)
-    first, second = (batch_of(config, g, [1]) for g in (graphs, other))
+    first, second = (batch_of(config, g, [1]) for g in (graphs, replace(graphs, y=y)))
     # The folds depend on the labels: hold them, and the order of training, fixed.
     second.splits, second.order, second.capacity = first.splits, first.order, first.capacity
     second.train, second.val, second.gathered = first.train, first.val, first.gathered
-    second.test = fold_train.Graphs.stack([split.test], y, CPU)
+    second.test = Nodes.stack([split.test], y, CPU)
     for batch in (first, second):
         batch.run()
     for name, value in first.best.items():

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("own_signals")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals(
-    number: int,
-    code: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_signals(number: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By way of :func:`graphrelu.lab.cli.run`, which listens to SIGTERM."""
     with monkeypatch.context() as patch:
         at_the_second_batch(patch, lambda: signal.raise_signal(number))
@@ -52,6 +49,30 @@ def test_signals(
     assert len(finished(Path("runs.jsonl"))) == 2
     assert Record("runs.jsonl").corrupt_lines == []
     # This process lives on, and has given the batch back.
+    continues()
+
+
+def die(main: Callable[[list[str]], int], arguments: list[str], is_small: bool) -> None:
+    """A command in a process of its own, which is killed in its second batch."""
+    patch = pytest.MonkeyPatch()
+    if is_small:
+        faults.place(Path.cwd(), patch)
+    at_the_second_batch(patch, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    main(arguments)
+
+
+def killed_at_the_second_batch(
+    main: Callable[[list[str]], int], arguments: list[str], is_small: bool = False
+) -> None:
+    process = FORKS.Process(target=die, args=(main, arguments, is_small))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def test_kill_and_continue() -> None:
+    killed_at_the_second_batch(cli.run, [str(argument) for argument in COMMAND], is_small=True)
+    assert len(finished(Path("runs.jsonl"))) == 2
     continues()
 
 

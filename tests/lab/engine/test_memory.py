@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from graphrelu.lab import engine
+from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine import Progress, run
 from graphrelu.lab.engine.memory import fitting_seeds, halves, is_out_of_memory
 from graphrelu.lab.engine.train import train
@@ -90,9 +91,13 @@ def test_one_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(run([CELL], range(3), record, graphs=GRAPHS, device="cpu")) == 3
 
 
-def test_deeper_networks_need_more() -> None:
-    graph = blocks(nodes_per_class=2_000)
+def test_larger_networks_need_more() -> None:
     cpu = torch.device("cpu")
+    assert fitting_seeds(CELL, GRAPHS["blocks"], cpu) == 10
+    wide = recipe("blocks", "other", "gat", "relu", hidden=512)
+    assert fitting_seeds(wide, blocks(nodes_per_class=300), cpu) < 10
+    y, edge_index = torch.zeros(6_000).long(), torch.zeros(2, 4_000_000).long()
+    graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y, 3)
 
     def fit(backbone: str, **settings: Any) -> int:
         return fitting_seeds(modern("blocks", backbone, "grelu", **settings), graph, cpu)

@@ -42,7 +42,7 @@ def test_it_is_called_like_the_engine() -> None:
 
 
 def test_the_same_table(tmp_path: Path) -> None:
-    configs, graphs = cells("relu", "grelu", epochs=30), {"blocks": blocks()}
+    configs, graphs = cells("relu", "grelu", epochs=10), {"blocks": blocks()}
     seen: list[Progress] = []
     kept, outcomes = [], []
     for name, module in (("one", engine), ("many", ray_cluster)):

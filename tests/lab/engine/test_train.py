@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,11 +14,13 @@ from torch_geometric.nn import GCNConv
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
-from graphrelu.lab.engine.train import SeedBatch, build, train
-from graphrelu.lab.models.deep_backbones import DEEP_BACKBONES
+from graphrelu.lab.engine.stacked import StackedRuns
+from graphrelu.lab.engine.train import SeedBatch, build
+from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
+from graphrelu.lab.record.results import Result
 from graphrelu.lab.signals import Terminated, terminable
 
 CPU = torch.device("cpu")
@@ -42,6 +44,12 @@ def batch_of(config: Config, graph: Graph, seeds: list[int]) -> SeedBatch:
     return SeedBatch(config, graph, inputs, seeds, CPU)
 
 
+def results_of(config: Config, graph: Graph, seeds: list[int]) -> list[Result]:
+    batch = batch_of(config, graph, seeds)
+    batch.run()
+    return batch.results(0.0)
+
+
 def cell(backbone: str, activation: str, **overrides: object) -> Config:
     return recipe("blocks", "other", backbone, activation, **{"hidden": 4, **overrides})
 
@@ -63,48 +71,57 @@ def test_a_signal_waits_for_the_end_of_vmap() -> None:
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_the_runs_of_one_seed_start_alike(backbone: str) -> None:
-    models = [build(cell(backbone, activation), blocks(), 7) for activation in ACTIVATIONS]
-    for model in models:
-        own = {n: v for n, v in model.state_dict().items() if not n.startswith("acts.")}
-        for name, value in models[0].state_dict().items():
-            assert torch.equal(own.pop(name), value)
-        assert not own
-    drawn = build(cell(backbone, "grelu"), blocks(), 8).state_dict()
-    assert not torch.equal(
-        drawn["acts.0.node_mlp.first.weight"],
-        models[-1].state_dict()["acts.0.node_mlp.first.weight"],
-    )
+def test_only_the_activation_differs(backbone: str) -> None:
+    """Split, seed, budget, and the first parameters of all but the activation are the same."""
+    first, *others = (batch_of(cell(backbone, name), blocks(), [5, 6]) for name in ACTIVATIONS)
+    for other in others:
+        assert torch.equal(other.train.index, first.train.index)
+        assert torch.equal(other.test.index, first.test.index)
+        own = {n: v for n, v in other.state.items() if not n.startswith("acts.")}
+        assert own.keys() == first.state.keys()
+        assert all(torch.equal(own[name], value) for name, value in first.state.items())
+        changed = {"activation": first.config.activation, "activation_options": {}}
+        assert {**other.config.to_dict(), **changed} == first.config.to_dict()
+    drawn = others[-1].state["acts.0.node_mlp.first.weight"]
+    assert not torch.equal(*drawn)
+
+
+def assert_alone_as_together(
+    alone: StackedRuns, together: StackedRuns, tolerance: float = 1e-8
+) -> None:
+    """Trains both; the run of the first batch comes out as in the second one."""
+    row = together.seeds.index(alone.seeds[0])
+    for batch in (alone, together):
+        batch.run()
+    # A batch goes on until its last run has stopped.
+    kinds = ("best",) if alone.config.patience else ("best", "state")
+    for kind in kinds:
+        for name, value in getattr(alone, kind).items():
+            beside = getattr(together, kind)[name][row]
+            torch.testing.assert_close(beside, value[0], rtol=tolerance, atol=tolerance)
+    (first,), second = alone.results(0.0), together.results(0.0)[row]
+    fields = ("best_epoch", "score", "val_score", "train_loss", "val_loss", "test_loss")
+    for field in (*fields, "calibration_error", "class_accuracy", "parameters", "note"):
+        expected = pytest.approx(getattr(second, field), abs=tolerance, nan_ok=True)
+        assert getattr(first, field) == expected, field
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_alone_as_in_a_batch(backbone: str, activation: str) -> None:
     """Dropout on. Rounding grows with the steps, so each precision has its own horizon."""
-    graph, seeds = blocks(), [4, 8, 15, 16, 23, 42, 108, 7, 9, 3]
-    for dtype, steps, tolerance in (("float32", 5, 1e-5), ("float64", 200, 1e-8)):
+    for dtype, steps, tolerance in (("float32", 5, 1e-5), ("float64", 25, 1e-8)):
         config = cell(backbone, activation, dtype=dtype, epochs=steps, patience=0)
-        assert_alone_as_together(config, graph, seeds, steps, tolerance)
+        batches = (batch_of(config, blocks(), seeds) for seeds in ([42], [4, 8, 23, 42, 7]))
+        assert_alone_as_together(*batches, tolerance)
 
 
 @pytest.mark.parametrize("norm", ["layer", "batch"])
 @pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
 def test_deep_networks_alone_as_in_a_batch(backbone: str, norm: str) -> None:
-    config = deep_cell(backbone, "grelu", norm=norm)
-    assert_alone_as_together(config, blocks(), [4, 8, 42], 30, 1e-8)
-
-
-def assert_alone_as_together(
-    config: Config, graph: Graph, seeds: list[int], steps: int, tolerance: float
-) -> None:
-    together, alone = batch_of(config, graph, seeds), batch_of(config, graph, [42])
-    for batch in (together, alone):
-        for _ in range(steps):
-            batch.descend()
-            batch.step += 1
-    for name, value in alone.parameters.items():
-        beside = together.parameters[name][seeds.index(42)]
-        torch.testing.assert_close(beside, value[0], rtol=tolerance, atol=tolerance)
+    config = deep_cell(backbone, "grelu", norm=norm, epochs=12)
+    batches = (batch_of(config, blocks(), seeds) for seeds in ([42], [4, 8, 42]))
+    assert_alone_as_together(*batches)
 
 
 def deep_cell(backbone: str, activation: str, norm: str = "layer", **overrides: object) -> Config:
@@ -147,18 +164,18 @@ def test_the_best_epoch_by_score(patience: int, ran: int) -> None:
 
 def test_results_by_score() -> None:
     config = deep_cell("gcn", "prelu", select="score", metric="rocauc", epochs=20)
-    graph = blocks()
-    batch, results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)
-    for row, result in enumerate(results):
+    batch = batch_of(config, blocks(), [0, 1])
+    batch.run()
+    for row, result in enumerate(batch.results(0.0)):
         assert result.val_score == pytest.approx(-float(batch.best_value[row]))
-        with torch.no_grad():
-            out = batch.logits(batch.best, training=False)
-        assert result.val_loss == pytest.approx(float(batch.val.loss(out)[row]))
+        val_loss = batch.val.loss(batch.outputs()["val"])
+        assert result.val_loss == pytest.approx(float(val_loss[row]))
 
 
 def test_a_diverged_run_gets_no_better_by_score() -> None:
     batch = batch_of(deep_cell("gcn", "relu", select="score"), blocks(), [0])
     logits = torch.zeros(1, 48, 3).scatter_(2, batch.graph.y.view(1, -1, 1), 1.0)
+    logits = batch.val.chosen(logits)
     assert batch._value(logits, batch.val.loss(logits)).tolist() == [-1.0]
     broken = logits * torch.nan
     assert batch._value(broken, batch.val.loss(broken)).isnan().all()
@@ -168,7 +185,7 @@ def test_against_a_plain_loop() -> None:
     """The whole protocol once more, with a stock PyG model and optimiser."""
     graph, seed = blocks(), 3
     config = cell("gcn", "prelu", dtype="float64", epochs=60, patience=5, lr=0.05)
-    (result,) = train(config, graph, batch_inputs(config, graph), [seed], CPU)[1]
+    (result,) = results_of(config, graph, [seed])
 
     model = build(config, graph, seed)
     split, y = make_split(graph, seed), graph.y
@@ -199,10 +216,6 @@ def test_against_a_plain_loop() -> None:
     assert (result.best_epoch, result.epochs_run) == (best[2], epochs_run)
 
 
-def batch_inputs(config: Config, graph: Graph) -> object:
-    return PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
-
-
 def test_test_nodes_choose_nothing() -> None:
     """With other labels on the test nodes everything but the test score stays as it was."""
     graph = blocks()
@@ -210,9 +223,7 @@ def test_test_nodes_choose_nothing() -> None:
     split = make_split(graph, 1)
     y = graph.y.clone()
     y[split.test] = (y[split.test] + 1) % 3
-    other = copy.copy(graph)
-    object.__setattr__(other, "y", y)
-    batches = [SeedBatch(config, g, batch_inputs(config, g), [1], CPU) for g in (graph, other)]
+    batches = [batch_of(config, g, [1]) for g in (graph, replace(graph, y=y))]
     for batch in batches:
         # The split depends on the labels: hold it, and the labels of all other nodes, fixed.
         batch.splits = [split]
@@ -225,28 +236,6 @@ def test_test_nodes_choose_nothing() -> None:
     first, second = (batch.results(0.0)[0] for batch in batches)
     assert first.best_epoch == second.best_epoch
     assert first.score != second.score
-
-
-def test_every_activation_gets_the_same() -> None:
-    """Split, seed and budget: only the activation differs."""
-    graph = blocks()
-    for backbone in BACKBONES:
-        batches = [batch_of(cell(backbone, a), graph, [5, 6]) for a in ACTIVATIONS]
-        for other in batches[1:]:
-            assert torch.equal(other.train.index, batches[0].train.index)
-            assert torch.equal(other.test.index, batches[0].test.index)
-            weight = next(iter(batches[0].parameters))
-            assert torch.equal(other.parameters[weight], batches[0].parameters[weight])
-            changed = {"activation": batches[0].config.activation, "activation_options": {}}
-            assert {**other.config.to_dict(), **changed} == batches[0].config.to_dict()
-
-
-def test_parameters_are_fresh_in_every_run() -> None:
-    graph, config = blocks(), cell("gcn", "grelu", epochs=5)
-    first = train(config, graph, batch_inputs(config, graph), [1], CPU)[1]
-    again = train(config, graph, batch_inputs(config, graph), [1], CPU)[1]
-    assert first[0].score == again[0].score
-    assert first[0].curves == again[0].curves
 
 
 def test_restart_in_place() -> None:
@@ -270,26 +259,21 @@ def test_metrics_and_masks(metric: str) -> None:
     for part, (start, end) in enumerate(((0, 12), (12, 24), (24, 48))):
         masks[part, order[start:end], 0] = True
         masks[part, order.flip(0)[start : end - part], 1] = True  # of other sizes
-    for name, mask in zip(("train_mask", "val_mask", "test_mask"), masks, strict=True):
-        object.__setattr__(graph, name, mask)
+    graph = replace(graph, train_mask=masks[0], val_mask=masks[1], test_mask=masks[2])
     config = cell("gcn", "relu", split="masks", metric=metric, epochs=20, lr=0.05, dtype="float64")
-    results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)[1]
+    alone, together = batch_of(config, graph, [1]), batch_of(config, graph, [0, 1])
+    assert_alone_as_together(alone, together)
+    (result,), results = alone.results(0.0), together.results(0.0)
     assert all(0 <= result.score <= 1 for result in results)
     assert results[0].note == "the graph's own masks, split 1 of 2"
-    (alone,) = train(config, graph, batch_inputs(config, graph), [1], CPU)[1]
-    assert alone.score == pytest.approx(results[1].score, abs=1e-8)
-    assert alone.calibration_error == pytest.approx(results[1].calibration_error, abs=1e-8)
-    assert 0 < alone.calibration_error < 1
-    assert alone.class_accuracy == results[1].class_accuracy
-    assert alone.class_accuracy is not None
-    assert len(alone.class_accuracy) == 3
+    assert 0 < result.calibration_error < 1
+    assert result.class_accuracy is not None
+    assert len(result.class_accuracy) == 3
     # Two convolutions with biases, from 30 features over 4 hidden units to 3 classes.
-    assert {run.parameters for run in (alone, *results)} == {30 * 4 + 4 + 4 * 3 + 3}
-    assert alone.peak_memory is None  # a CPU has none
+    assert {run.parameters for run in (result, *results)} == {30 * 4 + 4 + 4 * 3 + 3}
+    assert result.peak_memory is None  # a CPU has none
 
 
 def test_runs_without_activation() -> None:
-    graph = blocks()
     config = recipe("blocks", "other", "sgc", "none", epochs=10)
-    results = train(config, graph, batch_inputs(config, graph), [0, 1], CPU)[1]
-    assert len(results) == 2
+    assert len(results_of(config, blocks(), [0, 1])) == 2

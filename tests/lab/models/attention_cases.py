@@ -16,7 +16,6 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 from torch_geometric.utils import softmax
 
 from graphrelu.lab.models import attention, dropout
-from graphrelu.lab.models import attention_ops as ops
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.sparse import SparseMatrix
@@ -122,11 +121,11 @@ def check_operators(device: str) -> None:
     scores = x[..., 0].contiguous(), x[..., 1].contiguous()
     seeds = torch.tensor([3, 8], device=device)
     for op, arguments in (
-        (ops.weighted_sum, (weight, x, *pattern, None)),
-        (ops.weighted_sum, (weight, None, *transposed, matrix.order)),
-        (ops.entry_products, (x, x, row, matrix.pattern.col)),
-        (ops.edge_softmax, (*scores, *pattern, SLOPE)),
-        (ops.edge_softmax_backward, (weight, weight, *scores, *pattern, SLOPE)),
+        (attention.weighted_sum_op, (weight, x, *pattern, None)),
+        (attention.weighted_sum_op, (weight, None, *transposed, matrix.order)),
+        (attention.entry_products_op, (x, x, row, matrix.pattern.col)),
+        (attention.edge_softmax_op, (*scores, *pattern, SLOPE)),
+        (attention.edge_softmax_backward_op, (weight, weight, *scores, *pattern, SLOPE)),
         (dropout._seeded_dropout, (x, seeds, seeds[0], 1, 0.5)),
     ):
         torch.library.opcheck(op, arguments)
@@ -134,7 +133,7 @@ def check_operators(device: str) -> None:
 
 def second_derivative(device: str) -> None:
     """Is refused, not wrong."""
-    matrix = SparseMatrix.from_dense(torch.eye(2, device=device))
+    matrix = SparseMatrix.from_tensor(torch.eye(2, device=device))
     source = torch.rand(2, 1, device=device, requires_grad=True)
     out = attention.edge_softmax(source, source, matrix, SLOPE)
     (first,) = torch.autograd.grad(out.sum(), source, create_graph=True)

@@ -1,5 +1,6 @@
+"""The networks for nodes: prepared as in PyG's own form, alone as under vmap."""
+
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,31 +8,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
-from torch.overrides import TorchFunctionMode
-from torch_geometric.nn import APPNP, ARMAConv, GATConv
-from torch_geometric.utils import add_self_loops, remove_self_loops
+from torch.nn import BatchNorm1d, LayerNorm, Linear
+from torch_geometric.nn import APPNP, ARMAConv, GATConv, GINConv
+from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from graphrelu import GReLU
 from graphrelu.lab.models.activations import ACTIVATIONS, ReLU
-from graphrelu.lab.models.backbones import BACKBONES, GNN, NodeNetwork
+from graphrelu.lab.models.backbones import BACKBONES, DEEP_BACKBONES, GNN, NORMS, DeepGNN
+from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.propagation import AttentionGraph, PreparedInputs
 from graphrelu.lab.models.sparse import SparseMatrix, matmul
 from tests.helpers import assert_close, batch_of_graphs, random_graph
 
 NODES, FEATURES, CLASSES = 14, 20, 3
-OPTIONS: dict[str, dict[str, Any]] = {
-    "cheb": {"K": 3},
-    "gat": {"heads": 2, "output_heads": 3},
-    "arma": {"num_stacks": 3, "skip_dropout": 0.3},
-    "appnp": {"K": 4, "alpha": 0.2},
-    "sgc": {"K": 3},
+OPTIONS: dict[tuple[type[GNN], str], dict[str, Any]] = {
+    (GNN, "cheb"): {"K": 3},
+    (GNN, "gat"): {"heads": 2, "output_heads": 3},
+    (GNN, "arma"): {"num_stacks": 3, "skip_dropout": 0.3},
+    (GNN, "appnp"): {"K": 4, "alpha": 0.2},
+    (GNN, "sgc"): {"K": 3},
 }
+OPTIONS |= {(DeepGNN, name): {"layers": 3, **OPTIONS.get((GNN, name), {})} for name in BACKBONES}
+OPTIONS |= {(DeepGNN, "gat"): {"layers": 3, "heads": 2}}
 
 
-def model_of(backbone: str, activation: Any = "relu", **options: Any) -> GNN:
+def model_of(network: type[GNN], backbone: str, activation: Any = "relu", **options: Any) -> GNN:
     activation = "none" if backbone == "sgc" else activation
-    options = {**OPTIONS.get(backbone, {}), **options}
-    model = GNN(backbone, FEATURES, 4, CLASSES, activation, **options).double()
+    options = {**OPTIONS.get((network, backbone), {}), **options}
+    model = network(backbone, FEATURES, 4, CLASSES, activation, **options).double()
     with torch.no_grad():  # leave the zeros of fresh biases and gates
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -47,57 +51,28 @@ def graph_and_features(density: float) -> tuple[Tensor, Tensor, Tensor]:
     return x, edge_index, torch.rand(edge_index.size(1), dtype=torch.double)
 
 
-class HashDropout(TorchFunctionMode):
-    """`F.dropout` with masks that depend on a seed, the number of the call and the element."""
+class NotedDropout(SeededDropout):
+    """Notes its calls; the attention of an edge has one mask, in whatever order the edges are."""
 
-    def __init__(self, seed: Tensor) -> None:
-        super().__init__()
-        self.seed = seed.double()
+    def __init__(self, inputs: PreparedInputs | None, edge_index: Tensor) -> None:
+        super().__init__(torch.tensor(3), torch.tensor(1))
         self.calls: list[tuple[tuple[int, ...], float]] = []
+        if inputs is None:  # PyG's order
+            edge_index = add_self_loops(remove_self_loops(edge_index)[0], num_nodes=NODES)[0]
+        elif isinstance(inputs.graph, AttentionGraph):
+            edge_index = inputs.graph.edge_index
+        self.order = (NODES * edge_index[0] + edge_index[1]).argsort(stable=True)
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if func is not F.dropout or not kwargs["training"]:
-            return func(*args, **(kwargs or {}))
-        (x,), p = args, kwargs["p"]
-        keep = self.noise(x) >= p
+    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, **rest: Any) -> Tensor:
+        if not training:
+            return x
         self.calls.append((tuple(x.shape), p))
-        return x * keep / (1 - p)
+        if x.size(0) != len(self.order):
+            return self.masked(x, p)
+        return self.masked(x[self.order], p)[self.order.argsort()]
 
-    def noise(self, x: Tensor) -> Tensor:
-        element = self.element(x).double()
-        phase = 12.9898 * element + 78.233 * (self.seed + 1) + 37.719 * len(self.calls)
-        return (torch.sin(phase) * 43758.5453).frac().abs()
-
-    def element(self, x: Tensor) -> Tensor:
-        return torch.arange(x.numel()).view(x.shape)
-
-
-class EdgeDropout(HashDropout):
-    """The same masks for the attention of an edge, in whatever order the edges are."""
-
-    def __init__(self, seed: Tensor, edge_index: Tensor) -> None:
-        super().__init__(seed)
-        self.edge = NODES * edge_index[0] + edge_index[1]
-
-    def element(self, x: Tensor) -> Tensor:
-        if x.size(0) != self.edge.size(0):
-            return super().element(x)
-        return self.edge.view(-1, 1) * x.size(1) + torch.arange(x.size(1))
-
-
-def attention_edges(inputs: PreparedInputs | None, edge_index: Tensor) -> Tensor:
-    """The edges, self-loops included, as the prepared GAT and as PyG orders them."""
-    if inputs is None:
-        return add_self_loops(remove_self_loops(edge_index)[0], num_nodes=NODES)[0]
-    return inputs.graph.edge_index if isinstance(inputs.graph, AttentionGraph) else edge_index
-
-
-def stacked(models: list[Any]) -> tuple[Any, dict[str, Tensor]]:
-    parameters, buffers = stack_module_state(models)
-    state = {**parameters, **buffers}
-    return copy.deepcopy(models[0]).to("meta"), {k: p.detach() for k, p in state.items()}
+    def masked(self, x: Tensor, p: float) -> Tensor:
+        return super()._dropout(x, p)
 
 
 def loss_of(out: Tensor) -> Tensor:
@@ -105,97 +80,63 @@ def loss_of(out: Tensor) -> Tensor:
     return (out.log_softmax(dim=-1) * weight).sum()
 
 
-def parameter_gradients(model: NodeNetwork, out: Tensor) -> list[Tensor]:
+def parameter_gradients(model: GNN, out: Tensor) -> list[Tensor]:
     # ARMAConv keeps a weight for further layers, which a single one does not use.
     options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
     return list(torch.autograd.grad(loss_of(out), list(model.parameters()), **options))
 
 
-def assert_same(model: NodeNetwork, out: Tensor, expected: Tensor) -> None:
+def assert_same(model: GNN, out: Tensor, expected: Tensor) -> None:
     assert_close(out, expected)
     pairs = zip(parameter_gradients(model, out), parameter_gradients(model, expected), strict=True)
     for a, b in pairs:
         assert_close(a, b)
 
 
-def assert_alone_as_together(models: list[Any], inputs: PreparedInputs) -> Tensor:
-    """Models under vmap equal each of them alone, with and without dropout; returns the latter's
-    outputs."""
-    skeleton, state = stacked(models)
-    seeds = torch.tensor([0, 5, 7])[: len(models)]
-    for training in (True, False):
-        skeleton.train(training)
-
-        def loss(p: dict[str, Tensor], seed: Tensor) -> tuple[Tensor, Tensor]:
-            with HashDropout(seed):
-                out = functional_call(skeleton, p, (inputs,))
-            return loss_of(out), out
-
-        grads, outs = vmap(grad(loss, has_aux=True))(state, seeds)
-        for i, model in enumerate(models):
-            with HashDropout(seeds[i]):
-                out = model.train(training)(inputs)
-            assert_close(outs[i], out)
-            names = [name for name, _ in model.named_parameters()]
-            for name, expected in zip(names, parameter_gradients(model, out), strict=True):
-                assert_close(grads[name][i], expected)
-    return outs
+VARIANTS: list[tuple[type[GNN], str, dict[str, Any]]] = [
+    *((GNN, backbone, {}) for backbone in BACKBONES),
+    *((GNN, "cheb", {"K": K}) for K in (1, 2, 4, 5)),
+    *((GNN, "arma", {"num_layers": n, "shared_weights": s}) for n in (1, 2, 3) for s in (0, 1)),
+    (DeepGNN, "sage", {"add_self_loops": True}),
+    *(
+        (DeepGNN, backbone, {"norm": norm, "residual": residual, "linear_first": first})
+        for backbone in DEEP_BACKBONES
+        for norm, residual, first in (
+            *((None, False, False), (None, True, True)),
+            *(("layer", False, True), ("layer", True, False)),
+            *(("batch", False, False), ("batch", True, True)),
+        )
+    ),
+]
 
 
-def assert_reset_leaves_nothing(model: NodeNetwork) -> None:
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(7.0)
-    model.reset_parameters()
-    for name, parameter in model.named_parameters():
-        assert (parameter != 7.0).all(), name
+@pytest.mark.parametrize(("network", "backbone", "options"), VARIANTS)
+def test_prepared_equals_pyg(network: type[GNN], backbone: str, options: dict[str, Any]) -> None:
+    """Sparse or dense features, with and without weights and edges; dense ones with dropout."""
+    model = model_of(network, backbone, **options)
+    for density, weighted in ((0.05, False), (0.05, True), (0.8, False), (0.8, True), (0.0, False)):
+        x, edge_index, edge_weight = graph_and_features(density or 0.8)
+        weight = edge_weight if weighted else None
+        if density == 0:
+            edge_index = edge_index[:, :0]
+        model.train(density == 0.8)
+        inputs = model.prepare(x, edge_index, weight)
+        assert isinstance(inputs.x, SparseMatrix) == (density == 0.05)
+        with NotedDropout(None, edge_index):
+            expected = model(x, edge_index, weight)
+        assert expected.shape == (NODES, CLASSES)
+        with NotedDropout(inputs, edge_index):
+            assert_same(model, model(inputs), expected)
+    expected = model.eval()(x, edge_index)
+    assert_same(model, model(model.prepare(x.to_sparse_csr(), edge_index)), expected)
 
 
-@pytest.mark.parametrize("density", [0.05, 0.8])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("backbone", list(BACKBONES))
-def test_prepared_equals_pyg(backbone: str, weighted: bool, density: float) -> None:
-    x, edge_index, edge_weight = graph_and_features(density)
-    weight = edge_weight if weighted else None
-    model = model_of(backbone).eval()
-    expected = model(x, edge_index, weight)
-    assert expected.shape == (NODES, CLASSES)
-    inputs = model.prepare(x, edge_index, weight)
-    assert isinstance(inputs.x, SparseMatrix) == (density < 0.1)
-    assert_same(model, model(inputs), expected)
-    assert_same(model, model(model.prepare(x.to_sparse_csr(), edge_index, weight)), expected)
-
-
-@pytest.mark.parametrize("backbone", list(BACKBONES))
-def test_prepared_equals_pyg_without_edges(backbone: str) -> None:
-    x, edge_index = torch.rand(5, FEATURES).double(), torch.empty(2, 0, dtype=torch.long)
-    model = model_of(backbone).eval()
-    assert_same(model, model(model.prepare(x, edge_index)), model(x, edge_index))
-
-
-@pytest.mark.parametrize("K", [1, 2, 4, 5])
-def test_chebyshev_sizes(K: int) -> None:
-    x, edge_index, weight = graph_and_features(0.05)
-    model = model_of("cheb", K=K).eval()
-    inputs = model.prepare(x, edge_index, weight)
-    assert_same(model, model(inputs), model(x, edge_index, weight))
-
-
-@pytest.mark.parametrize("shared_weights", [False, True])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-def test_arma_stacks(num_layers: int, shared_weights: bool) -> None:
-    x, edge_index, weight = graph_and_features(0.8)
-    model = model_of("arma", num_layers=num_layers, shared_weights=shared_weights)
-    inputs = model.prepare(x, edge_index, weight)
-    with HashDropout(torch.tensor(1)):
-        out = model(inputs)
-    with HashDropout(torch.tensor(1)):
-        assert_same(model, out, model(x, edge_index, weight))
-
-
-def test_arma_has_no_activation_of_its_own() -> None:
-    model = GNN("arma", FEATURES, 4, CLASSES)
-    assert all(isinstance(conv, ARMAConv) and conv.act is None for conv in model.convs)
+def test_a_node_is_its_own_neighbour() -> None:
+    x, edge_index, _ = graph_and_features(0.05)
+    model, other = (model_of(DeepGNN, "sage", add_self_loops=own).eval() for own in (True, False))
+    other.load_state_dict(model.state_dict())
+    looped, _ = add_remaining_self_loops(edge_index, num_nodes=NODES)
+    assert_close(model(x, edge_index), other(x, looped))
 
 
 def test_sage_takes_the_mean() -> None:
@@ -207,10 +148,26 @@ def test_sage_takes_the_mean() -> None:
     assert_close(matmul(inputs.graph, torch.eye(4)), expected, 1e-6)
 
 
+def test_by_hand() -> None:
+    """Convolution plus skip, norm, activation, dropout, layer by layer; then the head."""
+    x, edge_index, _ = graph_and_features(0.8)
+    options = {"norm": "layer", "residual": True, "linear_first": True}
+    model = model_of(DeepGNN, "gcn", "prelu", **options)
+    with NotedDropout(None, edge_index) as mode:
+        out = model(x, edge_index)
+    assert mode.calls == [((NODES, 4), 0.5)] * 4  # the projected features, and three layers
+    assert isinstance(model, DeepGNN)
+    assert isinstance(model.first, Linear)
+    layers = zip(model.convs, model.skips, model.norms, model.acts, strict=True)
+    with NotedDropout(None, edge_index):
+        h = F.dropout(model.first(x), p=0.5, training=True)
+        for conv, skip, norm, act in layers:
+            h = F.dropout(act(norm(conv(h, edge_index) + skip(h))), p=0.5, training=True)
+    assert_close(out, model.head(h))
+
+
 DROPOUTS = {
-    "cheb": [((NODES, 4), 0.5)],
-    "gcn": [((NODES, 4), 0.5)],
-    "sage": [((NODES, 4), 0.5)],
+    **{name: [((NODES, 4), 0.5)] for name in ("cheb", "gcn", "sage")},
     "gat": [
         ((NODES, FEATURES), 0.5),
         ((52, 2), 0.5),  # the attention of both heads, on edges with self-loops
@@ -228,17 +185,16 @@ def test_dropout_placement(backbone: str) -> None:
     x, _, _ = graph_and_features(0.8)
     edge_index = random_graph(NODES, 100)
     edge_index = edge_index[:, edge_index[0] != edge_index[1]][:, : 52 - NODES]
-    model = model_of(backbone)
+    model = model_of(GNN, backbone)
     inputs = model.prepare(x, edge_index)
-    seed = torch.tensor(3)
-    with EdgeDropout(seed, attention_edges(inputs, edge_index)) as prepared:
-        out = model(inputs)
-    with EdgeDropout(seed, attention_edges(None, edge_index)) as pyg:
-        assert_same(model, out, model(x, edge_index))
+    with NotedDropout(inputs, edge_index) as prepared:
+        model(inputs)
+    with NotedDropout(None, edge_index) as pyg:
+        model(x, edge_index)
     assert prepared.calls == DROPOUTS[backbone]
     # PyG's ARMAConv drops the features of all stacks at once, with a dimension in front
     assert [(shape[-2:], p) for shape, p in pyg.calls] == DROPOUTS[backbone]
-    with HashDropout(seed) as none:
+    with NotedDropout(inputs, edge_index) as none:
         model.eval()(inputs)
     assert none.calls == []
 
@@ -248,59 +204,79 @@ def test_dropout_of_sparse_features(backbone: str) -> None:
     """Dropping a zero changes nothing: masks are only needed for the stored values."""
     x, edge_index, _ = graph_and_features(0.05)
     row, col = x.nonzero(as_tuple=True)
-    mask = torch.rand_like(x)
+    mask = (torch.rand_like(x) > 0.5).double()
 
-    class SameMask(EdgeDropout):
-        def noise(self, x: Tensor) -> Tensor:
-            if x.shape[-2:] == mask.shape:
-                return mask.view_as(x)
-            return mask[row, col] if x.shape == row.shape else super().noise(x)
+    class SameMask(NotedDropout):
+        def masked(self, x: Tensor, p: float) -> Tensor:
+            if x.shape[-2:] == mask.shape or x.shape == row.shape:
+                keep = mask.view_as(x) if x.dim() > 1 else mask[row, col]
+                return x * keep / (1 - p)
+            self.call = len(self.calls)
+            return super().masked(x, p)
 
-    model = model_of(backbone)
+    model = model_of(GNN, backbone)
     inputs = model.prepare(x, edge_index)
-    seed = torch.tensor(2)
-    with SameMask(seed, attention_edges(inputs, edge_index)):
+    with SameMask(inputs, edge_index):
         out = model(inputs)
-    with SameMask(seed, attention_edges(None, edge_index)) as dense:
+    with SameMask(None, edge_index) as dense:
         assert_same(model, out, model(x, edge_index))
     assert any(shape[-2:] == mask.shape for shape, _ in dense.calls)
 
 
 PAIRS = [(b, a) for b in BACKBONES for a in ACTIVATIONS if b != "sgc"] + [("sgc", "none")]
+MANY: list[tuple[type[GNN], str, str, dict[str, Any]]] = [
+    *((GNN, backbone, activation, {}) for backbone, activation in PAIRS),
+    *(
+        (DeepGNN, backbone, activation, {"norm": norm, "linear_first": norm == "batch"})
+        for backbone in DEEP_BACKBONES
+        for activation in ("relu", "grelu")
+        for norm in NORMS
+    ),
+]
 
 
-@pytest.mark.parametrize(("backbone", "activation"), PAIRS)
-def test_many_models_at_once(backbone: str, activation: str) -> None:
-    x, edge_index, edge_weight = graph_and_features(0.05)
-    models = [model_of(backbone, activation) for _ in range(3)]
-    outs = assert_alone_as_together(models, models[0].prepare(x, edge_index, edge_weight))
-    assert_close(outs[2], models[2](x, edge_index, edge_weight))
+@pytest.mark.parametrize(("network", "backbone", "activation", "options"), MANY)
+def test_many_models_at_once(
+    network: type[GNN], backbone: str, activation: str, options: dict[str, Any]
+) -> None:
+    """Models under vmap equal each of them alone, with and without dropout; gradients by
+    `torch.func.grad`, or by one backward pass through the sum of all losses."""
+    x, edge_index, weight = graph_and_features(0.05)
+    options = {"residual": True, **options} if options else {}
+    models = [model_of(network, backbone, activation, **options) for _ in range(3)]
+    inputs, seeds, step = models[0].prepare(x, edge_index, weight), torch.tensor([0, 5, 7]), 2
+    skeleton, (parameters, buffers) = copy.deepcopy(models[0]), stack_module_state(models)
+    leaves = {name: p.detach().requires_grad_() for name, p in parameters.items()}
+    for training in (True, False):
+        skeleton.train(training)
 
+        def loss(
+            p: dict[str, Tensor], own_buffers: dict[str, Tensor], seed: Tensor
+        ) -> tuple[Tensor, Tensor]:
+            with SeededDropout(seed, torch.tensor(step)):
+                out = functional_call(skeleton, p | own_buffers, (inputs,))
+            return loss_of(out), out
 
-@pytest.mark.parametrize("backbone", list(BACKBONES))
-def test_gradients_outside_of_vmap(backbone: str) -> None:
-    """One backward pass through the sum of all models' losses, without torch.func.grad."""
-    x, edge_index, _ = graph_and_features(0.05)
-    models = [model_of(backbone, "grelu") for _ in range(3)]
-    skeleton, parameters = stacked(models)
-    inputs = models[0].prepare(x, edge_index)
-
-    def loss(p: dict[str, Tensor], seed: Tensor) -> Tensor:
-        with HashDropout(seed):
-            return loss_of(functional_call(skeleton, p, (inputs,)))
-
-    seeds = torch.arange(3)
-    expected = vmap(grad(loss))(parameters, seeds)
-    leaves = {name: p.requires_grad_() for name, p in parameters.items()}
-    vmap(loss)(leaves, seeds).sum().backward()
-    for name, p in leaves.items():
-        assert_close(torch.zeros_like(p) if p.grad is None else p.grad, expected[name])
+        grads, outs = vmap(grad(loss, has_aux=True))(parameters, buffers, seeds)
+        total = vmap(loss)(leaves, buffers, seeds)[0].sum()
+        by_sum = torch.autograd.grad(
+            total, list(leaves.values()), allow_unused=True, materialize_grads=True
+        )
+        for name, own in zip(leaves, by_sum, strict=True):
+            assert_close(own, grads[name])
+        for i, model in enumerate(models):
+            with SeededDropout(seeds[i], torch.tensor(step)):
+                out = model.train(training)(inputs)
+            assert_close(outs[i], out)
+            for name, expected in zip(leaves, parameter_gradients(model, out), strict=True):
+                assert_close(grads[name][i], expected)
+    assert_close(outs[2], models[2](x, edge_index, weight))
 
 
 def test_inputs_may_be_arguments_of_vmap() -> None:
     x, edge_index, _ = graph_and_features(0.05)
-    models = [model_of("gcn", "grelu").eval() for _ in range(2)]
-    skeleton, parameters = stacked(models)
+    models = [model_of(GNN, "gcn", "grelu").eval() for _ in range(2)]
+    skeleton, (parameters, _) = copy.deepcopy(models[0]), stack_module_state(models)
 
     def run(p: dict[str, Tensor], inputs: PreparedInputs) -> Tensor:
         return functional_call(skeleton, p, (inputs,))
@@ -313,7 +289,7 @@ def test_batch_of_graphs() -> None:
     """The activation is told of the graphs: a batch equals its graphs one by one."""
     edge_index, batch = batch_of_graphs([6, 8])
     x = torch.randn(14, FEATURES).double()
-    model = model_of("gcn", "grelu").eval()
+    model = model_of(GNN, "gcn", "grelu").eval()
     out = model(x, edge_index, batch=batch, batch_size=2)
     first = edge_index[0] < 6
     assert_close(out[:6], model(x[:6], edge_index[:, first]))
@@ -321,16 +297,35 @@ def test_batch_of_graphs() -> None:
     assert_close(model(model.prepare(x, edge_index, batch=batch, batch_size=2)), out)
 
 
-@pytest.mark.parametrize(("backbone", "activation"), PAIRS)
-def test_reset_leaves_nothing(backbone: str, activation: str) -> None:
-    assert_reset_leaves_nothing(model_of(backbone, activation))
+def test_batch_norm_takes_all_nodes_in_evaluation_as_well() -> None:
+    x, edge_index, _ = graph_and_features(0.8)
+    model = model_of(DeepGNN, "gcn", norm="batch", dropout=0.0)
+    assert_close(model.train()(x, edge_index), model.eval()(x, edge_index))
+
+
+DEEP = {"norm": "layer", "residual": True, "linear_first": True}
+RESETS = [(GNN, backbone, activation, {}) for backbone, activation in PAIRS]
+RESETS += [(DeepGNN, backbone, "maxout", DEEP) for backbone in DEEP_BACKBONES]
+
+
+@pytest.mark.parametrize(("network", "backbone", "activation", "options"), RESETS)
+def test_reset_leaves_nothing(
+    network: type[GNN], backbone: str, activation: str, options: dict[str, Any]
+) -> None:
+    model = model_of(network, backbone, activation, **options)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(7.0)
+    model.reset_parameters()
+    for name, parameter in model.named_parameters():
+        assert (parameter != 7.0).all(), name
 
 
 def test_activations_are_fresh_and_fit_their_layer() -> None:
-    for backbone, width in (("gcn", 4), ("gat", 8)):
-        models = [model_of(backbone, "prelu") for _ in range(2)]
-        assert all([act.channels for act in model.acts] == [width] for model in models)
+    for network, backbone, width in ((GNN, "gcn", 4), (GNN, "gat", 8), (DeepGNN, "gat", 4)):
+        models = [model_of(network, backbone, "prelu") for _ in range(2)]
         acts = [act for model in models for act in model.acts]
+        assert {act.channels for act in acts} == {width}
         assert len({id(p) for act in acts for p in act.parameters()}) == len(acts)
 
 
@@ -363,37 +358,62 @@ def test_layers() -> None:
     assert isinstance(first, GATConv)
     assert (first.heads, first.concat, first.dropout, first.out_channels) == (2, True, 0.6, 4)
     assert (last.heads, last.concat, last.dropout, last.in_channels) == (5, False, 0.6, 8)
-    model = GNN("appnp", 10, 4, 3)
-    assert isinstance(model.propagation, APPNP)
-    assert (model.propagation.K, model.propagation.alpha) == (10, 0.1)
     model = GNN("sgc", 10, 4, 3, "none", K=3)
     assert (len(model.convs), len(model.acts), model.convs[0].K) == (1, 0, 3)
+    model = GNN("arma", 10, 4, 3)
+    assert all(isinstance(conv, ARMAConv) and conv.act is None for conv in model.convs)
+    for network, layers in ((GNN, 2), (DeepGNN, 4)):
+        model = network("appnp", 10, 4, 3)
+        assert isinstance(model.propagation, APPNP)
+        assert (model.propagation.K, model.propagation.alpha) == (10, 0.1)
+        assert [type(conv) for conv in model.convs] == [Linear] * layers
+
+
+def test_deep_layers() -> None:
+    model = DeepGNN("gat", 10, 16, 3, layers=2, norm="batch")
+    assert [type(norm) for norm in model.norms] == [BatchNorm1d] * 2
+    for conv, width in zip(model.convs, (10, 16), strict=True):
+        assert isinstance(conv, GATConv)
+        assert (conv.in_channels, conv.heads, conv.out_channels, conv.concat) == (width, 8, 2, True)
+    model = DeepGNN("gin", 10, 16, 3, layers=1, norm="layer", linear_first=True)
+    (conv,) = model.convs
+    assert isinstance(conv, GINConv)
+    assert isinstance(model.norms[0], LayerNorm)
+    assert [part.in_features for part in conv.nn if isinstance(part, Linear)] == [16, 16]
 
 
 def test_repr() -> None:
     assert str(GNN("gcn", 10, 4, 3)) == "GNN(gcn, 10, 4, 3, activation=relu, dropout=0.5)"
-    model = GNN("gat", 10, 4, 3, ReLU, dropout=0.6, heads=2)
-    assert str(model) == (
+    assert str(GNN("gat", 10, 4, 3, ReLU, dropout=0.6, heads=2)) == (
         "GNN(gat, 10, 4, 3, activation=ReLU, dropout=0.6, heads=2, output_heads=1)"
+    )
+    assert str(DeepGNN("gcn", 10, 4, 3, norm="layer")) == (
+        "DeepGNN(gcn, 10, 4, 3, activation=relu, dropout=0.5, layers=4, norm=layer, "
+        "residual=False, linear_first=False)"
     )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("network", "backbone", "options", "message"),
     [
-        (("gcnn",), {}, "backbone must be one of cheb, .*, sgc, got 'gcnn'; did you mean 'gcn'?"),
-        (("SAGE",), {}, "got 'SAGE'; did you mean 'sage'?"),
-        (("xyz",), {}, "backbone must be one of cheb, .*, sgc, got 'xyz'."),
-        (("gcn",), {"activation": "grelo"}, "activation must be .* did you mean 'grelu'?"),
-        (("gcn",), {"activation": "none"}, "activation must be one of relu, .*, got 'none'"),
-        (("sgc",), {}, "activation must be 'none' for backbone 'sgc'"),
-        (("gcn",), {"K": 2}, "options of backbone 'gcn' must be left out, got 'K'."),
-        (("gat",), {"head": 2}, "options of backbone 'gat' .* did you mean 'heads'?"),
+        (GNN, "gcnn", {}, "backbone must be one of cheb, .*, sgc, got 'gcnn'; did you mean 'gcn'?"),
+        (GNN, "SAGE", {}, "got 'SAGE'; did you mean 'sage'?"),
+        (GNN, "xyz", {}, "backbone must be one of cheb, .*, sgc, got 'xyz'."),
+        (GNN, "gcn", {"activation": "grelo"}, "activation must be .* did you mean 'grelu'?"),
+        (GNN, "gcn", {"activation": "none"}, "activation must be one of relu, .*, got 'none'"),
+        (GNN, "sgc", {}, "activation must be 'none' for backbone 'sgc'"),
+        (GNN, "gcn", {"K": 2}, "options of backbone 'gcn' must be left out, got 'K'."),
+        (GNN, "gat", {"head": 2}, "options of backbone 'gat' .* did you mean 'heads'?"),
+        (DeepGNN, "sgc", {}, "backbone must be one of gcn, .*, appnp, got 'sgc'"),
+        (DeepGNN, "gcn", {"layers": 0}, "layers must be a whole number from 1, got 0."),
+        (DeepGNN, "gcn", {"norm": "layers"}, "norm must be one of layer, batch, got 'layers'; did"),
+        (DeepGNN, "gcn", {"heads": 2}, "options of backbone 'gcn' must be left out, got 'heads'."),
+        (DeepGNN, "gat", {"heads": 3}, r"hidden_channels must be a multiple of heads \(3\), got 4"),
     ],
 )
-def test_errors(arguments: tuple[str], options: dict[str, Any], message: str) -> None:
+def test_errors(network: type[GNN], backbone: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("?", r"\?")) as caught:
-        GNN(*arguments, 10, 4, 3, **options)
+        network(backbone, 10, 4, 3, **options)
     assert str(caught.value).count("\n") == 0
 
 

@@ -1,4 +1,5 @@
-"""The properties that all activations with a graph share; then max and median, by loops."""
+"""The properties that all activations with a graph share; then max and median, by loops,
+and the undecomposed hyperfunction."""
 
 import math
 
@@ -9,6 +10,7 @@ from torch.func import functional_call
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import remove_self_loops, to_torch_csr_tensor
 
+from graphrelu import functional
 from graphrelu.lab.models.activations import PlainDiGRAF
 from graphrelu.lab.models.digraf import DiGRAF
 from graphrelu.lab.models.graph_adaptive import (
@@ -22,12 +24,18 @@ from graphrelu.lab.models.undecomposed import Undecomposed
 from tests.helpers import assert_close, batch_of_graphs, random_graph
 
 RIVALS = (GraphMax, GraphMedian, DiGRAF, Undecomposed)
-OPTIONS = {GraphMax: {"K": 2}, GraphMedian: {"K": 2}, Undecomposed: {"K": 3}}
+OPTIONS: dict[type[torch.nn.Module], dict[str, int]] = {
+    GraphMax: {"K": 2},
+    GraphMedian: {"K": 2},
+    Undecomposed: {"K": 3},
+    DiGRAF: {"cells": 4, "hidden": 4},
+    PlainDiGRAF: {"cells": 4},
+}
 
 
 def opened(kind: type[torch.nn.Module], channels: int) -> torch.nn.Module:
     """In double precision, and with parameters that have left zero."""
-    act = kind(channels, **OPTIONS.get(kind, {"cells": 4}))
+    act = kind(channels, **OPTIONS[kind])
     if kind is Undecomposed:
         for parameter in act.parameters():
             torch.nn.init.normal_(parameter, std=0.1)
@@ -167,3 +175,40 @@ def test_parameters(kind: type[GraphAdaptive]) -> None:
 def test_graphs_without_edges(kind: type[GraphAdaptive]) -> None:
     act, x, none = kind(3), torch.randn(4, 3), torch.empty(2, 0, dtype=torch.long)
     torch.testing.assert_close(act(x, none), act.weight[0] * x.relu() + act.weight[1] * x)
+
+
+def test_parameters_of_the_undecomposed() -> None:
+    act = Undecomposed(6, K=3)
+    assert str(act) == "Undecomposed(6, K=3)"
+    assert sum(p.numel() for p in act.parameters()) == 2 * 3 * 6 * (6 + 1)
+    with pytest.raises(ValueError, match=r"^K must be at least 1, got 0\.$"):
+        Undecomposed(6, K=0)
+
+
+def test_the_undecomposed_starts_as_relu() -> None:
+    act, x, edge_index = Undecomposed(5, K=4), torch.randn(9, 5), random_graph(9, 20)
+    x[0, 0] = 0.0
+    assert torch.equal(act(x, edge_index), x.relu())
+    with torch.no_grad():
+        act.conv.bias.add_(0.1)
+    assert not torch.equal(act(x, edge_index), x.relu())
+    act.reset_parameters()
+    assert torch.equal(act(x, edge_index), x.relu())
+
+
+@pytest.mark.parametrize("K", [1, 2, 5])
+def test_formula_of_the_undecomposed(K: int) -> None:
+    """PyG's own convolution, and the calibrated form around it; also of a sparse adjacency."""
+    act, x = Undecomposed(4, K=K).double(), torch.randn(8, 4, dtype=torch.double)
+    for parameter in act.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    edge_index, _ = remove_self_loops(random_graph(8, 30))
+    weight = torch.rand(edge_index.size(1), dtype=torch.double)
+    logits = functional.Form().scale * act.conv(x, edge_index, weight)
+    slopes, intercepts = torch.tanh(logits).view(8, 2, K, 4).unbind(1)
+    slopes = torch.eye(K).double()[0].view(1, K, 1) + slopes
+    out = act(x, edge_index, weight)
+    assert_close(out, functional.piecewise_max(x, slopes, intercepts))
+    assert_close(out, (slopes * x.unsqueeze(1) + intercepts).amax(dim=1))
+    adjacency = to_torch_csr_tensor(edge_index.flip(0), weight, size=(8, 8))
+    assert_close(act(x, adjacency), out)

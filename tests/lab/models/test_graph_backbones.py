@@ -13,8 +13,7 @@ from graphrelu import GReLU
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.backbones import MaskedBatchNorm
-from graphrelu.lab.models.deep_backbones import DeepGraphGNN
-from graphrelu.lab.models.graph_backbones import POOLING, GINPaperGNN, GraphGNN, pool
+from graphrelu.lab.models.graph_backbones import POOLING, DeepGraphGNN, GINPaperGNN, GraphGNN, pool
 from graphrelu.ops.cpu import CSR
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
 

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -23,6 +25,11 @@ def random_matrix(num_rows: int, num_cols: int, dtype: torch.dtype = torch.doubl
     matrix[torch.rand(num_rows, num_cols) > 0.2] = 0
     matrix[:1], matrix[:, -1:] = 0, 0
     return matrix
+
+
+def product(matrix: SparseMatrix) -> Callable[[Tensor, Tensor], Tensor]:
+    """The product, as a function of the values and the dense matrix."""
+    return lambda value, x: matmul(matrix.with_value(value), x)
 
 
 def dense_of(matrix: SparseMatrix, value: Tensor) -> Tensor:
@@ -51,7 +58,7 @@ def test_product(columns: int, dtype: torch.dtype) -> None:
     weight = torch.randn(11, columns, dtype=dtype)
     tolerance = 1e-5 if dtype == torch.float else 1e-10
     expected = torch.autograd.grad((dense @ x * weight).sum(), x)[0]
-    for matrix in (SparseMatrix.from_dense(dense), SparseMatrix.from_csr(dense.to_sparse_csr())):
+    for matrix in map(SparseMatrix.from_tensor, (dense, dense.to_sparse_csr())):
         assert matrix.pattern.col.dtype == torch.int32
         assert (matrix.size(0), matrix.size(1), matrix.dtype) == (11, 9, dtype)
         out = matmul(matrix, x)
@@ -69,55 +76,49 @@ def test_rows_of_an_adjacency_are_targets() -> None:
 
 
 def test_second_derivatives() -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(5, 4))
+    matrix = SparseMatrix.from_tensor(random_matrix(5, 4))
     x = torch.randn(4, 2, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradcheck(lambda x: matmul(matrix, x), x)
     assert torch.autograd.gradgradcheck(lambda x: matmul(matrix, x).pow(2), x)
 
 
 def test_learned_values() -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(5, 4))
+    matrix = SparseMatrix.from_tensor(random_matrix(5, 4))
     value, x = torch.randn_like(matrix.value), torch.randn(4, 3, dtype=torch.double)
-
-    def product(value: Tensor, x: Tensor) -> Tensor:
-        return matmul(matrix.with_value(value), x)
-
+    run = product(matrix)
     inputs = (value.requires_grad_(), x.requires_grad_())
-    assert torch.autograd.gradcheck(product, inputs)
-    assert torch.autograd.gradcheck(vmap(product), [torch.stack([t, 2 * t]) for t in inputs])
-    (first,) = torch.autograd.grad(product(value, x).pow(2).sum(), value, create_graph=True)
+    assert torch.autograd.gradcheck(run, inputs)
+    assert torch.autograd.gradcheck(vmap(run), [torch.stack([t, 2 * t]) for t in inputs])
+    (first,) = torch.autograd.grad(run(value, x).pow(2).sum(), value, create_graph=True)
     with pytest.raises(NotImplementedError, match="Second derivatives with respect to a mat"):
         torch.autograd.grad(first.sum(), value)
 
 
 def test_replicas_share_one_product(shapes: list[tuple[int, int]]) -> None:
     dense = random_matrix(6, 5)
-    matrix, x = SparseMatrix.from_dense(dense), torch.randn(3, 5, 2, dtype=torch.double)
+    matrix, x = SparseMatrix.from_tensor(dense), torch.randn(3, 5, 2, dtype=torch.double)
     assert_close(vmap(lambda x: matmul(matrix, x))(x), dense @ x)
     assert shapes == [(5, 6)]
 
 
 def test_replicas_with_values_of_their_own(shapes: list[tuple[int, int]]) -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    matrix = SparseMatrix.from_tensor(random_matrix(6, 5))
     value = torch.randn(3, matrix.value.numel(), dtype=torch.double)
     x = torch.randn(3, 5, 2, dtype=torch.double)
     dense = torch.stack([dense_of(matrix, v) for v in value])
     shapes.clear()
-
-    def product(value: Tensor, x: Tensor) -> Tensor:
-        return matmul(matrix.with_value(value), x)
-
-    assert_close(vmap(product)(value, x), dense @ x)
-    assert_close(vmap(product, (0, None))(value, x[0]), dense @ x[0])
-    assert_close(vmap(product, (1, 2))(value.t(), x.permute(1, 2, 0)), dense @ x)
+    run = product(matrix)
+    assert_close(vmap(run)(value, x), dense @ x)
+    assert_close(vmap(run, (0, None))(value, x[0]), dense @ x[0])
+    assert_close(vmap(run, (1, 2))(value.t(), x.permute(1, 2, 0)), dense @ x)
     assert shapes == [(15, 2)] * 3
 
 
 def test_block_diagonal_patterns_are_remembered() -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    matrix = SparseMatrix.from_tensor(random_matrix(6, 5))
     value, x = torch.randn(3, matrix.value.numel()).double(), torch.randn(3, 5, 2).double()
     with torch.inference_mode():  # asked for in here, they must serve training too
-        grad(lambda x: vmap(lambda v, x: matmul(matrix.with_value(v), x))(value, x).sum())(x)
+        grad(lambda x: vmap(product(matrix))(value, x).sum())(x)
     blocks = matrix.pattern.block_diagonal(3)
     assert matrix.pattern.block_diagonal(3) is blocks
     assert not blocks.col.is_inference()
@@ -129,7 +130,7 @@ def test_block_diagonal_patterns_are_remembered() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_gradients_of_replicas(shared: bool) -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    matrix = SparseMatrix.from_tensor(random_matrix(6, 5))
     value = torch.randn(3, matrix.value.numel(), dtype=torch.double)
     value = value[:1].expand(3, -1) if shared else value
     x = torch.randn(3, 5, 2, dtype=torch.double, requires_grad=True)
@@ -152,33 +153,30 @@ def test_gradients_of_replicas(shared: bool) -> None:
 
 
 def test_nested_vmap() -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    matrix = SparseMatrix.from_tensor(random_matrix(6, 5))
     value = torch.randn(2, matrix.value.numel(), dtype=torch.double)
     x = torch.randn(2, 3, 5, 4, dtype=torch.double)
-
-    def product(value: Tensor, x: Tensor) -> Tensor:
-        return matmul(matrix.with_value(value), x)
-
+    run = product(matrix)
     expected = torch.stack([dense_of(matrix, v) @ z for v, z in zip(value, x, strict=True)])
-    assert_close(vmap(vmap(product, (None, 0)))(value, x), expected)
+    assert_close(vmap(vmap(run, (None, 0)))(value, x), expected)
     many = value.unsqueeze(1).expand(-1, 3, -1)
-    assert_close(vmap(vmap(product))(many, x), expected)
+    assert_close(vmap(vmap(run))(many, x), expected)
 
 
 @pytest.mark.parametrize("shape", [(4, 3), (0, 3), (4, 0), (0, 0)])
 @pytest.mark.parametrize("columns", [0, 2, 300])
 def test_empty(shape: tuple[int, int], columns: int) -> None:
-    matrix = SparseMatrix.from_dense(torch.zeros(shape))
+    matrix = SparseMatrix.from_tensor(torch.zeros(shape))
     x = torch.randn(5, shape[1], columns, requires_grad=True)
     out = vmap(lambda x: matmul(matrix, x))(x)
     assert torch.equal(out, torch.zeros(5, shape[0], columns))
     assert torch.equal(torch.autograd.grad(out.sum(), x)[0], torch.zeros_like(x))
     values = torch.zeros(5, 0)
-    assert out.shape == vmap(lambda v, x: matmul(matrix.with_value(v), x))(values, x).shape
+    assert out.shape == vmap(product(matrix))(values, x).shape
 
 
 def test_product_checks_shapes() -> None:
-    matrix = SparseMatrix.from_dense(random_matrix(6, 5))
+    matrix = SparseMatrix.from_tensor(random_matrix(6, 5))
     for x in (torch.randn(6, 2), torch.randn(5)):
         with pytest.raises(ValueError, match=r"x must be of shape \[5, \*\]"):
             matmul(matrix, x)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphrelu.lab.models.deep_backbones import DeepGNN
+from graphrelu.lab.models.backbones import DeepGNN
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import strong
 from tests.lab.fake_engine import make_result
@@ -48,10 +48,9 @@ def test_wider_has_as_many_parameters(cell: tuple[str, str, int]) -> None:
     hidden = strong.wider(row, 20, 3)
 
     def count(activation: str, width: int) -> int:
-        options = {"heads": 1} if row.backbone == "gat" else {}
-        network = DeepGNN(
-            *(row.backbone, 20, width, 3, activation, row.layers, row.norm, row.residual), **options
-        )
+        options: dict[str, object] = {"heads": 1} if row.backbone == "gat" else {}
+        options |= {"layers": row.layers, "norm": row.norm, "residual": row.residual}
+        network = DeepGNN(row.backbone, 20, width, 3, activation, **options)
         return sum(parameter.numel() for parameter in network.parameters())
 
     assert count("relu", hidden - 1) < count("grelu", row.hidden) <= count("relu", hidden)

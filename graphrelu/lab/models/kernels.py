@@ -1,11 +1,13 @@
-"""Attention over a graph's edges in Triton; :mod:`graphrelu.lab.models.attention` calls it.
+"""Triton kernels: attention over a graph's edges, and seeded dropout.
 
-A program has one row of the matrix and walks over its entries in blocks, so that sums have a fixed
-order; inner products at the entries need no sums over rows and are spread over programs evenly.
-Computed in float32, or in float64 where the features are.
+:mod:`graphrelu.lab.models.attention` and :mod:`graphrelu.lab.models.dropout` call them. Computed in
+float32, or in float64 where the features are.
 
-Layout: `x`, `left` and `right [R, N, H, C]`, `source` and `target [R, N, H]`, and per entry
-`weight`, `alpha` and `grad [R, E, H]`: all heads of a node or of an entry lie beside each other.
+Attention: a program has one row of the matrix and walks over its entries in blocks, so that sums
+have a fixed order; inner products at the entries need no sums over rows and are spread over
+programs evenly. Layout: `x`, `left` and `right [R, N, H, C]`, `source` and `target [R, N, H]`, and
+per entry `weight`, `alpha` and `grad [R, E, H]`: all heads of a node or of an entry lie beside each
+other.
 """
 
 import triton
@@ -101,6 +103,15 @@ def entry_products_kernel(
 
 
 @triton.jit
+def _block(first, end, heads, H: tl.constexpr, ENTRIES: tl.constexpr):
+    """Some entries of a row: their numbers, which belong to the row, places and mask."""
+    entries = (first + tl.arange(0, ENTRIES)).to(tl.int64)
+    in_row = entries < end
+    at = entries[:, None] * H + heads[None, :]
+    return entries, in_row, at, in_row[:, None] & (heads < H)[None, :]
+
+
+@triton.jit
 def _sums(source_ptr, col_ptr, target, entries, heads, mask, in_row, H: tl.constexpr):
     col = tl.load(col_ptr + entries, mask=in_row, other=0).to(tl.int64)
     at = col[:, None] * H + heads[None, :]
@@ -128,15 +139,12 @@ def edge_softmax_kernel(
     source_ptr += replica * num_cols * H
     alpha_ptr += replica * num_entries * H
     heads = tl.arange(0, HEADS)
-    in_heads = heads < H
     target_at = target_ptr + (replica * num_rows + row) * H + heads
-    target = _wide(tl.load(target_at, mask=in_heads, other=0.0))
+    target = _wide(tl.load(target_at, mask=heads < H, other=0.0))
     largest = tl.full([HEADS], float("-inf"), dtype=target.dtype)
     total = tl.zeros([HEADS], dtype=target.dtype)
     for first in range(start, end, ENTRIES):
-        entries = (first + tl.arange(0, ENTRIES)).to(tl.int64)
-        in_row = entries < end
-        mask = in_row[:, None] & in_heads[None, :]
+        entries, in_row, at, mask = _block(first, end, heads, H, ENTRIES)
         score = _sums(source_ptr, col_ptr, target, entries, heads, mask, in_row, H)
         score = tl.where(score > 0, score, score * SLOPE)
         score = tl.where(in_row[:, None], score, float("-inf"))
@@ -145,14 +153,11 @@ def edge_softmax_kernel(
         total += tl.sum(tl.exp(score - higher[None, :]), axis=0)
         largest = higher
     for first in range(start, end, ENTRIES):
-        entries = (first + tl.arange(0, ENTRIES)).to(tl.int64)
-        in_row = entries < end
-        mask = in_row[:, None] & in_heads[None, :]
+        entries, in_row, at, mask = _block(first, end, heads, H, ENTRIES)
         score = _sums(source_ptr, col_ptr, target, entries, heads, mask, in_row, H)
         score = tl.where(score > 0, score, score * SLOPE)
         alpha = tl.exp(score - largest[None, :]) / total[None, :]
-        at = alpha_ptr + entries[:, None] * H + heads[None, :]
-        tl.store(at, alpha.to(alpha_ptr.dtype.element_ty), mask=mask)
+        tl.store(alpha_ptr + at, alpha.to(alpha_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -181,22 +186,16 @@ def edge_softmax_backward_kernel(
     alpha_ptr += replica * num_entries * H
     grad_sum_ptr += replica * num_entries * H
     heads = tl.arange(0, HEADS)
-    in_heads = heads < H
     target_at = (replica * num_rows + row) * H + heads
-    target = _wide(tl.load(target_ptr + target_at, mask=in_heads, other=0.0))
+    target = _wide(tl.load(target_ptr + target_at, mask=heads < H, other=0.0))
     inner = tl.zeros([HEADS], dtype=target.dtype)
     for first in range(start, end, ENTRIES):
-        entries = (first + tl.arange(0, ENTRIES)).to(tl.int64)
-        mask = (entries < end)[:, None] & in_heads[None, :]
-        at = entries[:, None] * H + heads[None, :]
+        entries, in_row, at, mask = _block(first, end, heads, H, ENTRIES)
         alpha = _wide(tl.load(alpha_ptr + at, mask=mask, other=0.0))
         inner += tl.sum(alpha * _wide(tl.load(grad_ptr + at, mask=mask, other=0.0)), axis=0)
     total = tl.zeros([HEADS], dtype=target.dtype)
     for first in range(start, end, ENTRIES):
-        entries = (first + tl.arange(0, ENTRIES)).to(tl.int64)
-        in_row = entries < end
-        mask = in_row[:, None] & in_heads[None, :]
-        at = entries[:, None] * H + heads[None, :]
+        entries, in_row, at, mask = _block(first, end, heads, H, ENTRIES)
         alpha = _wide(tl.load(alpha_ptr + at, mask=mask, other=0.0))
         grad = _wide(tl.load(grad_ptr + at, mask=mask, other=0.0))
         grad = alpha * (grad - inner[None, :])
@@ -205,4 +204,49 @@ def edge_softmax_backward_kernel(
         tl.store(grad_sum_ptr + at, grad.to(grad_sum_ptr.dtype.element_ty), mask=mask)
         total += tl.sum(grad, axis=0)
     total = total.to(grad_target_ptr.dtype.element_ty)
-    tl.store(grad_target_ptr + target_at, total, mask=in_heads)
+    tl.store(grad_target_ptr + target_at, total, mask=heads < H)
+
+
+@triton.jit
+def _mix(bits, FIRST: tl.constexpr, SECOND: tl.constexpr):
+    """Of unsigned bits: products wrap around and shifts bring in zeros."""
+    bits ^= bits >> 16
+    bits *= FIRST
+    bits ^= bits >> 13
+    bits *= SECOND
+    return bits ^ (bits >> 16)
+
+
+@triton.jit(do_not_specialize=["call"])
+def dropout_kernel(
+    x_ptr,
+    seed_ptr,
+    step_ptr,
+    out_ptr,
+    numel,
+    x_replica,
+    call,
+    threshold,
+    SCALE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SPREAD: tl.constexpr,
+    FIRST: tl.constexpr,
+    SECOND: tl.constexpr,
+    CALL: tl.constexpr,
+):
+    """The stages of :func:`graphrelu.lab.models.dropout.keep_mask`, and what they keep, scaled."""
+    replica = tl.program_id(1).to(tl.int64)
+    key = tl.load(seed_ptr + replica).to(tl.uint32) * SPREAD
+    key = _mix(key + 1, FIRST, SECOND) + tl.load(step_ptr).to(tl.uint32) * SPREAD
+    key = _mix(key, FIRST, SECOND) + (call + 1).to(tl.uint32) * CALL
+    key = _mix(key, FIRST, SECOND)
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    bits = _mix(index.to(tl.uint32) * SPREAD + key, FIRST, SECOND) + key
+    bits = _mix(bits, FIRST, SECOND)
+    keep = (bits & 0x7FFFFFFF).to(tl.int32) >= threshold
+    mask = index < numel
+    x = tl.load(x_ptr + replica * x_replica + index, mask=mask, other=0.0)
+    if x.dtype != tl.float64:
+        x = x.to(tl.float32)
+    out = tl.where(keep, x * SCALE, 0.0)
+    tl.store(out_ptr + replica * numel + index, out.to(out_ptr.dtype.element_ty), mask=mask)
