@@ -33,7 +33,7 @@ def _signed(value: int) -> int:
 _SPREAD, _FIRST, _SECOND, _CALL = map(_signed, HASH.values())
 
 Bits = TypeVar("Bits", Tensor, "np.ndarray[Any, Any]")
-_BLOCK = 1 << 15  # elements, so that a block stays in the cache of a core
+_CPU_BLOCK = 1 << 15  # elements, so that a block stays in the cache of a core
 
 
 def _mix(bits: Bits) -> Bits:
@@ -67,8 +67,8 @@ def keep_mask(seed: Tensor, step: Tensor, call: int, numel: int, p: float) -> Te
     for row, own_key in zip(
         mask.view(seed.numel(), numel).numpy(), key.flatten().numpy(), strict=True
     ):
-        for start in range(0, numel, _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for start in range(0, numel, _CPU_BLOCK):
+            block = slice(start, start + _CPU_BLOCK)
             row[block] = _kept(index[block], own_key, p)
     return mask
 
