@@ -9,6 +9,7 @@ from hypothesis import assume
 from torch import Tensor
 
 from graphrelu import GReLU, functional
+from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepare
 from tests.helpers import reference
 from tests.property.strategies import TOLERANCE, Graph, Setup
 
@@ -77,6 +78,12 @@ def settings_of(act: GReLU, graph: Graph) -> tuple[Any, ...]:
     """The arguments of :func:`functional.diffuse` besides the features."""
     settings = (act.alpha, act.steps, act.diffusion, act.add_self_loops)
     return graph.edge_index, graph.edge_weight, *settings
+
+
+def prepared(act: GReLU, graph: Graph, dtype: torch.dtype = torch.double) -> PreparedGraph:
+    settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+    weighted = graph.edge_index, graph.edge_weight, graph.num_nodes, dtype
+    return prepare(*weighted, settings, graph.batch, True)
 
 
 def largest_logit(act: GReLU, x: Tensor, graph: Graph) -> float:
