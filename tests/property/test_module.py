@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import reference
+from graphrelu.diffusion import DiffusionSettings
+from tests.helpers import OTHER, reference
 from tests.property.comparison import assert_is_the_reference, assert_near, expected_of, prepared
 from tests.property.strategies import (
     CONSTANTS,
@@ -30,49 +31,23 @@ def test_module_is_the_reference(case: Case) -> None:
     assert_is_the_reference(*case, torch.double)
 
 
+WIDE = {"parameter_scale": 3.0, "features": "integers", "feature_scale": 10.0}
+LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loops": True}
+
+
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
 @given(case=cases(largest=10.0))
-@example(  # logits of more than fifty, which leave the softmax fewer digits
-    case=(
-        Graph((4,), batched=True),
-        Setup(
-            "G",
-            4,
-            {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loops": True},
-            parameter_scale=3.0,
-            features="integers",
-            feature_scale=10.0,
-            seed=268,
-        ),
-    )
+# Logits of more than fifty, which leave the softmax fewer digits.
+@example(case=(Graph((4,), batched=True), Setup("G", 4, LOOPS, **WIDE, seed=268)))
+# Segments that differ by less than the smallest number of float32.
+@example(
+    case=(Graph((2,)), Setup("B", 4, {"hidden": 4, "K": 4, **OTHER}, 1.0, **WIDE, seed=3890)),
 )
-@example(  # segments that differ by less than the smallest number of float32
-    case=(
-        Graph((2,)),
-        Setup(
-            "B",
-            4,
-            {"hidden": 4, "K": 4, **CONSTANTS[1]},
-            moved=1.0,
-            parameter_scale=3.0,
-            features="integers",
-            feature_scale=10.0,
-            seed=3890,
-        ),
-    )
-)
-@example(  # a gradient of nearly zero, the sum of large terms
+# A gradient of nearly zero, the sum of large terms.
+@example(
     case=(
         Graph((4,)),
-        Setup(
-            "D",
-            1,
-            {"mode": "paper", "track_running_stats": True},
-            parameter_scale=3.0,
-            features="integers",
-            feature_scale=10.0,
-            seed=95,
-        ),
+        Setup("D", 1, {"mode": "paper", "track_running_stats": True}, **WIDE, seed=95),
     )
 )
 def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case) -> None:
@@ -97,7 +72,8 @@ def test_a_new_graph_gives_the_bits_of_a_known_one(case: Case, dtype: torch.dtyp
     cached = copy.deepcopy(act)
     cached.cached = True
     known = graph.arguments()
-    prepared_graph = known | {"edge_weight": None, "edge_index": prepared(act, graph, dtype)}
+    settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+    prepared_graph = known | {"edge_weight": None, "edge_index": prepared(graph, settings, dtype)}
     calls = [(act, graph.arguments()), (act, known), (act, known), (act, prepared_graph)]
     calls += [(cached, known), (cached, graph.arguments())]
     found = []
