@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
+from graphrelu.functional import Form
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,6 +54,10 @@ def opened(act: GReLU, size: float = 0.3) -> GReLU:
     return act
 
 
+def form_of(act: GReLU) -> Form:
+    return Form(*(getattr(act, name) for name in Form._fields))
+
+
 def reference(
     act: GReLU, x: Tensor, edge_index: Tensor, **graph: Tensor | int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -60,7 +66,7 @@ def reference(
     names = ("alpha", "steps", "diffusion", "topology", "add_self_loops")
     options = {name: getattr(act, name) for name in names}
     blocks = act.channel_mlp, act.node_mlp, act.shared_slopes
-    return functional.grelu(x, edge_index, *blocks, form=act._form, **graph, **options)
+    return functional.grelu(x, edge_index, *blocks, form=form_of(act), **graph, **options)
 
 
 def gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
@@ -68,5 +74,11 @@ def gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     return list(torch.autograd.grad((out * weight).sum(), inputs))
 
 
-def assert_close(a: Tensor, b: Tensor, tolerance: float = 1e-10) -> None:
+def outcome(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    """The output and its gradients."""
+    return [out, *gradients(out, inputs)]
+
+
+def assert_close(a: Any, b: Any, tolerance: float = 1e-10) -> None:
+    """Of tensors, or of lists of tensors."""
     torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)

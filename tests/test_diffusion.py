@@ -6,7 +6,7 @@ import torch
 from torch_geometric.nn import APPNP
 
 from graphrelu import functional
-from graphrelu.diffusion import DiffusionSettings, as_edges, prepare
+from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.functional import diffuse
 from tests.helpers import assert_close, random_graph
 
@@ -42,20 +42,6 @@ def test_power_is_appnp(undirected: bool, add_self_loops: bool) -> None:
     assert_close(out, expected)
 
 
-@pytest.mark.parametrize(("method", "steps"), [("power", 250), ("chebyshev", 60)])
-def test_iterations_converge_to_exact(method: str, steps: int) -> None:
-    edge_index = random_graph(30, 60, undirected=True)
-    x = torch.randn(30, 4, dtype=torch.double)
-    exact = diffuse(x, edge_index, diffusion="exact")
-    assert_close(diffuse(x, edge_index, steps=steps, diffusion=method), exact)
-
-
-def test_power_converges_on_a_directed_graph() -> None:
-    edge_index = random_graph(30, 60)
-    x = torch.randn(30, 4, dtype=torch.double)
-    assert_close(diffuse(x, edge_index, steps=250), diffuse(x, edge_index, diffusion="exact"), 1e-9)
-
-
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("steps", [1, 2, 5, 10])
 def test_chebyshev_is_the_minimax_polynomial(alpha: float, steps: int) -> None:
@@ -85,79 +71,30 @@ def test_chebyshev_beats_power_at_equal_cost() -> None:
     assert errors["chebyshev", 10] < 0.1 * errors["power", 10]
 
 
-@pytest.mark.parametrize("method", ["power", "chebyshev", "exact"])
-def test_prepared_graph_is_the_reference(method: str) -> None:
-    edge_index = random_graph(25, 60, undirected=method == "chebyshev")
-    settings = DiffusionSettings(0.15, 6, method, False)
-    graph = prepare(edge_index, None, 25, torch.double, settings, None, True)
-    x = torch.randn(25, 3, dtype=torch.double, requires_grad=True)
-    out, expected = graph.diffuse(x), diffuse(x, edge_index, None, 0.15, 6, method)
-    assert_close(out, expected)
-    weight = torch.randn_like(out)
-    grad, expected_grad = (torch.autograd.grad((y * weight).sum(), x)[0] for y in (out, expected))
-    assert_close(grad, expected_grad)
-    # S^T 1, the weight of each node in the sum of all
-    assert_close(graph.mass @ x, expected.sum(dim=0))
-
-
 @pytest.mark.parametrize("method", ["power", "chebyshev"])
 def test_backward_saves_no_features(method: str) -> None:
     """What autograd keeps does not grow with the number of columns."""
     edge_index = random_graph(20, 50, undirected=True)
     settings = DiffusionSettings(0.1, 10, method, False)
     graph = prepare(edge_index, None, 20, torch.float, settings, None, True)
-    saved: list[torch.Tensor] = []
+    saved: list[int] = []
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(tensor)
+        saved.append(tensor.numel())
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         graph.diffuse(torch.randn(20, 1000, requires_grad=True))
-    assert max(tensor.numel() for tensor in saved) < 1000
+    assert max(saved) < 1000
 
 
 def test_symmetric_graph_is_kept_once() -> None:
     pairs = torch.combinations(torch.arange(20)).t()
     edge_index, weight = torch.cat([pairs, pairs.flip(0)], dim=1), torch.rand(190).repeat(2)
-    graph = prepare(
-        edge_index, weight, 20, torch.float, DiffusionSettings(0.1, 2, "power", True), None, True
-    )
+    settings = DiffusionSettings(0.1, 2, "power", True)
+    graph = prepare(edge_index, weight, 20, torch.float, settings, None, True)
     assert graph.matrices is not None
     assert graph.matrices[0] is graph.matrices[1]
-
-
-def test_pagerank_vmap() -> None:
-    edge_index = random_graph(12, 30)
-    graph = prepare(
-        edge_index, None, 12, torch.double, DiffusionSettings(0.1, 5, "power", False), None, True
-    )
-    x = torch.randn(4, 3, 12, 2, dtype=torch.double)
-    out = torch.func.vmap(torch.func.vmap(graph.diffuse))(x)
-    expected = torch.stack([torch.stack([graph.diffuse(z) for z in row]) for row in x])
-    assert_close(out, expected)
-    out = torch.func.vmap(graph.diffuse, in_dims=1, out_dims=1)(x[0].transpose(0, 1))
-    assert_close(out, torch.stack([graph.diffuse(z) for z in x[0]], dim=1))
-
-
-def test_vmap_over_graphs() -> None:
-    """Edge weights that differ between the replicas: each gets its own operator."""
-    edge_index, x = random_graph(12, 30), torch.randn(12, 2, dtype=torch.double)
-    weights = torch.rand(3, 30, dtype=torch.double)
-    settings = DiffusionSettings(0.1, 5, "power", False)
-
-    def run(weight: torch.Tensor) -> torch.Tensor:
-        return prepare(edge_index, weight, 12, torch.double, settings, None, False).diffuse(x)
-
-    expected = torch.stack([run(weight) for weight in weights])
-    assert_close(torch.func.vmap(run)(weights), expected)
-
-
-def test_as_edges_reads_adj_t() -> None:
-    adj_t = torch.tensor([[0.0, 2.0], [0.0, 0.0]]).to_sparse_csr()
-    edges = as_edges(adj_t, None, 2, torch.float)
-    assert (edges.source.tolist(), edges.target.tolist()) == ([1], [0])
-    assert edges.weight.tolist() == [2.0]
 
 
 def test_worst_errors_are_those_of_the_documentation() -> None:

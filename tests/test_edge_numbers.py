@@ -2,16 +2,15 @@
 count."""
 
 import copy
-from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
 
-from graphrelu import GReLU, functional
-from graphrelu.diffusion import to_csr
-from graphrelu.functional import Edges, normalized_adjacency
+from graphrelu import GReLU, diffusion, functional
+from graphrelu.diffusion import DiffusionSettings, prepare
+from graphrelu.functional import MODES, Edges, normalized_adjacency
 from graphrelu.lab.models.graph_backbones import GraphGNN
 from graphrelu.ops import cpu
 from graphrelu.ops.cpu import index_dtype, sorted_entries
@@ -22,26 +21,21 @@ from tests.helpers import (
     assert_close,
     batch_of_graphs,
     opened,
+    outcome,
     random_graph,
     reference,
 )
 
-MODES = ("calibrated", "paper")
-FORMS = [
-    *({"mode": mode} for mode in MODES),
-    OTHER,
-    FULL,
-]
-VARIANTS = tuple("ABCDEFG")
-MAX_INT32 = 2**31 - 1
+FORMS = [("A", OTHER), ("A", FULL), *((v, {"mode": mode}) for v in "ABCDEFG" for mode in MODES)]
+all_forms = pytest.mark.parametrize(("variant", "form"), FORMS, ids=str)
 
 
-def batch_with(value: float, dtype: torch.dtype = torch.float) -> tuple[Tensor, dict[str, Tensor]]:
+def batch_with(value: float) -> tuple[Tensor, dict[str, Tensor]]:
     """Three graphs, of which the second has the value in one entry."""
     edge_index, batch = batch_of_graphs([5, 6, 4])
     x = torch.randn(15, 4)
     x[7, 2] = value
-    return x.to(dtype).requires_grad_(), {"edge_index": edge_index, "batch": batch}
+    return x.requires_grad_(), {"edge_index": edge_index, "batch": batch}
 
 
 def outputs_and_gradients(
@@ -49,13 +43,12 @@ def outputs_and_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Those of the nodes `of`, for a loss of these nodes alone."""
     out = act(x, **graph)[of]
-    (grad,) = torch.autograd.grad(out.float().sum(), x)
+    (grad,) = torch.autograd.grad(out.sum(), x)
     return out, grad[of]
 
 
 @pytest.mark.parametrize("diffusion", ["power", "chebyshev"])
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("variant", VARIANTS)
+@all_forms
 def test_nan_and_infinity_stay_in_their_graph(variant: str, form: dict, diffusion: str) -> None:
     """A NaN is in all outputs of its graph, or of its channel there where nothing mixes the
     channels; an infinity at least where it came in. The other graphs of a batch get the bits that
@@ -85,8 +78,7 @@ def test_nan_reaches_all_graphs_through_a_dense_inverse() -> None:
 
 
 @pytest.mark.parametrize("value", [1e-30, 1e30, -1e30])
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("variant", VARIANTS)
+@all_forms
 def test_very_large_and_very_small_inputs(variant: str, form: dict, value: float) -> None:
     """They are computed with like others."""
     act = opened(GReLU.variant(variant, 4, **form))
@@ -102,8 +94,7 @@ def test_very_large_and_very_small_inputs(variant: str, form: dict, value: float
 
 
 @pytest.mark.parametrize("hidden", [None, 3])
-@pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("variant", VARIANTS)
+@all_forms
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_at_its_largest(
     dtype: torch.dtype, variant: str, form: dict, hidden: int | None
@@ -117,12 +108,9 @@ def test_half_precision_at_its_largest(
     for graph in ({}, {"batch": batch}):
         out = act(x, edge_index, **graph)
         exact = copy.deepcopy(act).double()(x.double(), edge_index, **graph)
-        tolerance = 2 * torch.finfo(dtype).eps
-        largest = torch.finfo(dtype).max
-        bounded = out.double().clamp(-largest, largest)
-        torch.testing.assert_close(
-            bounded, exact.clamp(-largest, largest), rtol=tolerance, atol=tolerance
-        )
+        largest, tolerance = torch.finfo(dtype).max, 2 * torch.finfo(dtype).eps
+        bounded = (y.double().clamp(-largest, largest) for y in (out, exact))
+        assert_close(*bounded, tolerance)
         grads = torch.autograd.grad(out.float().mean(), [x, *act.parameters()])
         assert not any(bool(grad.isnan().any()) for grad in grads)
 
@@ -141,10 +129,8 @@ def test_softmax_over_ten_million_nodes() -> None:
     logits = torch.randn(10_000_000, 1)
     batch = torch.zeros(len(logits), dtype=torch.long)
     exact = functional.node_parameters(logits.double())
-    for out in (
-        functional.node_parameters(logits),
-        functional.node_parameters(logits, batch, 1),
-    ):
+    for graph in ((), (batch, 1)):
+        out = functional.node_parameters(logits, *graph)
         assert float(((out.double() - exact).abs_() / exact).max()) < 1e-5
         assert abs(float(out.double().sum()) - 1) < 1e-5
 
@@ -170,8 +156,8 @@ def test_edge_weights_have_no_scale(weight: float) -> None:
 
 
 def test_index_type() -> None:
-    assert index_dtype(5, MAX_INT32, 0) == torch.int32
-    assert index_dtype(5, MAX_INT32 + 1, 0) == torch.int64
+    assert index_dtype(5, 2**31 - 1, 0) == torch.int32
+    assert index_dtype(5, 2**31, 0) == torch.int64
 
 
 def test_entries_of_a_matrix_too_large_to_number() -> None:
@@ -188,14 +174,14 @@ def test_module_with_64_bit_indices() -> None:
     """As if its graph had too many nodes or edges for 32 bits."""
     edge_index, batch = batch_of_graphs([20, 30])
     act, x = opened(GReLU(4)), torch.randn(50, 4, requires_grad=True)
-    expected = act(x, edge_index, batch=batch)
-    with mock.patch.object(cpu, "_MAX_INT32", 40):
-        edges = Edges(edge_index[0], edge_index[1], torch.ones(150), 50)
-        assert to_csr(edges).col.dtype == torch.int64
-        out = act(x, edge_index.clone(), batch=batch)
-    assert_close(out, expected, 1e-6)
-    grads = [torch.autograd.grad(y.sum(), x)[0] for y in (out, expected)]
-    assert_close(*grads, 1e-6)
+    settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+    found = []
+    for dtype in (torch.int32, torch.int64):
+        with mock.patch.object(diffusion, "index_dtype", lambda *_, dtype=dtype: dtype):
+            graph = prepare(edge_index, None, 50, torch.float, settings, None, True)
+        assert graph.matrices[0].col.dtype == dtype
+        found.append(outcome(act(x, graph, batch=batch), [x, *act.parameters()]))
+    assert_close(*found, 1e-6)
 
 
 def test_gathered_batches_with_64_bit_indices() -> None:
@@ -211,31 +197,19 @@ def test_gathered_batches_with_64_bit_indices() -> None:
     assert all(map(torch.equal, (part.long() for part in few[:2]), many[:2]))
 
 
-class Recorder:
-    """In place of a kernel: keeps the grids that it is asked for."""
-
-    def __init__(self) -> None:
-        self.grids: list[tuple[int, ...]] = []
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Any:
-        self.grids.append(grid)
-        return lambda *args, **kwargs: None
-
-
 def test_more_graphs_than_a_grid_has_columns() -> None:
     """CUDA's grids have 2^31 - 1 places in their first dimension, and 65,535 in the others."""
     num_graphs = 70_000
     batch = torch.arange(num_graphs)
     x, gamma = torch.ones(1, num_graphs, 1), torch.ones(1, num_graphs, 1)
     slopes = torch.ones(1, num_graphs, 2, 1)
-    recorder, base = Recorder(), (1.0, 0.0)
+    base, kernel = (1.0, 0.0), mock.MagicMock()
     with (
-        mock.patch.object(apply, "apply_kernel", recorder),
-        mock.patch.object(apply, "apply_backward_kernel", recorder),
+        mock.patch.object(apply, "apply_kernel", kernel),
+        mock.patch.object(apply, "apply_backward_kernel", kernel),
     ):
         apply.apply(x, gamma, slopes, slopes, base, batch)
         apply.apply_backward(x, x, gamma, slopes, slopes, base, batch)
-    assert len(recorder.grids) == 2
-    for first, *others in recorder.grids:
-        assert first == num_graphs
-        assert max(others) <= 65_535
+    grids = [call.args[0] for call in kernel.__getitem__.call_args_list]
+    assert [first for first, *_ in grids] == [num_graphs] * 2
+    assert all(max(others) <= 65_535 for _, *others in grids)

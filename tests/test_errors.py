@@ -1,20 +1,22 @@
 """Bad input: one sentence, of the right type, that names the argument."""
 
-import threading
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 
 from graphrelu import GReLU
-from tests.helpers import opened, random_graph
 
 X, EDGES = torch.randn(5, 4), torch.tensor([[0, 1, 2], [1, 2, 3]])
 BATCH = torch.tensor([0, 0, 0, 0, 1])
 
 
-def on(device: str, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.to(device)
+def check(error: type[Exception], message: str, call: Callable[..., object], *args: object) -> None:
+    with pytest.raises(error, match=message) as caught:
+        call(*args)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -36,13 +38,13 @@ def on(device: str, tensor: torch.Tensor) -> torch.Tensor:
         (TypeError, "edge_index must be given, or an activation", (X, None)),
         (ValueError, "edge_index must hold indices between 0 and 4.*got 5", (X, EDGES + 2)),
         (ValueError, "edge_index must hold indices .* got -1", (X, EDGES - 1)),
-        (ValueError, "edge_index must be on cpu.*got meta", (X, on("meta", EDGES))),
+        (ValueError, "edge_index must be on cpu.*got meta", (X, EDGES.to("meta"))),
         (ValueError, r"edge_index as a sparse adjacency .*\[5, 5\]", (X, torch.eye(3).to_sparse())),
         (ValueError, "edge_weight must be None", (X, torch.eye(5).to_sparse(), torch.ones(5))),
         (ValueError, r"edge_weight must be of shape \[3\]", (X, EDGES, torch.ones(4))),
         (ValueError, "edge_weight must be finite and non-neg", (X, EDGES, -torch.ones(3))),
         (ValueError, "edge_weight must be finite", (X, EDGES, torch.full((3,), torch.nan))),
-        (ValueError, "edge_weight must be on cpu", (X, EDGES, on("meta", torch.ones(3)))),
+        (ValueError, "edge_weight must be on cpu", (X, EDGES, torch.ones(3, device="meta"))),
         (TypeError, "edge_weight must be a tensor, got list", (X, EDGES, [1.0, 1.0, 1.0])),
         (ValueError, r"batch must be of shape \[5\]", (X, EDGES, None, BATCH[:4])),
         (ValueError, "batch must be sorted", (X, EDGES, None, BATCH.flip(0))),
@@ -52,14 +54,11 @@ def on(device: str, tensor: torch.Tensor) -> torch.Tensor:
         (TypeError, "batch must be a tensor of int64 graph ids, got list", (X, EDGES, None, [0])),
         (ValueError, "batch must keep both ends", (X, EDGES + 1, None, BATCH)),
         (ValueError, "batch must be given for a batch_size of 2", (X, EDGES, None, None, 2)),
-        (ValueError, "batch must be on cpu", (X, EDGES, None, on("meta", BATCH))),
+        (ValueError, "batch must be on cpu", (X, EDGES, None, BATCH.to("meta"))),
     ],
 )
 def test_forward(error: type[Exception], argument: str, arguments: tuple) -> None:
-    with pytest.raises(error, match=argument) as caught:
-        GReLU(4)(*arguments)
-    assert str(caught.value).endswith(".")
-    assert "\n" not in str(caught.value)
+    check(error, argument, GReLU(4), *arguments)
 
 
 @pytest.mark.parametrize(
@@ -101,29 +100,22 @@ def test_forward(error: type[Exception], argument: str, arguments: tuple) -> Non
     ],
 )
 def test_options(error: type[Exception], argument: str, options: dict) -> None:
-    with pytest.raises(error, match=argument) as caught:
-        GReLU(**{"channels": 4, **options})
-    assert str(caught.value).endswith(".")
-    assert "\n" not in str(caught.value)
+    check(error, argument, lambda: GReLU(**{"channels": 4, **options}))
 
 
 def test_variant() -> None:
-    with pytest.raises(ValueError, match="letter must be one of A, B, C, D, E, F, G, got 'H'"):
-        GReLU.variant("H", 4)
+    message = "letter must be one of A, B, C, D, E, F, G, got 'H'"
+    check(ValueError, message, GReLU.variant, "H", 4)
     assert GReLU.variant("B", 4, K=3).K == 3
 
 
-def test_chebyshev_refuses_a_directed_graph() -> None:
-    with pytest.raises(ValueError, match="use diffusion='power' on a directed graph"):
-        GReLU(4, diffusion="chebyshev")(X, EDGES)
-    both = torch.cat([EDGES, EDGES.flip(0)], dim=1)
-    with pytest.raises(ValueError, match="undirected"):  # by its weights
-        GReLU(4, diffusion="chebyshev")(X, both, torch.arange(1.0, 7.0))
-
-
-def test_exact_refuses_a_large_graph() -> None:
-    with pytest.raises(ValueError, match="takes at most 20,000 nodes, got 20,001"):
-        GReLU(1, diffusion="exact")(torch.zeros(20_001, 1), EDGES)
+def test_graphs_that_a_diffusion_refuses() -> None:
+    chebyshev, both = GReLU(4, diffusion="chebyshev"), torch.cat([EDGES, EDGES.flip(0)], dim=1)
+    check(ValueError, "use diffusion='power' on a directed graph", chebyshev, X, EDGES)
+    weights = torch.arange(1.0, 7.0)  # by which it is directed
+    check(ValueError, "undirected", chebyshev, X, both, weights)
+    exact, x = GReLU(1, diffusion="exact"), torch.zeros(20_001, 1)
+    check(ValueError, "takes at most 20,000 nodes, got 20,001", exact, x, EDGES)
 
 
 def test_values_are_not_looked_at_unless_asked() -> None:
@@ -133,35 +125,3 @@ def test_values_are_not_looked_at_unless_asked() -> None:
     torch.func.vmap(lambda x: act(x, EDGES, negative))(X.unsqueeze(0))
     with pytest.raises(ValueError, match="edge_weight"):
         act(X, EDGES, negative)
-
-
-def test_threads_share_the_memory() -> None:
-    """Several threads preparing and dropping graphs at once get their own results."""
-    act = opened(GReLU(4))
-    failures: list[str] = []
-
-    def work(seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        for _ in range(30):
-            edge_index = torch.randint(5, (2, 9), generator=generator)
-            if not torch.equal(act(X, edge_index), act(X, edge_index.clone())):
-                failures.append("differs")
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-
-
-def test_memory_is_bounded() -> None:
-    from graphrelu import diffusion
-
-    graphs = [random_graph(5, 9) for _ in range(20)]
-    for edge_index in graphs:
-        GReLU(4)(X, edge_index)
-    assert len(diffusion._memory) <= diffusion._MEMORY_SIZE
-    del graphs, edge_index
-    kept = [ref() for refs, _ in diffusion._memory.values() for ref in refs]
-    assert all(tensor is not None for tensor in kept)

@@ -56,8 +56,8 @@ def test_plain_torch(layout: torch.layout) -> None:
     )
 
 
-def test_plain_torch_with_duplicates() -> None:
-    """A matrix that is not coalesced yet has the sums of its entries, and stays as it is."""
+def test_a_matrix_with_duplicates_stays_as_it_is() -> None:
+    """One that is not coalesced yet has the sums of its entries."""
     index = torch.tensor([[0, 1, 1, 2], [1, 2, 2, 0]])
     adjacency = torch.sparse_coo_tensor(index, torch.ones(4), (3, 3))
     act, x = opened(GReLU(4)), torch.randn(3, 4)

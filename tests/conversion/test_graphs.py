@@ -7,36 +7,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import (
-    GCN,
-    GCNConv,
-    GraphSAGE,
-    GraphUNet,
-    SAGEConv,
-    Sequential,
-    global_mean_pool,
-)
+from torch_geometric import nn as gnn
+from torch_geometric.nn import GCN, GCNConv, GraphSAGE, SAGEConv
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import convert, replacements
 from graphrelu.context import scopes
-from tests.conversion.models import (
-    BATCH,
-    BATCHED,
-    EDGES,
-    PLAIN,
-    SIZES,
-    WEIGHT,
-    Base,
-    CoraGCN,
-    IsNone,
-    MutagGIN,
-    Pooled,
-    X,
-    data,
-)
+from tests.conversion import models
+from tests.conversion.models import BATCH, BATCHED, EDGES, PLAIN, WEIGHT, Base, CoraGCN, X
 from tests.conversion.test_table import grelus
-from tests.helpers import batch_of_graphs, opened, random_graph
+from tests.helpers import opened, random_graph
+
+TWO_SETS = torch.stack([EDGES[0], EDGES[1] % 10])  # from 30 nodes to 10
 
 
 def opened_model(model: torch.nn.Module, **options: Any) -> Any:
@@ -57,18 +39,14 @@ def test_the_graph_of_the_layer_before() -> None:
 
 
 def test_integer_and_column_weights() -> None:
-    class Weighted(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = SAGEConv(5, 8)
-
+    class Weighted(Base):
         def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-            return self.conv(x, edge_index).relu() * edge_weight.sum()
+            return self.lin1(x).relu() * edge_weight.sum() + self.conv1(x, edge_index)
 
     model = opened_model(Weighted())
     (act,) = grelus(model)
+    expected = act(model.lin1(X), EDGES) * 90 + model.conv1(X, EDGES)
     for weight in (torch.ones(90, dtype=torch.long), torch.ones(90, 1)):
-        expected = act(model.conv(X, EDGES), EDGES) * 90
         torch.testing.assert_close(model(X, EDGES, weight), expected)
 
 
@@ -79,22 +57,19 @@ def test_trim_to_layer() -> None:
     edge_index = torch.cat([hop1, hop2], dim=1)
     model = opened_model(GraphSAGE(5, 8, 3, 4))
     first, second = grelus(model)
-    out = model(
-        X, edge_index, num_sampled_nodes_per_hop=[10, 8, 12], num_sampled_edges_per_hop=[20, 24]
-    )
+    hops = {"num_sampled_nodes_per_hop": [10, 8, 12], "num_sampled_edges_per_hop": [20, 24]}
     x = first(model.convs[0](X, edge_index), edge_index)
     x = second(model.convs[1](x[:18], hop1), hop1)
-    assert torch.equal(out, model.convs[2](x[:10], hop1[:, :0]))
+    assert torch.equal(model(X, edge_index, **hops), model.convs[2](x[:10], hop1[:, :0]))
 
 
 def test_batches_are_activated_graph_by_graph() -> None:
-    edge_index, batch = batch_of_graphs(SIZES)
-    model = opened_model(MutagGIN())
-    out = model(X, edge_index, batch)
+    model = opened_model(models.MutagGIN())
+    out = model(X, BATCHED, BATCH)
     for graph in range(3):
-        nodes = (batch == graph).nonzero().view(-1)
-        inside = edge_index[:, batch[edge_index[0]] == graph] - nodes[0]
-        alone = model(X[nodes], inside, torch.zeros(len(nodes), dtype=torch.long))
+        nodes = (graph == BATCH).nonzero().view(-1)
+        inside = BATCHED[:, BATCH[BATCHED[0]] == graph] - nodes[0]
+        alone = model(X[nodes], inside, torch.zeros_like(nodes))
         torch.testing.assert_close(out[graph : graph + 1], alone, atol=1e-5, rtol=1e-4)
 
 
@@ -106,13 +81,13 @@ def test_a_union_without_batch_vector_is_one_graph() -> None:
 
 
 def test_pooled_graphs() -> None:
-    model = opened_model(Pooled())
+    model = opened_model(models.Pooled())
     first, second, third = grelus(model)
     x = first(model.conv1(X, BATCHED), BATCHED, batch=BATCH)
     x, edge_index, _, batch, _, _ = model.pool(x, BATCHED, batch=BATCH)
     x = model.conv2(second(x, edge_index, batch=batch), edge_index)
     x = third(x, edge_index, batch=batch)
-    expected = model.lin2(global_mean_pool(x, batch)).relu()
+    expected = model.lin2(gnn.global_mean_pool(x, batch)).relu()
     assert torch.equal(model(X, BATCHED, BATCH), expected)
     assert [str(r) for r in replacements(model).left] == [
         "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes"
@@ -120,59 +95,45 @@ def test_pooled_graphs() -> None:
 
 
 def test_unpooled_graphs_find_their_batch_vector_again() -> None:
-    model = opened_model(GraphUNet(5, 8, 4, depth=2))
+    model = opened_model(gnn.GraphUNet(5, 8, 4, depth=2))
     for batch in (None, BATCH):
         assert model(X, BATCHED, batch).shape == (30, 4)
     assert not torch.allclose(model(X, BATCHED), model(X, BATCHED, BATCH), atol=1e-4)
 
 
-class BeforeAnyLayer(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.act, self.conv = torch.nn.Linear(5, 8), torch.nn.ReLU(), GCNConv(8, 3)
-
+class BeforeAnyLayer(Base):
     def forward(self, x: Tensor, edges: Tensor, pairs: Tensor | None = None) -> Tensor:
-        return self.conv(self.act(self.lin(x)), edges)
+        return self.conv3(F.relu(self.lin1(x)), edges)
 
 
 def test_before_the_first_convolution() -> None:
     model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
     (act,) = grelus(model)
-    assert torch.equal(model(X, EDGES), model.conv(act(model.lin(X), EDGES), EDGES))
+    assert torch.equal(model(X, EDGES), model.conv3(act(model.lin1(X), EDGES), EDGES))
     with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
         model(X, EDGES, EDGES)
     named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
     assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
     layers = [(torch.nn.Linear(5, 8), "x -> x"), torch.nn.ReLU()]
-    sequential = opened_model(
-        Sequential("x, edge_index", [*layers, (GCNConv(8, 3), "x, edge_index -> x")])
-    )
+    layers.append((GCNConv(8, 3), "x, edge_index -> x"))
+    sequential = opened_model(gnn.Sequential("x, edge_index", layers))
     x = grelus(sequential)[0](sequential[0](X), EDGES)
     assert torch.equal(sequential(X, EDGES), sequential[2](x, EDGES))
 
 
 def test_a_graph_that_cannot_be_read() -> None:
-    class Points(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv1 = GCNConv(5, 8)
-            self.conv2 = _Dynamic()
+    class MakesItsGraph(GCNConv):
+        def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+            return super().forward(x, random_graph(x.size(0), 20))
 
+    class Points(Base):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return self.conv2(self.conv1(x, edge_index).relu()).relu()
 
-    (left,) = replacements(convert(Points())).left
+    points = Points()
+    points.conv2 = MakesItsGraph(8, 8)
+    (left,) = replacements(convert(points)).left
     assert left.reason == "no graph is known before it"
-
-
-class _Dynamic(GCNConv):
-    """A layer that makes its graph by itself."""
-
-    def __init__(self) -> None:
-        super().__init__(8, 8)
-
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(x, random_graph(x.size(0), 20))
 
 
 def test_sparse_adjacency() -> None:
@@ -187,19 +148,23 @@ def test_part_of_the_nodes() -> None:
     with pytest.raises(ValueError, match=r"at 'act after convs.0' must have a row .* all nodes at"):
         model.inference_per_layer(0, X, EDGES, 10)
 
-    class Sampled(torch.nn.Module):
-        """Two node sets, as in older samplers."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = SAGEConv(5, 8)
+def test_two_sets_of_nodes() -> None:
+    """As older samplers have them, and models for several types of nodes."""
 
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return F.relu(self.conv((x, x[:10]), edge_index))
+    class Typed(Base):
+        def forward(self, x: dict[str, Tensor], edge_index: dict[str, Tensor]) -> Tensor:
+            a = F.relu(self.conv1(x["a"], edge_index["a"]))
+            return F.relu(self.between((a, x["b"]), edge_index["ab"]))
 
-    edge_index = torch.stack([EDGES[0], EDGES[1] % 10])
-    with pytest.raises(ValueError, match="stays: the convolution before it tells no number"):
-        convert(Sampled(), example=(X, edge_index))
+    typed = Typed()
+    typed.between = SAGEConv((8, 5), 8)
+    inputs = ({"a": X, "b": X[:10]}, {"a": EDGES, "ab": TWO_SETS})
+    model = opened_model(typed, example=inputs)
+    (act,), (left,) = grelus(model), replacements(model).left
+    assert left.reason == "the convolution before it tells no number of nodes, or two of them"
+    a = act(model.conv1(X, EDGES), EDGES)
+    assert torch.equal(model(*inputs), model.between((a, X[:10]), TWO_SETS).relu())
 
 
 def test_numbers_that_are_not_finite() -> None:
@@ -231,7 +196,7 @@ def test_an_error_that_the_model_catches_is_raised() -> None:
 
 
 def test_places_met_later_stay_and_say_so_once() -> None:
-    model = IsNone()
+    model = models.IsNone()
     converted = convert(model)
     with pytest.warns(UserWarning, match="not met in the run on the example and stays leaky_relu"):
         assert torch.equal(converted(X, EDGES, WEIGHT), model(X, EDGES, WEIGHT))
@@ -279,49 +244,24 @@ def test_nothing_outlives_a_call() -> None:
 
 
 def test_a_converted_model_in_another_model() -> None:
-    inner, outer = opened_model(CoraGCN()), BeforeAnyLayer()
-    inner.conv2 = GCNConv(8, 5)
-    expected = outer(inner(X, EDGES), EDGES)
-    assert torch.equal(torch.nn.ModuleList([inner])[0](X, EDGES), inner(X, EDGES))
-
-    class Both(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.outer = inner, outer
-
+    class Both(Base):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return F.relu(self.outer(self.inner(x, edge_index), edge_index))
+            return F.relu(self.conv1(self.inner(x, edge_index), edge_index))
 
     both = Both()
-    assert torch.equal(both(X, EDGES), expected.relu())
+    both.inner = opened_model(CoraGCN())
+    both.inner.conv2 = GCNConv(8, 5)
+    expected = both.conv1(both.inner(X, EDGES), EDGES).relu()
+    assert torch.equal(both(X, EDGES), expected)
     assert [r.name for r in replacements(both)] == ["inner.forward:2 after conv1"]
 
 
 def test_graphs_of_data_objects() -> None:
-    class Net(BeforeAnyLayer):
-        def forward(self, data: Any) -> Tensor:  # type: ignore[override]
-            return self.conv(self.act(self.lin(data.x)), data.edge_index)
+    class Net(Base):
+        def forward(self, data: Any) -> Tensor:
+            return self.conv3(F.relu(self.lin1(data.x)), data.edge_index)
 
-    graphs, model = data(), opened_model(Net())
+    graphs, model = models.data(), opened_model(Net())
     (act,) = grelus(model)
-    hidden = act(model.lin(graphs.x), graphs.edge_index, batch=graphs.batch)
-    assert torch.equal(model(graphs), model.conv(hidden, graphs.edge_index))
-
-
-def test_types_of_nodes() -> None:
-    class Typed(Base):
-        def forward(self, x: dict[str, Tensor], edge_index: dict[str, Tensor]) -> Tensor:
-            a = F.relu(self.conv1(x["a"], edge_index["a"]))
-            return F.relu(self.between((a, x["b"]), edge_index["ab"]))
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.between = SAGEConv((8, 5), 8)
-
-    between = torch.stack([EDGES[0], EDGES[1] % 10])
-    inputs = ({"a": X, "b": X[:10]}, {"a": EDGES, "ab": between})
-    model = opened_model(Typed(), example=inputs)
-    (act,), (left,) = grelus(model), replacements(model).left
-    assert left.reason == "the convolution before it tells no number of nodes, or two of them"
-    a = act(model.conv1(X, EDGES), EDGES)
-    assert torch.equal(model(*inputs), model.between((a, X[:10]), between).relu())
+    hidden = act(model.lin1(graphs.x), graphs.edge_index, batch=graphs.batch)
+    assert torch.equal(model(graphs), model.conv3(hidden, graphs.edge_index))

@@ -2,13 +2,14 @@
 
 import copy
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from hypothesis import assume
 from torch import Tensor
 
 from graphrelu import GReLU, functional
+from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepare
 from tests.helpers import reference
 from tests.property.strategies import TOLERANCE, Graph, Setup
 
@@ -73,17 +74,19 @@ def expected_of(act: GReLU, x: Tensor, graph: Graph) -> Expected:
     return Expected(*found, rounding, of_terms)
 
 
-def settings_of(act: GReLU, graph: Graph) -> tuple[Any, ...]:
-    """The arguments of :func:`functional.diffuse` besides the features."""
-    settings = (act.alpha, act.steps, act.diffusion, act.add_self_loops)
-    return graph.edge_index, graph.edge_weight, *settings
+def prepared(graph: Graph, settings: DiffusionSettings, dtype: torch.dtype) -> PreparedGraph:
+    arguments = graph.edge_index, graph.edge_weight, graph.num_nodes, dtype
+    return prepare(*arguments, settings, graph.batch, True)
 
 
 def largest_logit(act: GReLU, x: Tensor, graph: Graph) -> float:
     """In units of the temperature: a softmax has the digits that these have behind the point."""
     if act.node_mlp is None or graph.num_nodes == 0:
         return 0.0
-    e = functional.diffuse(x, *settings_of(act, graph)) if act.topology else x
+    e = x
+    if act.topology:
+        settings = act.alpha, act.steps, act.diffusion, act.add_self_loops
+        e = functional.diffuse(x, graph.edge_index, graph.edge_weight, *settings)
     temperature = act.temperature if act.mode == "calibrated" else 1.0
     return float(act.node_mlp(e).detach().abs().max()) / temperature
 

@@ -4,12 +4,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-# In Triton's interpreter an example takes ten times as long.
-_SHARE = 4 if os.environ.get("TRITON_INTERPRET") else 1
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
-settings.register_profile(
-    "ci", max_examples=80 // _SHARE, derandomize=True, database=None, **_COMMON
-)
-settings.register_profile("fuzz", max_examples=2400 // _SHARE, **_COMMON)
+settings.register_profile("ci", max_examples=80, derandomize=True, database=None, **_COMMON)
+settings.register_profile("fuzz", max_examples=2400, **_COMMON)
 settings.load_profile(os.environ.get("GRAPHRELU_HYPOTHESIS", "ci"))

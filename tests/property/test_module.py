@@ -1,14 +1,18 @@
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from graphrelu.ops import cpu
-from tests.helpers import reference
-from tests.property.comparison import assert_is_the_reference, assert_near, expected_of
+from graphrelu.diffusion import DiffusionSettings
+from tests.helpers import OTHER, reference
+from tests.property.comparison import assert_is_the_reference, assert_near, expected_of, prepared
 from tests.property.strategies import (
     CONSTANTS,
     LOW_PRECISION,
@@ -22,64 +26,62 @@ from tests.property.strategies import (
 Case = tuple[Graph, Setup]
 
 
-@given(case=cases(), block=st.sampled_from([8, 1 << 18]))
-def test_module_is_the_reference(case: Case, block: int) -> None:
-    """In float64, the features in one block or in many."""
-    with mock.patch.object(cpu, "_BLOCK", block):
-        assert_is_the_reference(*case, torch.double)
+@given(case=cases())
+def test_module_is_the_reference(case: Case) -> None:
+    assert_is_the_reference(*case, torch.double)
+
+
+WIDE = {"parameter_scale": 3.0, "features": "integers", "feature_scale": 10.0}
+LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loops": True}
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
-@given(case=cases(largest=10.0), block=st.sampled_from([8, 1 << 18]))
-@example(  # logits of more than fifty, which leave the softmax fewer digits
-    case=(
-        Graph((4,), batched=True),
-        Setup(
-            "G",
-            4,
-            {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loops": True},
-            parameter_scale=3.0,
-            features="integers",
-            feature_scale=10.0,
-            seed=268,
-        ),
-    ),
-    block=8,
+@given(case=cases(largest=10.0))
+# Logits of more than fifty, which leave the softmax fewer digits.
+@example(case=(Graph((4,), batched=True), Setup("G", 4, LOOPS, **WIDE, seed=268)))
+# Segments that differ by less than the smallest number of float32.
+@example(
+    case=(Graph((2,)), Setup("B", 4, {"hidden": 4, "K": 4, **OTHER}, 1.0, **WIDE, seed=3890)),
 )
-@example(  # segments that differ by less than the smallest number of float32
-    case=(
-        Graph((2,)),
-        Setup(
-            "B",
-            4,
-            {"hidden": 4, "K": 4, **CONSTANTS[1]},
-            moved=1.0,
-            parameter_scale=3.0,
-            features="integers",
-            feature_scale=10.0,
-            seed=3890,
-        ),
-    ),
-    block=8,
-)
-@example(  # a gradient of nearly zero, the sum of large terms
+# A gradient of nearly zero, the sum of large terms.
+@example(
     case=(
         Graph((4,)),
-        Setup(
-            "D",
-            1,
-            {"mode": "paper", "track_running_stats": True},
-            parameter_scale=3.0,
-            features="integers",
-            feature_scale=10.0,
-            seed=95,
-        ),
-    ),
-    block=8,
+        Setup("D", 1, {"mode": "paper", "track_running_stats": True}, **WIDE, seed=95),
+    )
 )
-def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case, block: int) -> None:
-    with mock.patch.object(cpu, "_BLOCK", block):
-        assert_is_the_reference(*case, dtype)
+def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case) -> None:
+    assert_is_the_reference(*case, dtype)
+
+
+@given(case=cases(largest=10.0), dtype=st.sampled_from(LOW_PRECISION))
+@settings(max_examples=settings.default.max_examples // 2)  # an example takes ten times as long
+def test_kernels_are_the_reference(
+    interpreter: Callable[..., Any], case: Case, dtype: torch.dtype
+) -> None:
+    """The module on the GPU's kernels, in Triton's interpreter."""
+    interpreter(assert_is_the_reference, *case, dtype)
+
+
+@given(case=cases(), dtype=st.sampled_from([torch.double, torch.float]))
+def test_a_new_graph_gives_the_bits_of_a_known_one(case: Case, dtype: torch.dtype) -> None:
+    """A graph whose tensors were never seen; the same tensors once more, which are remembered; a
+    prepared graph; and a cached one."""
+    graph, setup = case
+    act, x = setup.module().to(dtype), setup.x(graph.num_nodes, dtype)
+    cached = copy.deepcopy(act)
+    cached.cached = True
+    known = graph.arguments()
+    settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+    prepared_graph = known | {"edge_weight": None, "edge_index": prepared(graph, settings, dtype)}
+    calls = [(act, graph.arguments()), (act, known), (act, known), (act, prepared_graph)]
+    calls += [(cached, known), (cached, graph.arguments())]
+    found = []
+    for module, arguments in calls:
+        out = module(x, **arguments)
+        found.append([out, *torch.autograd.grad(out.sum(), [x, *module.parameters()])])
+    for other in found[1:]:
+        assert all(map(torch.equal, found[0], other))
 
 
 @given(case=cases())
@@ -143,13 +145,14 @@ def test_batch_is_its_graphs(case: Case) -> None:
 @pytest.mark.parametrize("dtype", [torch.double, *LOW_PRECISION])
 @given(
     graph=graphs(),
-    variant=st.sampled_from("ABEFG"),
-    K=st.integers(2, 5),
+    variant=st.sampled_from("ABCDEFG"),
+    K=st.integers(2, 7),
     slope=st.sampled_from([0.0, 0.2, -0.5, 1.0]),
-    constants=st.sampled_from(CONSTANTS),
+    constants=st.sampled_from([*CONSTANTS, {"hidden": 4}]),
     features=st.sampled_from(["normal", "integers", "zeros"]),
     scale=st.sampled_from([1e-30, 1.0, 1e4, 1e30]),
     seed=st.integers(0, 2**16),
+    backend=st.sampled_from(["torch", "reference"]),
 )
 def test_fresh_module_is_its_base(
     dtype: torch.dtype,
@@ -161,14 +164,21 @@ def test_fresh_module_is_its_base(
     features: str,
     scale: float,
     seed: int,
+    backend: str,
 ) -> None:
-    """ReLU, or LeakyReLU of a slope: to the last bit, and so is the gradient, also at zero."""
-    options = {"K": K, "negative_slope": slope, **constants}
+    """ReLU, or LeakyReLU of a slope: to the last bit, and so is the gradient, also at zero. One
+    segment is the identity."""
+    options = {"negative_slope": slope, **constants}
+    if variant in "CD":
+        slope = 1.0
+    else:
+        options["K"] = K
     setup = Setup(variant, 3, options, 0.0, 1.0, features, scale, seed)
     largest = torch.finfo(dtype).max / 8 if dtype == torch.float16 else torch.inf
     x = setup.x(graph.num_nodes, dtype).detach().clamp(-largest, largest).requires_grad_()
     computed_in = torch.promote_types(dtype, torch.float)
-    out = setup.module()(x, **graph.arguments())
+    with mock.patch.dict(os.environ, GRAPHRELU_BACKEND=backend):
+        out = setup.module()(x, **graph.arguments())
     expected = F.prelu(x.to(computed_in), torch.tensor(slope, dtype=computed_in))
     assert torch.equal(out, expected.to(dtype))
     (grad,) = torch.autograd.grad(out.sum(), x)

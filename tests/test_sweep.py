@@ -1,0 +1,189 @@
+"""Every form, in every type, on every kind of graph: the equations, and ReLU to the last bit."""
+
+import copy
+import os
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphrelu import GReLU, HeteroGReLU, functional
+from graphrelu.functional import Form
+from tests.helpers import FULL, OTHER, assert_close, opened, random_graph
+
+# Relative to the largest entry, and to one for gradients, whose terms may cancel.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+torch.manual_seed(0)
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+LOOPS, PATH = torch.arange(6).repeat(2, 1), torch.stack([torch.arange(5), torch.arange(1, 6)])
+EMPTY_GRAPHS = {"batch": torch.tensor([1, 1, 1, 3, 3, 3]), "batch_size": 5}
+
+# The number of nodes, the edges, and what else is given.
+KINDS: dict[str, tuple[int, Tensor, dict[str, Any]]] = {
+    "random": (9, random_graph(9, 30), {}),
+    "x of columns": (9, random_graph(9, 30), {}),
+    "every second column of x": (9, random_graph(9, 30), {}),
+    "no node": (0, NO_EDGES, {}),
+    "one node": (1, NO_EDGES, {}),
+    "one node with a loop": (1, LOOPS[:, :1], {}),
+    "no edge": (6, NO_EDGES, {}),
+    "isolated nodes": (6, torch.tensor([[0, 1], [1, 0]]), {}),
+    "duplicate edges": (6, PATH.repeat(1, 3), {}),
+    "self-loops": (6, torch.cat([LOOPS, PATH, LOOPS], dim=1), {}),
+    "directed": (6, PATH, {}),
+    "undirected": (6, torch.cat([PATH, PATH.flip(0)], dim=1), {}),
+    "some weights zero": (6, PATH, {"edge_weight": torch.tensor([0.0, 1.0, 0.0, 2.0, 0.5])}),
+    "all weights zero": (6, PATH, {"edge_weight": torch.zeros(5)}),
+    "as many edges as nodes": (6, random_graph(6, 6), {"edge_weight": torch.rand(6)}),
+    "batch": (6, PATH[:, [0, 1, 3, 4]], {"batch": torch.tensor([0, 0, 0, 1, 1, 1])}),
+    "batch with empty graphs": (6, PATH[:, [0, 1, 3, 4]], EMPTY_GRAPHS),
+    "batch of no node": (0, NO_EDGES, {"batch": torch.zeros(0, dtype=torch.long)}),
+}
+FORMS: dict[str, dict[str, Any]] = {"GReLU": {}, "paper": {"mode": "paper"}, "HeteroGReLU": {}}
+# Options that a backend could lose on the way, and the variants of the paper.
+OPTIONS: dict[str, dict[str, Any]] = {
+    **{str(options): options for options in (OTHER, FULL, {"hidden": 3}, {"diffusion": "exact"})},
+    "slope": {"topology": False, "negative_slope": 0.2},
+    "alpha": {"alpha": 0.6, "steps": 2, "add_self_loops": True},
+    "chebyshev": {"diffusion": "chebyshev", "steps": 5, "K": 7},
+    **{f"{v}, {mode}": {"letter": v, "mode": mode} for v in "BCDEFG" for mode in functional.MODES},
+    "channel_wise": {"channel_wise": False, "K": 3, "hidden": 3},
+}
+
+
+class Halves(torch.nn.Module):
+    """HeteroGReLU called as GReLU is: the first half of the nodes is of one type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = HeteroGReLU({"a": 4, "b": 4})
+        for act in self.act.acts.values():
+            opened(act)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        if os.environ.get("GRAPHRELU_BACKEND") == "reference":
+            return self.reference(x, edge_index, edge_weight)
+        half = len(x) // 2
+        is_b = edge_index >= half
+        relations, weights = {}, {}
+        for source, target in ("aa", "ab", "ba", "bb"):
+            own = (is_b[0] == (source == "b")) & (is_b[1] == (target == "b"))
+            first = torch.tensor([[half * (source == "b")], [half * (target == "b")]])
+            relations[source, "to", target] = edge_index[:, own] - first
+            if edge_weight is not None:
+                weights[source, "to", target] = edge_weight[own]
+        out = self.act({"a": x[:half], "b": x[half:]}, relations, weights or None)
+        return torch.cat([out["a"], out["b"]])
+
+    def reference(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
+        """By the operator S of the whole graph, as a dense matrix."""
+        features = x.to(torch.promote_types(x.dtype, torch.float))
+        sizes, form = [len(x) // 2, len(x) - len(x) // 2], Form()
+        S = functional.diffuse(torch.eye(len(x), dtype=features.dtype), edge_index, edge_weight)
+        acts, parts = self.act.acts.values(), features.split(sizes)
+        logits = [act.node_mlp(part) for act, part in zip(acts, parts, strict=True)]
+        gamma = functional.calibrated_node_parameters(S @ torch.cat(logits), form)
+        masses, gammas, outs = S.sum(dim=0).split(sizes), gamma.split(sizes), []
+        for act, part, mass, own in zip(acts, parts, masses, gammas, strict=True):
+            mean = (mass @ part).view(1, 4) / max(1, len(part))
+            factors = functional.channel_parameters(act.channel_mlp(mean), 4, form)
+            alpha, beta = functional.coefficients(own, *factors, form.base_slopes)
+            outs.append(functional.piecewise_max(part, alpha, beta))
+        return torch.cat(outs).to(x.dtype)
+
+
+def module(form: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    if form == "HeteroGReLU":
+        return Halves()
+    options = FORMS[form] if form in FORMS else OPTIONS[form]
+    return opened(GReLU.variant(**{"letter": "A", "channels": 4, **options}))
+
+
+def features(kind: str, dtype: torch.dtype) -> Tensor:
+    x = torch.randn(KINDS[kind][0], 4).to(dtype)
+    if kind == "x of columns":
+        return x.t().contiguous().t()
+    return x.repeat_interleave(2, dim=1)[:, ::2] if kind.startswith("every second") else x
+
+
+def passes(act: torch.nn.Module, x: Tensor, kind: str, backend: str | None = None) -> list[Tensor]:
+    """The output and all gradients; of `x` first."""
+    _, edge_index, graph = KINDS[kind]
+    x = x.detach().requires_grad_()
+    chosen = {} if backend is None else {"GRAPHRELU_BACKEND": backend}
+    with mock.patch.dict(os.environ, chosen):
+        out = act(x, edge_index, **graph)
+        weight = torch.linspace(-1, 2, out.numel(), dtype=torch.bfloat16).view_as(out).to(out)
+        return [out, *torch.autograd.grad(out, [x, *act.parameters()], weight)]
+
+
+def check(form: str, dtype: torch.dtype, kind: str) -> None:
+    """The backend and the reference, in the type of `x`, against the reference in float64."""
+    act = module(form)
+    act = act.double() if dtype == torch.float64 else act
+    x = features(kind, dtype)
+    expected = passes(copy.deepcopy(act).double(), x.double(), kind, "reference")
+    scale = max([1.0, *(float(grad.abs().max()) for grad in expected[1:] if grad.numel() > 0)])
+    for backend in (None, "reference"):
+        out, *grads = passes(act, x, kind, backend)
+        assert (out.dtype, grads[0].dtype) == (dtype, dtype)
+        assert_close(out.double(), expected[0], TOLERANCE[dtype])
+        found = [grad.double() / scale for grad in grads]
+        assert_close(found, [grad / scale for grad in expected[1:]], TOLERANCE[dtype])
+
+
+def kinds_of(form: str) -> list[str]:
+    """HeteroGReLU takes no batches, Chebyshev's polynomial no directed graphs."""
+    if form == "HeteroGReLU":
+        return [kind for kind in KINDS if "batch" not in kind]
+    return ["undirected"] if form == "chebyshev" else list(KINDS)
+
+
+SOME = ["x of columns", "some weights zero", "undirected", "batch with empty graphs"]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("form", "kind"), [(f, k) for f in FORMS for k in kinds_of(f)])
+def test_is_the_reference(form: str, kind: str, dtype: torch.dtype) -> None:
+    check(form, dtype, kind)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    ("form", "kind"), [(f, k) for f in OPTIONS for k in kinds_of(f) if k in SOME]
+)
+def test_options_reach_the_reference(form: str, kind: str, dtype: torch.dtype) -> None:
+    check(form, dtype, kind)
+
+
+FRESH = [(form, kind) for form in ("GReLU", "HeteroGReLU") for kind in kinds_of(form)]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("form", "kind"), FRESH)
+def test_fresh_module_is_relu(form: str, kind: str, dtype: torch.dtype) -> None:
+    """In both passes, at zero too."""
+    act = module(form)
+    (act.act if isinstance(act, Halves) else act).reset_parameters()
+    x = features(kind, dtype)
+    x[: x.size(0) // 2, 0] = 0.0
+    weight = torch.linspace(-1, 2, x.numel(), dtype=torch.bfloat16).view_as(x).to(dtype)
+    for backend in (None, "reference"):
+        out, grad, *_ = passes(act, x, kind, backend)
+        assert torch.equal(out, x.relu())
+        assert torch.equal(grad, weight * (x > 0))
+
+
+def test_backends_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    act, (_, edge_index, _), x = GReLU(4), KINDS["random"], torch.randn(9, 4)
+    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(act(x, edge_index), x.relu())
+    with pytest.raises(ValueError, match="edge_weight"):
+        act(x, edge_index, torch.ones(31))
+    monkeypatch.setenv("GRAPHRELU_BACKEND", "cuda")
+    with pytest.raises(ValueError, match="GRAPHRELU_BACKEND must be one of reference, torch, trit"):
+        act(x, edge_index)
