@@ -33,7 +33,7 @@ PANELS: dict[tuple[str, str], tuple[float, ...]] = {
     ("opposed", "gcn"): (4.0,),
     ("plain", "gcn"): (4.0,),
 }
-FIRST_SEED = 100  # the search (docs/structure.md) saw no graph with such a seed
+FIRST_SEED = 100  # the search (docs/reproduce.md) saw no graph with such a seed
 QUICK_PANELS = {("mirrored", "gcn"): (4.0,), ("plain", "gcn"): (4.0,)}
 QUICK_HOMOPHILY = (0.0, 1.0)
 

@@ -192,7 +192,7 @@ def test_scores_and_price_are_two_tabs(visit: Any, ring_file: Path) -> None:
     seen = visit(ring_file)
     scores = ["activation", "score", "difference to ReLU", "verdict", "runs"]
     assert seen.columns == scores
-    seen.page.get_by_role("tab", name="price").press("Enter")
+    seen.page.get_by_role("tab", name="loss and price").press("Enter")
     assert seen.columns == ["activation", "test loss", "ECE", "s per epoch", "parameters"]
     assert "divided by their number" in seen.page.locator("#table-note").inner_text()
     seen.page.keyboard.press("Shift+Tab")  # the chosen tab had the focus
@@ -213,7 +213,8 @@ def test_classes_are_a_tab_where_they_are_known(
     seen.page.get_by_role("button", name="class 1").click()
     assert seen.column("activation") == ["GReLU", "ELU", "ReLU"]
     assert seen.errors == []
-    assert visit(committed).page.get_by_role("tab").all_inner_texts() == ["scores", "price"]
+    tabs = visit(committed).page.get_by_role("tab").all_inner_texts()
+    assert tabs == ["scores", "loss and price"]
 
 
 def test_what_matters_is_on_a_narrow_screen(visit: Any, committed: Path) -> None:
