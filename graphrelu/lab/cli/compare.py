@@ -8,11 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
-from graphrelu.lab.cli.shared import add_command
 from graphrelu.lab.prepare import prepare, split_rule, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.machine import MachineError
@@ -68,7 +65,9 @@ SETTINGS = (
     ),
     Option("norm", "Normalisation after each convolution: layer (default), batch or none."),
     Option("residual", "Add a linear skip connection to each convolution.", bool),
-    Option("patience", "Stop after this many epochs without a better validation; 0: never.", int),
+    Option(
+        "patience", "Epochs without a better validation score before training stops; 0: never.", int
+    ),
     Option("normalize_features", "Scale the features of each node to sum to 1.", bool),
 )
 
@@ -76,15 +75,20 @@ SETTINGS = (
 def options() -> list[Option]:
     """All options of the command."""
     known = f"{','.join(compared())}, on the paper's graphs {','.join(ACTIVATIONS)}"
-    backbones = (
-        f"The convolution: {', '.join(BACKBONES)}; gin, but not on the paper's graphs; for sets "
-    )
-    backbones += "of graphs "
-    graphs = f"{DATASET} Or a set of graphs: {', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt for "
-    graphs += "a list of PyG Data of yours."
     return [
-        Option("dataset", graphs, default="digits", is_argument=True),
-        Option("backbone", f"{backbones}{', '.join(GRAPH_BACKBONES)}.", default="gcn"),
+        Option(
+            "dataset",
+            f"{DATASET} Or a set of graphs: {', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt for a "
+            "list of PyG Data of yours.",
+            default="digits",
+            is_argument=True,
+        ),
+        Option(
+            "backbone",
+            f"The convolution: {', '.join(BACKBONES)}; gin, but not on the paper's graphs; for "
+            f"sets of graphs {', '.join(GRAPH_BACKBONES)}.",
+            default="gcn",
+        ),
         Option("activations", f"Names, separated by commas. By default {known}."),
         Option(
             "runs",
@@ -125,9 +129,7 @@ def compare(
     log: Path | None,
     **settings: Any,
 ) -> None:
-    """Train each activation on a graph, and say whether GReLU is better than ReLU there.
-
-    Every activation has the same seeds, splits and settings."""
+    """Train each activation on a graph, and say whether GReLU is better than ReLU there."""
     from graphrelu.lab import engine
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
@@ -194,11 +196,6 @@ def _board(folder: Path) -> TensorBoard:
         return TensorBoard(folder)
     except ImportError as error:
         raise MachineError(str(error)) from error
-
-
-app = typer.Typer(add_completion=False)
-EXAMPLE = "graphrelu compare cora --backbone gat --runs 30 --json cora.json"
-add_command(app, "compare", options(), compare, EXAMPLE)
 
 
 def _check_files(
