@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +148,9 @@ def compare(
         screen = terminal.console()
         screen.print(terminal.headline(graph, configs[0], runs, until_decided))
         looks = looks_until(runs) if until_decided else [runs]
-        with _record(out, report is not None or until_decided) as record:
+        # Further seeds are added to a record, and what the page shows of a model lies beside it.
+        with tempfile.TemporaryDirectory(prefix="graphrelu-") as scratch:
+            record = Record(out or Path(scratch) / "runs.jsonl")
             for look in looks:
                 with terminal.progress_bar() as progress:
                     results = engine.run(
@@ -172,7 +172,7 @@ def compare(
                 for result in results:
                     board.write(result)
             sentence = verdict(rows)
-            if report is not None and record is not None:
+            if report is not None:
                 told = {"backbone": backbone, "activations": activations, "runs": runs}
                 told |= {"margin": margin, "until_decided": until_decided or None}
                 command = page.compare_command(dataset, told | settings)
@@ -206,10 +206,10 @@ def _check_files(
     log: Path | None,
 ) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
-    if json is not None and record is not None and json.resolve() == record.resolve():
-        raise ValueError(f"{json} cannot be the record and the summary at once.")
-    if report is not None and report.resolve() in (f.resolve() for f in (json, record) if f):
-        raise ValueError(f"{report} cannot be the page and another file at once.")
+    files = [path for path in (record, json, report) if path is not None]
+    for i, path in enumerate(files):
+        if path.resolve() in [other.resolve() for other in files[:i]]:
+            raise ValueError(f"{path} cannot be two of record, summary and page at once.")
     if record is not None:
         check_ending(output.check_record(record), ".jsonl", "a record")
     if report is not None:
@@ -218,14 +218,3 @@ def _check_files(
         output.check_file(json)
     for folder in filter(None, (save, log)):
         output.check_folder(folder)
-
-
-@contextmanager
-def _record(out: Path | None, needed: bool) -> Iterator[Record | None]:
-    """The record that a comparison writes to. It is needed, if only for a while, by a page, as the
-    looks inside of models lie beside it, and where seeds are added to those that are trained."""
-    if out is not None or not needed:
-        yield None if out is None else Record(out)
-        return
-    with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
-        yield Record(Path(folder) / "runs.jsonl")
