@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.published import published
@@ -83,8 +83,12 @@ def seeds_of(rows: Sequence[NodeRow]) -> str:
     return " to ".join(map(str, numbers[:1] + numbers[1:][-1:]))
 
 
-def regimes() -> str:
-    """Mean leads over ReLU where labels are few, where they are not, and on generated graphs."""
+Leads: TypeAlias = Mapping[str, Sequence[Comparison | None]]  # over ReLU, by activation
+
+
+@cache
+def leads_by_regime() -> dict[str, Leads]:
+    """Leads over ReLU where labels are few, where they are not, and on generated graphs."""
     of_node = _leads(scores_by_cell(node_results()))
     citation, social = (
         {
@@ -98,20 +102,89 @@ def regimes() -> str:
         for row in structure.structure_rows(Record(ROOT / "results" / "structure.jsonl").read())
         if row.kind == "mirrored" and row.activation == "ReLU"
     ]
-    lines = [
-        _regime("[few labels](results/node.md): Cora, CiteSeer, PubMed", citation),
-        _regime("[few labels](results/node.md): BlogCatalog, Flickr", social),
-        _regime("[few labels](results/tuned.md), each activation tuned", _listed(_tuned())),
-        _regime("[all labels](results/deep.md), 4 or 10 layers, norm, skips", _deep("deep")),
-        _regime("[settings tuned for ReLU](results/strong.md)", _deep("strong")),
-        _regime("[whole graphs](results/graph.md): MUTAG, PROTEINS", _listed(_graphs())),
-        _regime(
-            "[generated](results/structure.md): equal features, other neighbours",
-            {"GReLU": generated},
-        ),
-    ]
+    return {
+        "citation": citation,
+        "social": social,
+        "tuned": _listed(_tuned()),
+        "deep": _deep("deep"),
+        "strong": _deep("strong"),
+        "graphs": _listed(_graphs()),
+        "generated": {"GReLU": generated},
+    }
+
+
+REGIMES = {
+    "citation": "[few labels](results/node.md): Cora, CiteSeer, PubMed",
+    "social": "[few labels](results/node.md): BlogCatalog, Flickr",
+    "tuned": "[few labels](results/tuned.md), each activation tuned",
+    "deep": "[all labels](results/deep.md), 4 or 10 layers, norm, skips",
+    "strong": "[settings tuned for ReLU](results/strong.md)",
+    "graphs": "[whole graphs](results/graph.md): MUTAG, PROTEINS",
+    "generated": "[generated](results/structure.md): equal features, other neighbours",
+}
+
+
+def regimes() -> str:
+    """A table of the mean leads, and of GReLU's significant ones."""
+    lines = [_regime(what, leads_by_regime()[name]) for name, what in REGIMES.items()]
     head = ("networks and graphs", "cells", "PReLU", "GELU", "GReLU", "better", "worse")
     return export.table(head, lines, numbers=1)
+
+
+def advice() -> str:
+    """When to use GReLU and when not, each with the numbers of its regime."""
+    found = {name: _regime("", leads) for name, leads in leads_by_regime().items()}
+
+    def told(name: str) -> str:
+        _, cells, prelu, _, grelu, better, worse = found[name]
+        rival = f", PReLU {prelu}" if prelu else ""
+        return f"GReLU {grelu}{rival}; better in {better} of {cells} cells, worse in {worse}"
+
+    losses = {name: _higher_loss(name) for name in ("deep", "strong")}
+    use = (
+        f"nodes with equal features must be told apart by their neighbours ({told('generated')});",
+        f"you classify whole graphs with GCN or SAGE ({told('graphs')}; with GIN nothing was "
+        "gained);",
+        "neighbours tend to have other labels, the network is deep and labels are many "
+        f"({told('deep')}).",
+    )
+    leave = (
+        f"your settings were tuned for ReLU ({told('strong')}), or for each activation "
+        f"({told('tuned')});",
+        f"labels are few on a social network ({told('social')}). On a citation graph with few "
+        f"labels the gain is small ({told('citation')});",
+        "the test loss matters more than accuracy: PReLU's mean loss is below GReLU's in "
+        f"{losses['deep']} deep networks and in {losses['strong']} with settings tuned for ReLU;",
+        "the graph is small and time on a GPU matters more than accuracy (see the costs below).",
+    )
+    return "\n".join(
+        f"**{head} if**\n\n{''.join(_item(text) for text in items)}"
+        for head, items in (("Use GReLU", use), ("Do not use GReLU", leave))
+    )
+
+
+def _item(text: str) -> str:
+    return (
+        textwrap.fill(
+            text,
+            100,
+            initial_indent="- ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
+
+
+def _higher_loss(name: str) -> str:
+    """In how many cells of deep networks GReLU's mean test loss is above PReLU's."""
+    table = {"deep": deep.TABLE, "strong": strong.TABLE}[name]
+    runs = Record(ROOT / "results" / f"{name}.jsonl").read()
+    losses = table.scores(runs, lambda run: run.test_loss).values()
+    both = [own for own in losses if {"PReLU", "GReLU"} <= own.keys()]
+    above = sum(fmean(own["GReLU"].values()) > fmean(own["PReLU"].values()) for own in both)
+    return f"{above} of {len(both)}"
 
 
 Key = TypeVar("Key")
@@ -165,7 +238,7 @@ def _deep(name: str) -> dict[str, list[Comparison | None]]:
     }
 
 
-def _regime(what: str, leads: Mapping[str, Sequence[Comparison | None]]) -> tuple[str, ...]:
+def _regime(what: str, leads: Leads) -> tuple[str, ...]:
     """A line: the mean leads of three activations, and in how many cells GReLU's is significant."""
     known = {name: [lead for lead in own if lead is not None] for name, own in leads.items()}
     means = [
@@ -206,11 +279,11 @@ def of_the_paper() -> str:
     of_graphs = _ahead((*cell[1:], lead) for cell, lead in _graphs()["GReLU"].items())
     return paragraph(
         f"In deep networks the significant leads are those on {in_deep}. With whole graphs they "
-        f"are those on {of_graphs}; the folds share their graphs, which makes the intervals "
-        "narrower than they should be. The paper's gains with 20 labels per class were not "
-        "reproduced in their size: on Cora, "
-        f"CiteSeer and PubMed the paper prints a mean lead of {fmean(printed):+.1f} points over "
-        f"ReLU, and we measure {fmean(own):+.1f}. By the test loss GReLU is {told}."
+        f"are those on {of_graphs}; the folds share their graphs, so these intervals are narrower "
+        "than they should be. **The paper's gains with 20 labels per class were not reproduced**: "
+        f"on Cora, CiteSeer and PubMed the paper prints a mean lead of {fmean(printed):+.1f} "
+        f"points over ReLU, and we measure {fmean(own):+.1f}. By the test loss, with few labels, "
+        f"GReLU is {told}."
     )
 
 
@@ -265,6 +338,7 @@ BLOCKS = {
     "node": main_table,
     "tallies": tally_table,
     "regimes": regimes,
+    "advice": advice,
     "gains": of_the_paper,
     "cost": cost,
     "seeds": seeds,

@@ -122,10 +122,7 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def offline(*arguments: object) -> Path:
         raise OSError("no network")
 
-    from graphrelu.lab import cli
-
-    for name in cli.COMMANDS:  # a command that is imported later would keep the fake
-        import_module(f"graphrelu.lab.cli.{name}")
+    import_module("graphrelu.lab.cli.commands")  # which would keep the fake if imported later
     monkeypatch.setitem(sys.modules, "graphrelu.lab.engine", sys.modules[__name__])
     monkeypatch.setattr(graphrelu.lab, "engine", sys.modules[__name__], raising=False)
     monkeypatch.setattr(fetch, "download", offline)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -21,7 +22,6 @@ from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import subgraph, to_undirected
 
 from graphrelu.lab import TensorBoard, WandB, compare, own_model
-from graphrelu.lab.data import load
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.own_model import ModelComparison
 from graphrelu.lab.render.loggers import Epoch
@@ -166,14 +166,6 @@ def test_links(model: Any, negatives: bool) -> None:
     assert found.rows[0].std > 0  # each seed has a split of its own
 
 
-def test_links_of_cora(real_root: Path) -> None:
-    cora = load("cora", real_root)
-    data = Data(x=cora.x.to_dense(), edge_index=cora.edge_index, train_mask=cora.train_mask)
-    parts = RandomLinkSplit(is_undirected=True)(data)
-    found = quick(GAE(GCN(data.num_features, 16, 2, 16)), parts, epochs=5, runs=1)
-    assert all(row.mean > 60 for row in found.rows)
-
-
 def graphs(values: Callable[[Tensor], Tensor]) -> list[Data]:
     edges = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
     inputs = torch.randn(60, 3, 4) + torch.randn(60, 1, 1)
@@ -193,6 +185,11 @@ def test_classes_of_graphs_in_loaders() -> None:
     assert found.rows[0].mean > 60
 
 
+def output_sum(graph: Data) -> Callable[[torch.nn.Module], float]:
+    """What gives the parameters of a lazy layer their shapes."""
+    return torch.no_grad()(lambda model: float(model(graph.x, graph.edge_index).sum()))
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_same_initial_weights(name: str, graph: Data) -> None:
     """Also where the activation draws weights of its own before other layers are made."""
@@ -203,10 +200,7 @@ def test_same_initial_weights(name: str, graph: Data) -> None:
         net.forward = lambda x, edge_index: net.last[1](net.first(x, edge_index))
         return net
 
-    @torch.no_grad()
-    def example(model: torch.nn.Module) -> float:
-        return float(model(graph.x, graph.edge_index).sum())
-
+    example = output_sum(graph)
     own, relu = (own_model._built(build, each, 3, CPU, example) for each in (name, "relu"))
     state = relu.state_dict()
     assert sorted(state) == ["first.bias", "first.lin.weight", "last.1.bias", "last.1.weight"]
@@ -216,10 +210,7 @@ def test_same_initial_weights(name: str, graph: Data) -> None:
 
 
 def test_same_initial_weights_of_a_conversion(graph: Data) -> None:
-    @torch.no_grad()
-    def example(model: torch.nn.Module) -> float:
-        return float(model(graph.x, graph.edge_index).sum())
-
+    example = output_sum(graph)
     relu, grelu = (own_model._converted(Net(), n, 3, CPU, example) for n in ("relu", "grelu"))
     state = grelu.state_dict()
     assert any("grelus" in name for name in state)
@@ -290,8 +281,7 @@ def test_test_labels_change_no_training(graph: Data) -> None:
     again: list[Epoch] = []
     quick(Net, graph, callbacks=[again.append])
     assert told == again
-    assert told[0][:4] == ("relu", 0, 1, 3)
-    assert len(told) == 4 * 2 * 3
+    assert (told[0][:4], len(told)) == (("relu", 0, 1, 3), 4 * 2 * 3)
 
 
 def test_what_comes_back(graph: Data) -> None:
@@ -310,12 +300,10 @@ def test_what_comes_back(graph: Data) -> None:
 
 def test_the_margin(graph: Data) -> None:
     """Two runs decide nothing; six with a margin that no score can leave are alike."""
-    row = quick(Net, graph, TWO, margin=99.0).rows[1]
-    assert row.over_relu is not None
-    assert (row.over_relu.margin, row.over_relu.outcome) == (99.0, "undecided")
-    row = quick(Net, graph, TWO, runs=6, epochs=1, margin=1e3).rows[1]
-    assert row.over_relu is not None
-    assert row.over_relu.outcome == "no difference"
+    few, many = (quick(Net, graph, TWO, runs=n, epochs=1, margin=1e3).rows[1] for n in (2, 6))
+    assert few.over_relu.margin == 1e3  # type: ignore[union-attr]
+    assert few.over_relu.outcome == "undecided"  # type: ignore[union-attr]
+    assert many.over_relu.outcome == "no difference"  # type: ignore[union-attr]
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -375,56 +363,25 @@ def test_a_model_that_cannot_be_reset(graph: Data) -> None:
         quick(model, graph)
 
 
-class FakeWriter:
-    """Of TensorBoard or of Weights & Biases: remembers what it is told."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.told: list[Any] = [args or kwargs]
-        WRITERS.append(self.told)
-
-    def add_scalar(self, *args: Any) -> None:
-        self.told.append(args)
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self.told.append((values, step))
-
-    def close(self) -> None:
-        self.told.append("closed")
-
-    finish = close
-
-
-WRITERS: list[list[Any]] = []
-
-
 def test_loggers(graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    WRITERS.clear()
-    fake = SimpleNamespace(SummaryWriter=FakeWriter)
+    board, init = Mock(), Mock()
+    fake = SimpleNamespace(SummaryWriter=board)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", fake)
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=FakeWriter))
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
     told: list[Epoch] = []
     callbacks = [TensorBoard(tmp_path), WandB(project="p", mode="offline"), told.append]
     quick(Net, graph, ["grelu"], runs=1, epochs=2, callbacks=callbacks)
-    board, wandb = WRITERS
-    (first, second) = told
-    assert board == [
-        (str(tmp_path / "grelu" / "0"),),
-        ("loss", first.loss, 1),
-        ("val_score", first.val_score, 1),
-        ("loss", second.loss, 2),
-        ("val_score", second.val_score, 2),
-        "closed",
+    logged = [{name: getattr(now, name) for name in ("loss", "val_score")} for now in told]
+    assert board.mock_calls == [
+        call(str(tmp_path / "grelu" / "0")),
+        *(call().add_scalar(*p, i) for i, own in enumerate(logged, start=1) for p in own.items()),
+        call().close(),
     ]
-    assert wandb == [
-        {
-            "name": "grelu-0",
-            "config": {"activation": "grelu", "seed": 0, "epochs": 2},
-            "project": "p",
-            "mode": "offline",
-        },
-        ({"loss": first.loss, "val_score": first.val_score}, 1),
-        ({"loss": second.loss, "val_score": second.val_score}, 2),
-        "closed",
+    config = {"activation": "grelu", "seed": 0, "epochs": 2}
+    assert init.mock_calls == [
+        call(name="grelu-0", config=config, project="p", mode="offline"),
+        *(call().log(own, step=i) for i, own in enumerate(logged, start=1)),
+        call().finish(),
     ]
 
 

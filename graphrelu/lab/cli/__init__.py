@@ -13,14 +13,12 @@ from typer.core import TyperGroup
 import graphrelu
 from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 
-# The module of each name has the command as its ``app``.
 COMMANDS = {
     "compare": "Train each activation on a graph, and say whether GReLU is better than ReLU there.",
     "report": "Make a page for a browser from finished runs. Nothing is trained.",
     "reproduce": "Run the paper's experiments again, and some of our own.",
     "inspect": "Draw the functions that a trained GReLU applies, and count their shapes.",
-    "observations": "Check each claim of the paper against the recorded runs, a line for each "
-    "claim.",
+    "observations": "Check each claim of the paper against the recorded runs.",
     "data": "List the known datasets: which are there, which are missing, which were altered.",
 }
 # By way of its subclass, as Typer has moved it from one module to another.
@@ -28,13 +26,13 @@ UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 
 
 class Commands(TyperGroup):
-    """Imports a command when it is called: the list of commands need not wait for torch."""
+    """Imports the commands when one is called: their list need not wait for torch."""
 
     # Of Click's types, which some versions of Typer bring along under another name.
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
-        app = import_module(f"graphrelu.lab.cli.{name}").app
-        return name, typer.main.get_command(app), rest
+        known: Any = typer.main.get_command(import_module("graphrelu.lab.cli.commands").app)
+        return name, known.commands[name], rest
 
 
 app = typer.Typer(

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
-from graphrelu.lab.cli.shared import add_command
 from graphrelu.lab.prepare import prepare, split_rule, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.machine import MachineError
@@ -68,7 +63,9 @@ SETTINGS = (
     ),
     Option("norm", "Normalisation after each convolution: layer (default), batch or none."),
     Option("residual", "Add a linear skip connection to each convolution.", bool),
-    Option("patience", "Stop after this many epochs without a better validation; 0: never.", int),
+    Option(
+        "patience", "Epochs without a better validation score before training stops; 0: never.", int
+    ),
     Option("normalize_features", "Scale the features of each node to sum to 1.", bool),
 )
 
@@ -76,15 +73,20 @@ SETTINGS = (
 def options() -> list[Option]:
     """All options of the command."""
     known = f"{','.join(compared())}, on the paper's graphs {','.join(ACTIVATIONS)}"
-    backbones = (
-        f"The convolution: {', '.join(BACKBONES)}; gin, but not on the paper's graphs; for sets "
-    )
-    backbones += "of graphs "
-    graphs = f"{DATASET} Or a set of graphs: {', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt for "
-    graphs += "a list of PyG Data of yours."
     return [
-        Option("dataset", graphs, default="digits", is_argument=True),
-        Option("backbone", f"{backbones}{', '.join(GRAPH_BACKBONES)}.", default="gcn"),
+        Option(
+            "dataset",
+            f"{DATASET} Or a set of graphs: {', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt for a "
+            "list of PyG Data of yours.",
+            default="digits",
+            is_argument=True,
+        ),
+        Option(
+            "backbone",
+            f"The convolution: {', '.join(BACKBONES)}; gin, but not on the paper's graphs; for "
+            f"sets of graphs {', '.join(GRAPH_BACKBONES)}.",
+            default="gcn",
+        ),
         Option("activations", f"Names, separated by commas. By default {known}."),
         Option(
             "runs",
@@ -125,9 +127,7 @@ def compare(
     log: Path | None,
     **settings: Any,
 ) -> None:
-    """Train each activation on a graph, and say whether GReLU is better than ReLU there.
-
-    Every activation has the same seeds, splits and settings."""
+    """Train each activation on a graph, and say whether GReLU is better than ReLU there."""
     from graphrelu.lab import engine
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
@@ -148,7 +148,9 @@ def compare(
         screen = terminal.console()
         screen.print(terminal.headline(graph, configs[0], runs, until_decided))
         looks = looks_until(runs) if until_decided else [runs]
-        with _record(out, report is not None or until_decided) as record:
+        # Further seeds are added to a record, and what the page shows of a model lies beside it.
+        with tempfile.TemporaryDirectory(prefix="graphrelu-") as scratch:
+            record = Record(out or Path(scratch) / "runs.jsonl")
             for look in looks:
                 with terminal.progress_bar() as progress:
                     results = engine.run(
@@ -170,7 +172,7 @@ def compare(
                 for result in results:
                     board.write(result)
             sentence = verdict(rows)
-            if report is not None and record is not None:
+            if report is not None:
                 told = {"backbone": backbone, "activations": activations, "runs": runs}
                 told |= {"margin": margin, "until_decided": until_decided or None}
                 command = page.compare_command(dataset, told | settings)
@@ -196,11 +198,6 @@ def _board(folder: Path) -> TensorBoard:
         raise MachineError(str(error)) from error
 
 
-app = typer.Typer(add_completion=False)
-EXAMPLE = "graphrelu compare cora --backbone gat --runs 30 --json cora.json"
-add_command(app, "compare", options(), compare, EXAMPLE)
-
-
 def _check_files(
     record: Path | None,
     json: Path | None,
@@ -209,10 +206,10 @@ def _check_files(
     log: Path | None,
 ) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
-    if json is not None and record is not None and json.resolve() == record.resolve():
-        raise ValueError(f"{json} cannot be the record and the summary at once.")
-    if report is not None and report.resolve() in (f.resolve() for f in (json, record) if f):
-        raise ValueError(f"{report} cannot be the page and another file at once.")
+    files = [path for path in (record, json, report) if path is not None]
+    for i, path in enumerate(files):
+        if path.resolve() in [other.resolve() for other in files[:i]]:
+            raise ValueError(f"{path} cannot be two of record, summary and page at once.")
     if record is not None:
         check_ending(output.check_record(record), ".jsonl", "a record")
     if report is not None:
@@ -221,14 +218,3 @@ def _check_files(
         output.check_file(json)
     for folder in filter(None, (save, log)):
         output.check_folder(folder)
-
-
-@contextmanager
-def _record(out: Path | None, needed: bool) -> Iterator[Record | None]:
-    """The record that a comparison writes to. It is needed, if only for a while, by a page, as the
-    looks inside of models lie beside it, and where seeds are added to those that are trained."""
-    if out is not None or not needed:
-        yield None if out is None else Record(out)
-        return
-    with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
-        yield Record(Path(folder) / "runs.jsonl")

@@ -33,7 +33,7 @@ PANELS: dict[tuple[str, str], tuple[float, ...]] = {
     ("opposed", "gcn"): (4.0,),
     ("plain", "gcn"): (4.0,),
 }
-FIRST_SEED = 100  # the search (docs/structure.md) saw no graph with such a seed
+FIRST_SEED = 100  # the search (docs/reproduce.md) saw no graph with such a seed
 # A quick run has GCN on these graphs.
 QUICK_KINDS, QUICK_DEGREE, QUICK_HOMOPHILY = ("mirrored", "plain"), 4.0, (0.0, 1.0)
 

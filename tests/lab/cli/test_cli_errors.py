@@ -85,7 +85,10 @@ BAD = {
     "out is no record": (["--out", "a_file"], "a_file is not a record of runs"),
     "out is a table": (["--out", "x.csv"], "name of a record must end in .jsonl, unlike x.csv."),
     "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
-    "json is out": (["--json", "x", "--out", "./x"], "x cannot be the record and the summary"),
+    "json is out": (
+        ["--json", "x", "--out", "./x"],
+        "x cannot be two of record, summary and page at",
+    ),
     "log is a file": (["--log", "a_file"], "a_file cannot be a folder"),
     "save is a file": (["--save", "a_file"], "a_file cannot be a folder"),
 }

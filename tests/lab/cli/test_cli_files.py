@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -48,28 +48,30 @@ def test_one_sentence(folder: Path, make_npz: MakeNpz, ring: Data) -> None:
     assert not trap.exists()
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\n", b"[" * 100_000 + b"\n", b'{"event":NaN}\n'])
-def test_records_of_another_kind(folder: Path, content: bytes) -> None:
-    Path("r.jsonl").write_bytes(content)
-    result = invoke("report", "r.jsonl")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "r.jsonl is not a record: none of its lines can be read.\n"
+FAULTY = {  # what is said of a file, and files of which it is said
+    "r.jsonl is not a record: none of its lines can be read.": (
+        b"\xff\xfe\n",
+        b"[" * 100_000 + b"\n",
+        b'{"event":NaN}\n',
+    ),
+    "r.json is not a record of benchmarks/activation.py.": (
+        b"[1]",
+        b'{"rows": 1}',
+        b"[" * 100_000,
+        b'{"rows": {"a": 1}, "setting": {}}',
+        b'{"a": NaN}',
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", FAULTY)
+def test_records_of_another_kind(folder: Path, sentence: str) -> None:
+    path = Path(sentence.split()[0])
+    for content in FAULTY[sentence]:
+        path.write_bytes(content)
+        result = invoke("report", path)
+        assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{sentence}\n")
     assert not Path("report.html").exists()
-
-
-def test_benchmarks_of_another_kind(folder: Path) -> None:
-    faulty = (
-        "[1]",
-        '{"rows": 1}',
-        "[" * 100_000,
-        '{"rows": {"a": 1}, "setting": {}}',
-        '{"a": NaN}',
-    )
-    for content in faulty:
-        Path("speed.json").write_text(content)
-        result = invoke("report", "speed.json")
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr == "speed.json is not a record of benchmarks/activation.py.\n"
 
 
 @pytest.mark.parametrize("ending", ["npz", "pt"])
@@ -113,31 +115,22 @@ def test_odd_paths_of_models(
 
 
 def test_curves_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: dict[str, list[Any]] = {}
-
-    class Writer:
-        def __init__(self, folder: str) -> None:
-            self.points = told.setdefault(folder, [])
-
-        def add_scalar(self, *point: Any) -> None:
-            self.points.append(point)
-
-        def close(self) -> None:
-            self.points.append("closed")
-
-    module = "torch.utils.tensorboard"
-    monkeypatch.setitem(sys.modules, module, SimpleNamespace(SummaryWriter=Writer))
+    module, board = "torch.utils.tensorboard", Mock()
+    writers: dict[str, Mock] = {}
+    board.side_effect = lambda folder: writers.setdefault(folder, Mock())
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(SummaryWriter=board))
     command = ("compare", "--runs", 2, "--activations", "relu,grelu", "--log", "logs")
     result = invoke(*command, "--out", "r.jsonl")
     assert (result.exit_code, result.stderr) == (0, "")
     runs = Record("r.jsonl").read()
-    assert told.keys() == {f"logs/{run.config.activation}/{run.seed}" for run in runs}
+    assert writers.keys() == {f"logs/{run.config.activation}/{run.seed}" for run in runs}
     for run in runs:
-        *points, closed = told[f"logs/{run.config.activation}/{run.seed}"]
-        assert {(name, value) for name, value, _ in points} == {
+        *points, closed = writers[f"logs/{run.config.activation}/{run.seed}"].mock_calls
+        assert {point.args[:2] for point in points} == {
             (name, value) for name, curve in run.curves.items() for value in curve
         }
-        assert (points[0][2], points[-1][2], closed) == (1, run.epochs_run, "closed")
+        assert (points[0].args[2], points[-1].args[2]) == (1, run.epochs_run)
+        assert closed == call.close()
     monkeypatch.setitem(sys.modules, module, None)
     result = invoke(*command)
     assert (result.exit_code, result.stdout) == (2, "")

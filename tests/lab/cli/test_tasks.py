@@ -1,8 +1,9 @@
-"""Each task from a file to its table, page and summary, with real training."""
+"""With real training: each task from a file to its table, page and summary; seeds are added."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,34 +15,21 @@ from tests.lab.fake_engine import invoke
 
 OPTIONS = "--activations relu,grelu --runs 2 --epochs 4 --hidden 4 --layers 2 --device cpu"
 NODE = torch.arange(60)
-TASKS = {
-    "two classes": (
-        NODE % 2,
-        "2 classes",
-        "random split, test area under the ROC curve in percent",
-        "rocauc",
-    ),
-    "several labels": (
-        torch.stack([NODE % 2, NODE % 3 // 2, NODE % 5 // 4], dim=1).masked_fill(
-            (NODE < 3).view(-1, 1), -1
-        ),
-        "3 labels, any number of each node (multi-label classification), 3 nodes left out",
-        "random split, test area under the ROC curve in percent",
-        "rocauc",
-    ),
-    "values": (
-        -NODE / 4,
-        "values from -14.75 to 0 (regression)",
-        "random split, test mean absolute error",
-        "mae",
-    ),
+LABELS = torch.stack([NODE % 2, NODE % 3 // 2, NODE % 5 // 4], dim=1)
+LABELS[:3] = -1
+AREA = "area under the ROC curve in percent"
+SEVERAL = "3 labels, any number of each node (multi-label classification), 3 nodes left out"
+TASKS = {  # labels, and what is said of them, of the score and of its name
+    "two classes": (NODE % 2, "2 classes", AREA, "rocauc"),
+    "several labels": (LABELS, SEVERAL, AREA, "rocauc"),
+    "values": (-NODE / 4, "values from -14.75 to 0 (regression)", "mean absolute error", "mae"),
 }
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_from_a_file_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.chdir(tmp_path)
-    y, first_line, last_line, metric = TASKS[task]
+    y, first_line, score, metric = TASKS[task]
     edges = torch.stack([NODE, (NODE + 1) % 60])
     edge_index = torch.cat([edges, edges.flip(0)], dim=1)
     torch.save(Data(x=torch.randn(60, 3), edge_index=edge_index, y=y), "mine.pt")
@@ -50,7 +38,7 @@ def test_from_a_file_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert (result.exit_code, result.stderr) == (0, "")
     shown = " ".join(result.stdout.split())
     assert shown.startswith(f"mine.pt: 60 nodes, 120 edges, 3 features, {first_line}")
-    assert last_line in shown
+    assert f"random split, test {score}" in shown
     assert ("A lower error is better" in shown) == (metric == "mae")
     content = json.loads(Path("a.json").read_text())
     assert content["metric"] == metric
@@ -74,3 +62,37 @@ def test_masks_are_the_default_where_the_file_has_them(
     assert "masks split, test accuracy" in result.stdout
     result = invoke("compare", "mine.pt", *OPTIONS.split(), "--split", "random")
     assert "random split, test accuracy" in result.stdout
+
+
+def test_seeds_are_added_by_the_engine(
+    tmp_path: Path, make_npz: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = make_npz()
+    monkeypatch.chdir(tmp_path)
+    command = f"compare {graph} --activations relu,grelu --layers 1 --hidden 4 --epochs 2"
+    command += " --runs 20 --until-decided --device cpu --out runs.jsonl --json a.json"
+
+    def compared(margin: float) -> dict[str, object]:
+        done = invoke(*command.split(), "--margin", margin)
+        assert done.exit_code == 0, done.stderr
+        assert "activation test loss ECE s per epoch parameters" in " ".join(done.stdout.split())
+        found: dict[str, object] = json.loads(Path("a.json").read_text())
+        return found
+
+    # A margin that no score can leave is decided at the first look, one of nothing never.
+    first = compared(1_000)
+    assert "no difference that matters here: keep ReLU" in str(first["verdict"])
+    runs = Record("runs.jsonl").read()
+    assert sorted(run.seed for run in runs) == sorted([*range(10)] * 2)
+    relu, grelu = (next(r for r in runs if r.config.activation == n) for n in ("relu", "grelu"))
+    assert relu.parameters is not None
+    # GReLU adds 9C parameters; see docs/how_it_works.md.
+    assert grelu.parameters == relu.parameters + 9 * 4
+    assert 0 <= relu.calibration_error <= 1
+
+    again = compared(1_000)
+    assert (again["verdict"], again["rows"]) == (first["verdict"], first["rows"])
+    assert Record("runs.jsonl").read() == runs
+    assert "undecided" in str(compared(0)["verdict"])
+    assert Record("runs.jsonl").read()[:10] == runs[:10]
+    assert len(Record("runs.jsonl").read()) == 2 * 20

@@ -86,6 +86,14 @@ def ring_file(ring: Data, tmp_path: Path) -> Path:
     return ring_page(ring, tmp_path)
 
 
+@pytest.fixture
+def seen(visit: Any, ring_file: Path) -> Iterator[Visit]:
+    """The page of one comparison, on a desktop; nothing that a test does there goes wrong."""
+    found = visit(ring_file)
+    yield found
+    assert found.errors == []
+
+
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all committed records that belong there."""
@@ -152,9 +160,7 @@ def test_page_of_nothing_says_so(visit: Any, tmp_path: Path) -> None:
     assert not seen.page.locator("#results").is_visible()
 
 
-def test_hostile_names_do_nothing(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
-    assert seen.errors == []
+def test_hostile_names_do_nothing(seen: Visit) -> None:
     assert seen.page.title() == "GReLU: activations compared"
     assert seen.page.locator("#verdict").inner_text() == HOSTILE
     assert seen.page.locator("h1").inner_text() == f"{HOSTILE}, GCN: activations compared"
@@ -163,18 +169,17 @@ def test_hostile_names_do_nothing(visit: Any, ring_file: Path) -> None:
 
 
 def test_policy_lets_nothing_out_and_no_script_in(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+    here = visit(ring_file).page
     blocked = """fetch("http://127.0.0.1:9/").then(() => "out", () => "blocked")"""
-    assert seen.page.evaluate(blocked) == "blocked"
-    seen.page.evaluate(
+    assert here.evaluate(blocked) == "blocked"
+    here.evaluate(
         """const added = document.createElement("script");
         added.textContent = "document.title = 'taken'"; document.body.append(added)"""
     )
-    assert seen.page.title() == "GReLU: activations compared"
+    assert here.title() == "GReLU: activations compared"
 
 
-def test_table_sorts(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_table_sorts(seen: Visit) -> None:
     assert seen.column("activation") == ["ReLU", "ELU", "GReLU"]
     head = seen.page.locator("#table th", has_text="score")
     means = []
@@ -188,32 +193,25 @@ def test_table_sorts(visit: Any, ring_file: Path) -> None:
     assert seen.column("activation") == ["ELU", "GReLU", "ReLU"]
 
 
-def test_scores_and_price_are_two_tabs(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_scores_price_and_classes_are_tabs(seen: Visit, visit: Any, committed: Path) -> None:
     scores = ["activation", "score", "difference to ReLU", "verdict", "runs"]
+    note = seen.page.locator("#table-note")
     assert seen.columns == scores
-    seen.page.get_by_role("tab", name="price").press("Enter")
+    seen.page.get_by_role("tab", name="loss and price").press("Enter")
     assert seen.columns == ["activation", "test loss", "ECE", "s per epoch", "parameters"]
-    assert "divided by their number" in seen.page.locator("#table-note").inner_text()
+    assert "divided by their number" in note.inner_text()
     seen.page.keyboard.press("Shift+Tab")  # the chosen tab had the focus
     seen.page.keyboard.press("Enter")
     assert seen.columns == scores
-    assert seen.errors == []
-
-
-def test_classes_are_a_tab_where_they_are_known(
-    visit: Any, ring_file: Path, committed: Path
-) -> None:
-    seen = visit(ring_file)
     seen.page.get_by_role("tab", name="classes").click()
     assert seen.columns == ["activation", "class 0", "class 1"]
     assert seen.column("class 0") == ["90.0", "90.0 (+0.0)", "90.0 (+0.0)"]
     assert seen.column("class 1")[2].endswith(" (+0.8)")
-    assert "not tested" in seen.page.locator("#table-note").inner_text()
+    assert "not tested" in note.inner_text()
     seen.page.get_by_role("button", name="class 1").click()
     assert seen.column("activation") == ["GReLU", "ELU", "ReLU"]
-    assert seen.errors == []
-    assert visit(committed).page.get_by_role("tab").all_inner_texts() == ["scores", "price"]
+    tabs = visit(committed).page.get_by_role("tab").all_inner_texts()  # older: without classes
+    assert tabs == ["scores", "loss and price"]
 
 
 def test_what_matters_is_on_a_narrow_screen(visit: Any, committed: Path) -> None:
@@ -232,8 +230,7 @@ def test_what_matters_is_on_a_narrow_screen(visit: Any, committed: Path) -> None
             assert all(seen_whole)
 
 
-def test_every_difference_of_a_seed_is_drawn(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_every_difference_of_a_seed_is_drawn(seen: Visit) -> None:
     dots, marks = (seen.page.locator(f"#differences {name}") for name in ("path", "polygon"))
     assert dots.count() == marks.count() == 2
     for dot, mark in zip(dots.all(), marks.all(), strict=True):
@@ -265,8 +262,7 @@ def test_table_filters(visit: Any, committed: Path) -> None:
     assert seen.errors == []
 
 
-def test_card_answers_first(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_card_answers_first(seen: Visit) -> None:
     card = seen.page.locator("#card")
     assert card.locator("#answer").inner_text() == "GReLU is better than ReLU."
     ends = "line => [line.x1.baseVal.value, line.x2.baseVal.value]"
@@ -279,16 +275,11 @@ def test_card_answers_first(visit: Any, ring_file: Path) -> None:
     assert " ReLU (" in card.locator("dd").first.inner_text()
     assert seen.page.locator("#about").inner_text().startswith("12 nodes, 24 edges, 3 features")
     assert "homophily 0.00. Split: " in seen.page.locator("#about").inner_text()
-
-
-def test_a_choice_of_one_has_no_control(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
     names = seen.page.locator("select").evaluate_all("boxes => boxes.map(box => box.name)")
-    assert names == ["activation", "curve", "colour", "node"]
+    assert names == ["activation", "curve", "colour", "node"]  # a choice of one has no control
 
 
-def test_every_seed_is_shown_by_mouse_and_by_keyboard(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_every_seed_is_shown_by_mouse_and_by_keyboard(seen: Visit) -> None:
     tip, rows = seen.page.locator("#tip"), seen.page.locator("#table tbody tr")
     assert tip.is_hidden()
     rows.nth(1).hover()
@@ -307,8 +298,7 @@ def test_every_seed_is_shown_by_mouse_and_by_keyboard(visit: Any, ring_file: Pat
     assert tip.is_hidden()
 
 
-def test_choosing_a_node_draws_its_functions(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_choosing_a_node_draws_its_functions(seen: Visit) -> None:
     part = seen.page.locator("#graph")
     lines = part.locator(".functions polyline.s5")
     assert part.locator("h3").inner_text() == "Node 0"
@@ -325,8 +315,7 @@ def test_choosing_a_node_draws_its_functions(visit: Any, ring_file: Path) -> Non
     assert lines.first.get_attribute("points") != by_mouse
 
 
-def test_nodes_are_coloured_by_what_is_chosen(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_nodes_are_coloured_by_what_is_chosen(seen: Visit) -> None:
     part = seen.page.locator("#graph")
     fills = "nodes => new Set(nodes.map(node => node.getAttribute('fill'))).size"
     assert part.locator("circle.node").evaluate_all(fills) == 12  # gamma differs, degree does not
@@ -342,8 +331,7 @@ def test_nodes_are_coloured_by_what_is_chosen(visit: Any, ring_file: Path) -> No
     assert part.locator(".legend li").all_inner_texts() == ["class 0"]
 
 
-def test_functions_are_enlarged(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_functions_are_enlarged(seen: Visit) -> None:
     figures, tip = seen.page.locator("#graph figure"), seen.page.locator("#tip")
     figures.nth(1).hover()
     assert tip.locator("strong").inner_text() == "Node 0, channel 1"
@@ -352,21 +340,9 @@ def test_functions_are_enlarged(visit: Any, ring_file: Path) -> None:
     assert tip.locator("strong").inner_text() == "Node 0, channel 2"
     figures.nth(2).blur()
     assert tip.is_hidden()
-    assert seen.errors == []
 
 
-def test_curves_follow_the_choice(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
-    part = seen.page.locator("#curves")
-    assert part.locator(".line").count() == 2 * 3  # in the chart and in its legend
-    assert part.locator(".band").count() == 3
-    before = part.locator("polyline").first.get_attribute("points")
-    part.get_by_label("curve").select_option("val_accuracy")
-    assert part.locator("polyline").first.get_attribute("points") != before
-
-
-def test_curves_show_values_and_hide(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_curves_show_values_and_hide(seen: Visit) -> None:
     part = seen.page.locator("#curves")
     values, cross = part.locator("output"), part.locator(".cross")
     chart = part.locator("svg.lines")
@@ -385,17 +361,16 @@ def test_curves_show_values_and_hide(visit: Any, ring_file: Path) -> None:
     assert part.locator("polyline").count() == 2
     part.get_by_role("button", name="GReLU").press("Enter")  # it kept the focus
     assert part.locator("polyline").count() == 3
-    assert seen.errors == []
 
 
-def test_losses_are_on_a_log_scale_that_can_be_switched(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_losses_are_on_a_log_scale_that_can_be_switched(seen: Visit) -> None:
     part = seen.page.locator("#curves")
 
     def heights() -> list[float]:
         points = part.locator("polyline").first.get_attribute("points")
         return [float(point.split(",")[1]) for point in points.split()]
 
+    assert part.locator("polyline").count() == part.locator(".band").count() == 3
     box = part.get_by_label("log")
     assert box.is_checked()
     logarithmic = heights()
@@ -404,6 +379,7 @@ def test_losses_are_on_a_log_scale_that_can_be_switched(visit: Any, ring_file: P
     assert even[2] - even[1] == pytest.approx(even[-1] - even[-2], abs=0.2)
     assert logarithmic[2] - logarithmic[1] < 0.6 * (logarithmic[-1] - logarithmic[-2])
     part.get_by_label("curve").select_option("val_accuracy")  # which is 0 at first
+    assert heights() != even
     assert box.count() == 0
 
 
@@ -414,8 +390,7 @@ def saved(seen: Visit, section: str, name: str) -> bytes:
     return download.value.path().read_bytes()
 
 
-def test_table_is_saved(visit: Any, ring_file: Path) -> None:
-    seen = visit(ring_file)
+def test_table_is_saved(seen: Visit) -> None:
     rows = list(csv.DictReader(saved(seen, "results", "CSV").decode().splitlines()))
     assert [row["activation"] for row in rows] == ["ReLU", "ELU", "GReLU"]
     assert rows[0]["dataset"] == HOSTILE

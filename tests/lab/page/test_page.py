@@ -118,7 +118,7 @@ def test_report_explores_a_file_that_is_named(
         (["report", "empty.json"], "empty.json is not a record of benchmarks/activation.py."),
         (
             ["compare", "--report", "a", "--json", "a"],
-            "a cannot be the page and another file at once.",
+            "a cannot be two of record, summary and page at once.",
         ),
     ],
 )

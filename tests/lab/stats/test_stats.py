@@ -64,6 +64,19 @@ def test_paired_difference_changes_sign(rng: np.random.Generator) -> None:
     assert by_t == pytest.approx(scipy_stats.ttest_rel(a, b).pvalue)
 
 
+@pytest.mark.parametrize("n", [2, 5, 10, 13, 14])
+def test_p_values_are_those_of_scipy(n: int, rng: np.random.Generator) -> None:
+    a = rng.normal(0.5, 1, size=n)
+    expected = scipy_stats.wilcoxon(a).pvalue
+    assert paired_difference(a, np.zeros(n)).p == pytest.approx(expected, rel=1e-9)
+
+
+def test_few_p_values_with_ties_are_exact() -> None:
+    # Without the zero, the ranks are 2, 2, 2 and 4, and those of the positive ones add up to 8. Of
+    # the 16 sets of these ranks four have a sum of 8 or more: p = 2 * 4 / 16.
+    assert paired_difference([1, 1, -1, 2, 0], [0] * 5).p == 0.5
+
+
 def test_the_interval_covers_the_truth(rng: np.random.Generator) -> None:
     hits = 0
     for _ in range(400):

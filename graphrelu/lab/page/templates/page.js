@@ -37,7 +37,7 @@ function drawRuns() {
   if (!DATA.tables.length) return ["differences", "curves"].forEach((id) => show(id, false));
   const rows = chosenRows();
   const again = (tab) => { state.tab = tab; drawRuns(); part("tabs", "[aria-selected=true]").focus(); };
-  const names = ["scores", "price", ...(rows.some((row) => row.classes.length) ? ["classes"] : [])];
+  const names = ["scores", "loss and price", ...(rows.some((row) => row.classes.length) ? ["classes"] : [])];
   if (!names.includes(state.tab)) [state.tab] = names;
   put(document.getElementById("tabs"), ...tabs(names, state.tab, again));
   drawTable(document.getElementById("table"), rows, state.tab, state.sort, (sort, column) => {
@@ -49,7 +49,7 @@ function drawRuns() {
   const price = "Means over the seeds. ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by their epochs.";
   const classes = "Accuracy of the test nodes of each class in percent, and in brackets the difference to ReLU, paired by seed: means over the seeds. These differences are not tested: of many classes, some differ by chance.";
   document.getElementById("table-note").textContent = rows.length
-    ? { price, classes }[state.tab] ?? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)}`
+    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
@@ -62,7 +62,7 @@ const decidedLead = (rows) => rows.map((row) => row.lead).find((lead) => lead &&
 function verdictNote(rows, cells) {
   const lead = decidedLead(rows);
   if (lead) return `The intervals of the differences to ReLU hold together with 95 % confidence (Bonferroni, ${lead.tests} ${lead.tests === 1 ? "interval" : "intervals"}). Better, worse: the interval lies above, below 0. No difference that matters: it lies within ${lead.margin} of 0.`;
-  return `Better, worse: the difference to ReLU is significant (Wilcoxon test, 5 %, Holm's correction over ${cells > 1 ? "the cells of an activation" : "the activations"}).`;
+  return `Better, worse: the difference to ReLU is significant (Wilcoxon test, 5 %, Holm's correction over ${cells > 1 ? "the cells of an activation" : "the activations"}). The intervals are not corrected: one may lie beside 0 where the verdict is undecided.`;
 }
 
 function drawDifferences(rows) {

@@ -1,5 +1,5 @@
 // The table of results in tabs: sorted, filtered, and every seed of a row on hover, focus or touch.
-const priced = (name, field, text) => ({ name, number: true, tab: "price", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
+const priced = (name, field, text) => ({ name, number: true, tab: "loss and price", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
 const COLUMNS = [
   { name: "dataset", several: true, value: (row) => row.dataset },
   { name: "backbone", several: true, value: (row) => row.backbone },

@@ -1,21 +1,29 @@
-"""The tables of the page are those of the terminal and of the pages of results."""
+"""What the page shows: tables as in the terminal and on the pages of results, charts, graphs."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch_geometric.data import Data
 
+from graphrelu.lab.data.graph import from_data
+from graphrelu.lab.page import charts, explorer, origin
 from graphrelu.lab.page import tables as page_tables
-from graphrelu.lab.record.recipes import graph_cell
+from graphrelu.lab.record.recipes import graph_cell, modern, recipe
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import compare_rows, node_rows
-from tests.lab.fake_engine import make_result
-from tests.lab.pages import NAMES, cell, runs
+from graphrelu.lab.reproduce.segments import SEGMENTS
+from tests.lab import fake_engine
+from tests.lab.fake_engine import invoke, make_result
+from tests.lab.pages import NAMES, cell, keep_look, runs
 
-RESULTS = Path(__file__).parents[3] / "results"
+ROOT = Path(__file__).parents[3]
+RESULTS = ROOT / "results"
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "mae"])
@@ -115,3 +123,87 @@ def test_bands_are_percentiles_of_the_seeds_that_are_trained() -> None:
     lost = make_result(cell("digits", "gcn", "relu"), 0, 0.5)
     lost.curves["train_loss"][1] = float("nan")
     assert page_tables.bands([lost]) == {}
+
+
+def test_the_effect_of_segments_is_a_line_for_each_graph() -> None:
+    lines = charts.segments_chart(Record(RESULTS / "segments.jsonl").read())
+    assert [line["name"] for line in lines] == ["Cora", "CiteSeer", "PubMed"]
+    for line in lines:
+        assert [point[0] for point in line["points"]] == list(SEGMENTS)
+        assert all(low < mean < high for _, mean, low, high in line["points"])
+    assert charts.segments_chart(runs(cell("digits", "gcn", "grelu"))) == []
+
+
+def test_timings_are_told_apart() -> None:
+    runtime = charts.timings(RESULTS / "runtime.jsonl")
+    assert (len(runtime["runtime"]) > 0, runtime["sizes"]) == (True, [])
+    relu = [bar for panel in runtime["runtime"] for bar in panel["bars"] if bar["family"] == "relu"]
+    assert {bar["relative"] for bar in relu} == {1}
+    sizes = charts.timings(RESULTS / "complexity.jsonl")
+    assert (len(sizes["sizes"]) > 0, sizes["runtime"]) == (True, [])
+    node = charts.timings(RESULTS / "node.jsonl")
+    assert node == {"runtime": [], "sizes": [], "sources": []}
+    assert [source["command"] for source in sizes["sources"]] == ["graphrelu reproduce complexity"]
+
+
+def test_speed_is_that_of_the_record() -> None:
+    path = ROOT / "benchmarks" / "results" / "activation_cpu.json"
+    record = json.loads(path.read_text())
+    rows, drawn = record["rows"], charts.speeds(path)
+    (panel,), (source,) = drawn["speed"], drawn["sources"]
+    assert (source["name"], source["devices"]) == ("activation_cpu.json", [record["device"]])
+    found = {bar["name"]: bar for bar in panel["bars"]}
+    time, maxout = (rows[name]["forward_backward_ms"] for name in ("GReLU", "Maxout"))
+    assert (found["GReLU"]["ms"], found["GReLU"]["floor"]) == (time, rows["GReLU"]["floor_ms"])
+    assert found["GReLU"]["relative"] == pytest.approx(time / maxout)
+    assert found["Maxout"]["floor"] is None
+    assert "preparing the graph, once" not in found
+
+
+def test_layout_has_every_edge_once(ring: Data) -> None:
+    graph = from_data(ring, "ring")
+    nodes = explorer.sample(graph, np.arange(3))
+    layout = explorer.layout(graph, nodes)
+    assert layout["nodes"] == list(range(12))
+    assert sorted(map(tuple, layout["edges"])) == sorted(
+        tuple(sorted((i, (i + 1) % 12))) for i in range(12)
+    )
+    assert layout["degree"] == [2] * 12
+    place = np.array(layout["place"])
+    assert place.min() == 0
+    assert place.max() == 1
+    next_one, opposite = (
+        np.linalg.norm(place - np.roll(place, shift, axis=0), axis=1).mean() for shift in (1, 6)
+    )
+    assert next_one < opposite
+
+
+def test_a_look_at_another_edition_is_left_out(ring: Data, tmp_path: Path) -> None:
+    graph, config = from_data(ring, "ring"), cell("ring", "gcn", "grelu")
+    for nodes, found in ((12, 1), (13, 0)):
+        record = tmp_path / f"{nodes}.jsonl"
+        keep_look(record, config, nodes)
+        layouts, looks = explorer.looks(runs(config), record, {"ring": graph})
+        assert (len(layouts), len(looks)) == (found, found)
+
+
+def test_large_graphs_are_sampled(ring: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explorer, "DRAWN_NODES", 5)
+    nodes = explorer.sample(from_data(ring, "ring"), np.array([0, 6]))
+    assert {0, 6} <= set(nodes.tolist()) <= {11, 0, 1, 5, 6, 7}
+    assert len(nodes) == 5
+
+
+def test_command_repeats_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    configs = [modern("digits", "sage", name, norm=None, epochs=7) for name in NAMES]
+    words = shlex.split(str(origin.command(configs, 3)))
+    assert invoke(*words[1:], "--out", "again.jsonl").exit_code == 0
+    again = [result.config for result in Record("again.jsonl").read()]
+    assert list(dict.fromkeys(again)) == configs
+    assert origin.command([cell("my@1234", "gcn", "relu")], 3) is None
+    assert origin.command([cell("digits", "gcn", "relu")], 3) is None  # the paper's network
+    papers = [recipe("cora", "citation", "gcn", name) for name in NAMES]
+    assert str(origin.command(papers, 3)).startswith("graphrelu compare cora --backbone gcn ")
+    variant = cell("cora", "gcn", "grelu", activation_options={"K": 3})
+    assert origin.command([variant], 3) is None
