@@ -86,9 +86,12 @@ def lead(difference: float, reach: float = 0.5, p: float = 0.001) -> Comparison:
     return Comparison(difference, difference - reach, difference + reach, 1.0, p, p, 30)
 
 
+SIGNATURE = inspect.signature(engine.run)  # before a test puts the function below in its place
+
+
 def run(*arguments: Any, **options: Any) -> list[Result]:
     """Takes what the engine takes, and nothing else."""
-    given = inspect.signature(engine.run).bind(*arguments, **options).arguments
+    given = SIGNATURE.bind(*arguments, **options).arguments
     configs, seeds, record = (given[name] for name in ("configs", "seeds", "record"))
     deadline, progress = given.get("deadline"), given.get("progress")
     done = {(r.config, r.seed): r for r in (record.read() if record is not None else [])}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from graphrelu.lab import cli, engine
 from graphrelu.lab.data import load
@@ -54,6 +55,7 @@ def test_signals(number: int, code: int, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def die(main: Callable[[list[str]], int], arguments: list[str], is_small: bool) -> None:
     """A command in a process of its own, which is killed in its second batch."""
+    torch.set_num_threads(1)  # as the tests, since records tell
     patch = pytest.MonkeyPatch()
     if is_small:
         faults.place(Path.cwd(), patch)
