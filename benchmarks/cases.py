@@ -1,6 +1,7 @@
 """What GReLU costs where people train: one row for each case, rivals taking turns in one process.
 
     python benchmarks/cases.py --out benchmarks/results/cases_cpu.json
+    GOMP_SPINCOUNT=1000 python benchmarks/cases.py --only busy --out benchmarks/results/cases_cpu.json
 
 The same command again measures the cases that the record lacks. Each figure is the median time of
 one training step: forward, backward and the optimiser. "No kernels" is GReLU as on a CPU.
@@ -228,7 +229,9 @@ def cases(device: torch.device) -> dict[str, Callable[[], dict[str, Step]]]:
             ),
         }
     else:
-        made["alone, on a busy machine"] = partial(activation_alone, 100_000, 1_000_000, 64, device)
+        spins = os.environ.get("GOMP_SPINCOUNT")
+        name = "alone, on a busy machine" + (f", GOMP_SPINCOUNT={spins}" if spins else "")
+        made[name] = partial(activation_alone, 100_000, 1_000_000, 64, device)
     return made
 
 

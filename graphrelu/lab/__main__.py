@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -15,6 +16,9 @@ def main() -> None:
         needs = f'The command line needs {missing[0]}: pip install "graphrelu[lab]".'
         print(needs, file=sys.stderr)
         sys.exit(2)
+    # For torch, which is imported later: threads that wait for each other sleep soon, instead of
+    # keeping a core from whoever else is busy on this machine.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         from graphrelu.lab.cli import run
     except KeyboardInterrupt:
