@@ -1,7 +1,7 @@
 """What GReLU costs where people train: one row for each case, rivals taking turns in one process.
 
     python benchmarks/cases.py --out benchmarks/results/cases_cpu.json
-    GOMP_SPINCOUNT=1000 python benchmarks/cases.py --only busy --out benchmarks/results/cases_cpu.json
+    GOMP_SPINCOUNT=1000 python benchmarks/cases.py --only busy --out FILE  # the same file
 
 The same command again measures the cases that the record lacks. Each figure is the median time of
 one training step: forward, backward and the optimiser. "No kernels" is GReLU as on a CPU.
