@@ -26,6 +26,7 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
 
 from graphrelu import GReLU
+from graphrelu.lab.engine.timing import captured
 from graphrelu.lab.models.activations import GELU, Maxout, PReLU, ReLU
 from graphrelu.lab.record.machine import surroundings
 
@@ -46,11 +47,13 @@ class Network(torch.nn.Module):
         super().__init__()
         self.first, self.act, self.second = conv(width, width), act, conv(width, width)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        own = {} if batch is None else {"batch": batch, "batch_size": int(batch.max()) + 1}
+    def forward(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, batch_size: int = 1
+    ) -> Tensor:
+        own = {} if batch is None else {"batch": batch, "batch_size": batch_size}
         x = self.act(self.first(x, edge_index), edge_index, **own)
         x = self.second(x, edge_index)
-        return x if batch is None else global_add_pool(x, batch)
+        return x if batch is None else global_add_pool(x, batch, batch_size)
 
 
 def convolution(name: str, width: int, out: int) -> torch.nn.Module:
@@ -64,7 +67,7 @@ def convolution(name: str, width: int, out: int) -> torch.nn.Module:
 
 
 def training_step(model: torch.nn.Module, inputs: Callable[[], tuple], y: Tensor) -> Step:
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.001, capturable=y.is_cuda)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -88,9 +91,11 @@ def steps_of(
     width: int = 64,
     fresh: bool = False,
     compiled: bool = False,
+    replayed: bool = False,
     graphs: int = 1,
 ) -> dict[str, Step]:
-    """A training step of each rival on one graph, or on a graph that is new in every step."""
+    """A training step of each rival on one graph, or on a graph that is new in every step; on a GPU
+    also `replayed` as a CUDA graph."""
     torch.manual_seed(0)
     edge_index = random_graph(nodes, edges, 0)
     batch = None
@@ -101,8 +106,8 @@ def steps_of(
     x = torch.randn(nodes, width, device=device)
     y = torch.randint(width, (graphs if graphs > 1 else nodes,), device=device)
 
-    def inputs(graph: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        return x, graph.clone() if fresh else graph, batch
+    def inputs(graph: Tensor) -> tuple[Tensor, Tensor, Tensor | None, int]:
+        return x, graph.clone() if fresh else graph, batch, graphs
 
     names = dict(ACTIVATIONS)
     if compiled:
@@ -116,6 +121,8 @@ def steps_of(
             )
             model = torch.compile(model)
         made[name] = training_step(model, lambda: inputs(edge_index), y)
+    if replayed:
+        return {name: captured(step, device) for name, step in made.items()}
     if not compiled and device.type == "cuda":
         model = Network(partial(convolution, conv), GReLU(width), width).to(device)
         step = training_step(model, partial(inputs, edge_index.clone()), y)
@@ -218,6 +225,12 @@ def cases(device: torch.device) -> dict[str, Callable[[], dict[str, Step]]]:
     }
     if large:
         made |= {
+            "captured as a CUDA graph: GCN, 3,300 nodes, 9,100 edges": partial(
+                steps_of, "gcn", 3_300, 9_100, device, replayed=True
+            ),
+            "captured as a CUDA graph: 128 graphs, GIN, 39 nodes and 146 edges each": partial(
+                steps_of, "gin", 39, 146, device, graphs=128, replayed=True
+            ),
             "GCN, 1,000,000 nodes, 10,000,000 edges": partial(
                 steps_of, "gcn", 1_000_000, 10_000_000, device
             ),

@@ -287,7 +287,14 @@ def _prepared_at_run_time(
     return PreparedGraph(settings, mass, (CSR(*rows[:3]), CSR(*rows[3:])))
 
 
-@torch.library.custom_op("graphrelu::prepared", mutates_args=())
+# A CUDA graph that holds the lookup would replay the first graph's matrices for every other graph.
+# Older versions of torch have no tag to forbid it, and raise an error of their own.
+_LOOKUP: dict[str, Any] = {}
+if hasattr(torch.Tag, "cudagraph_unsafe"):
+    _LOOKUP = {"tags": [torch.Tag.cudagraph_unsafe]}
+
+
+@torch.library.custom_op("graphrelu::prepared", mutates_args=(), **_LOOKUP)
 def _remembered_matrices(
     edge_index: Tensor,
     edge_weight: Tensor | None,

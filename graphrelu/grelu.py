@@ -509,7 +509,8 @@ class GReLU(torch.nn.Module):
         S (X W) = (S X) W, so the node MLP's first layer comes before the diffusion; and the mean
         of S X is a weighted sum of X.
         """
-        mass = x.new_ones(x.size(0), dtype=dtype) if graph is None else graph.mass
+        # Not `x.new_ones`: below a vmap, that is a mass for each replica.
+        mass = torch.ones(x.size(0), dtype=dtype, device=x.device) if graph is None else graph.mass
         mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
             weight = self.node_mlp.projection(dtype)

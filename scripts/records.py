@@ -40,20 +40,23 @@ def record_of(arguments: Sequence[str], folder: Path) -> Path:
 
 
 def work(names: Sequence[str], folder: Path, seconds: float) -> None:
-    """One process: each experiment until it is complete, or the time is over."""
+    """One process: in each experiment what no other process has begun, until all are complete or
+    the time is over."""
     from graphrelu.lab.reproduce.command import parser, prepare
 
     deadline = time.monotonic() + seconds
-    for name in names:
-        arguments = [*EXPERIMENTS[name], "--out", str(record_of(EXPERIMENTS[name], folder))]
-        said = "no time left"
-        while (left := deadline - time.monotonic()) > 1:
-            given = vars(parser().parse_args([*arguments, "--seconds", f"{left:.1f}"]))
+    unfinished = dict.fromkeys(names, "no time left")
+    while unfinished and time.monotonic() < deadline - 1:
+        for name in list(unfinished):
+            left = max(1.0, deadline - time.monotonic())
+            record = ["--out", str(record_of(EXPERIMENTS[name], folder)), "--seconds", f"{left}"]
+            given = vars(parser().parse_args([*EXPERIMENTS[name], *record]))
             experiment, request = prepare(given["experiment"], given)
-            said = experiment.collect(request)
-            if not said.endswith("continues."):
-                break
-            time.sleep(0.5)  # others are at work on the rest
+            unfinished[name] = experiment.collect(request)
+            if not unfinished[name].endswith("continues."):
+                print(f"{name}: {unfinished.pop(name)}", flush=True)
+        time.sleep(0.5)  # others may be at work on the rest
+    for name, said in unfinished.items():
         print(f"{name}: {said}", flush=True)
 
 

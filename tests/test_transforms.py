@@ -106,6 +106,28 @@ def test_vmap_over_parameters_and_features(variant: str, mode: str, batched: boo
             assert_close(found, [alone, *expected])
 
 
+@pytest.mark.parametrize("options", [{}, {"K": 3}, {"channel_wise": False}, FULL], ids=str)
+def test_derivatives_of_a_mapped_module(options: dict) -> None:
+    """Taken outside of the map, as the laboratory does: first, second, and mapped ones."""
+    act, edge_index = opened(GReLU(4, **options)).double(), random_graph(10, 30)
+    x = torch.randn(3, 10, 4, dtype=torch.double, requires_grad=True)
+    inputs = [x, *act.parameters()]
+    found = []
+    for out in (
+        vmap(lambda z: act(z, edge_index))(x),
+        torch.stack([act(z, edge_index) for z in x]),
+    ):
+        first = torch.autograd.grad(out.pow(3).sum(), inputs, create_graph=True)
+        second = torch.autograd.grad(sum(grad.pow(2).sum() for grad in first), inputs)
+        found.append([out, *first, *second])
+    assert_close(*found, 1e-8)
+    out = act(x[0], edge_index)
+    rows = torch.randn(5, *out.shape, dtype=torch.double)
+    together = torch.autograd.grad(out, inputs[1:], rows, retain_graph=True, is_grads_batched=True)
+    each = [torch.autograd.grad(out, inputs[1:], row, retain_graph=True) for row in rows]
+    assert_close(list(together), [torch.stack(grads) for grads in zip(*each, strict=True)])
+
+
 def test_vmap_over_edge_weights() -> None:
     act, edge_index = opened(GReLU(4)).double(), random_graph(10, 30)
     x, weights = torch.randn(10, 4, dtype=torch.double), torch.rand(3, 30, dtype=torch.double)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU
+from graphrelu.lab.engine import timing
 from graphrelu.lab.record.machine import commit, device_name, environment, now
 from graphrelu.ops.dispatch import backend
 from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
@@ -199,10 +200,12 @@ def not_a_number(device: str, value: float) -> Errors:
 
 
 def vmap(device: str) -> Errors:
-    """Three modules at once against the equations one by one, gradients included."""
+    """Three modules at once against the equations one by one, gradients included. The features of
+    a node are side by side in memory, as behind a convolution."""
     acts = [opened(GReLU(5, steps=3)).to(device) for _ in range(3)]
     parameters, _ = torch.func.stack_module_state(acts)
-    edge_index, x = random_graph(12, 36).to(device), torch.randn(3, 12, 5, device=device)
+    edge_index = random_graph(12, 36).to(device)
+    x = torch.randn(12, 3, 5, device=device).movedim(1, 0)
 
     def loss(p: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         out = torch.func.functional_call(acts[0], p, (x, edge_index))
@@ -222,6 +225,52 @@ def vmap(device: str) -> Errors:
         for name in own:
             errors[name] = max(errors.get(name, 0.0), error(own[name], exact_ones[name]))
     return errors
+
+
+def compiled(device: str, mode: str) -> Errors:
+    """In one graph of operations, training on three graphs of one size in turn."""
+    torch.compiler.reset()
+    act = opened(GReLU(7, steps=3)).to(device)
+    function = torch.compile(act, fullgraph=True, mode=mode)
+    x = torch.randn(12, 7, device=device, requires_grad=True)
+    graphs = [random_graph(12, 36).to(device) for _ in range(3)]
+    inputs, errors = [x, *act.parameters()], {"out": 0.0, "gradients": 0.0}
+    for turn in (0, 0, 0, 1, 2, 0):
+        out, expected = function(x, graphs[turn]), act(x, graphs[turn])
+        grads, own = (torch.autograd.grad(y.pow(2).sum(), inputs) for y in (out, expected))
+        errors["out"] = max(errors["out"], error(out, expected.detach()))
+        worst = max(map(error, grads, own))
+        errors["gradients"] = max(errors["gradients"], worst)
+    return errors
+
+
+def captured(device: str) -> Errors:
+    """A training step as a CUDA graph, replayed on other features."""
+    act, edge_index = opened(GReLU(7, steps=3)).to(device), random_graph(12, 36).to(device)
+    x = torch.randn(12, 7, device=device, requires_grad=True)
+    inputs, found = [x, *act.parameters()], []
+
+    def step() -> None:
+        out = act(x, edge_index)
+        found[:] = [out, *torch.autograd.grad(out.pow(2).sum(), inputs)]
+
+    replay = timing.captured(step, torch.device(device))
+    replayed = list(found)
+    with torch.no_grad():
+        x.copy_(torch.randn_like(x))
+    replay()
+    step()
+    names = ["out", "x", *dict(act.named_parameters())]
+    pairs = zip(names, replayed, found, strict=True)
+    return {name: error(a, b.detach()) for name, a, b in pairs}
+
+
+# What only a GPU has: the interpreter has neither a compiler nor CUDA graphs.
+GPU_CASES = {
+    "compiled": Case(compiled, ("default",)),
+    "compiled, with CUDA graphs": Case(compiled, ("reduce-overhead",)),
+    "captured as a CUDA graph": Case(captured, ()),
+}
 
 
 def all_cases() -> dict[str, Case]:
@@ -254,7 +303,7 @@ CASES = all_cases()
 def check(name: str, device: str) -> Errors:
     """The errors of a case, which must be below its tolerance."""
     torch.manual_seed(0)  # what a case finds does not depend on those before it
-    case = CASES[name]
+    case = (CASES | GPU_CASES)[name]
     errors = case.errors(device, *case.arguments)
     # Not "above the tolerance": an error that is not a number is one.
     assert all(value < case.tolerance for value in errors.values()), (errors, case.tolerance)
@@ -267,7 +316,7 @@ def main() -> None:
     args = parser.parse_args()
     device = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
     record, failed = [], []
-    for name, case in CASES.items():
+    for name, case in (CASES if device == "cpu" else CASES | GPU_CASES).items():
         try:
             errors = check(name, device)
             record.append({"case": name, "dtype": str(case.dtype), "errors": errors})

@@ -13,7 +13,6 @@ the operators. Second derivatives are those of :mod:`graphrelu.functional`.
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,6 +24,7 @@ from graphrelu.ops import cpu
 from graphrelu.ops.cpu import CSR, can_be_read
 
 BACKENDS = ("reference", "torch", "triton")
+HAS_TRITON = find_spec("triton") is not None  # asked once: a compiler does not follow the question
 
 
 def backend(x: Tensor) -> str:
@@ -40,12 +40,7 @@ def backend(x: Tensor) -> str:
                 f"GRAPHRELU_BACKEND must be one of {', '.join(BACKENDS)}, got {name!r}."
             )
         return name
-    return "triton" if x.is_cuda and x.dtype != torch.float64 and _has_triton() else "torch"
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    return "triton" if x.is_cuda and x.dtype != torch.float64 and HAS_TRITON else "torch"
 
 
 def _implementation(operation: str, x: Tensor) -> Any:
@@ -86,18 +81,6 @@ def _run(op: Any, *args: Any) -> Any:
     dispatcher of custom operators takes longer than the function."""
     is_plain = can_be_read(*(arg for arg in args if isinstance(arg, Tensor)))
     return _COMPUTE[op](*args) if is_plain else op(*args)
-
-
-def _call(function: type[torch.autograd.Function], *args: Any) -> Any:
-    """`function.apply`, or what it comes down to where nothing maps or compiles it: `apply` reads
-    the signature of `forward` anew in every call, which takes longer than a pass on a small graph.
-    """
-    if can_be_read(*(arg for arg in args if isinstance(arg, Tensor))):
-        try:
-            return super(torch.autograd.Function, function).apply(*args)  # type: ignore[misc]
-        except RuntimeError:
-            pass  # inside of a transform, though of other tensors; or an error that comes again
-    return function.apply(*args)
 
 
 def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
@@ -196,17 +179,17 @@ class _Project(torch.autograd.Function):
             for t, dim in zip((x, weight), in_dims, strict=False)
         )
         if in_dims[2] is None:
-            return _call(_Project, x, weight, mass), (0, 0, 0)
+            return _Project.apply(x, weight, mass), (0, 0, 0)
         # Each replica has a graph of its own.
         each = zip(x, weight, mass.movedim(in_dims[2], 0), strict=True)
-        outs = zip(*(_call(_Project, *arguments) for arguments in each), strict=True)
+        outs = zip(*(_Project.apply(*arguments) for arguments in each), strict=True)
         return tuple(map(torch.stack, outs)), (0, 0, 0)
 
 
 def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`x @ weight.T` `[N, H]`, the sum of `x` over its nodes weighted by `mass` `[1, C]`, and `x`,
     of which this must be the only use but one: :func:`apply`."""
-    out: tuple[Tensor, Tensor, Tensor] = _call(_Project, x, weight, mass)
+    out: tuple[Tensor, Tensor, Tensor] = _Project.apply(x, weight, mass)
     return out
 
 
@@ -256,14 +239,14 @@ class _Diffuse(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
         matrix, transposed = saved[:3], saved[3:]
-        grad = _call(_Diffuse, grad.contiguous(), *transposed, *matrix, *ctx.settings)
+        grad = _Diffuse.apply(grad.contiguous(), *transposed, *matrix, *ctx.settings)
         return grad, *([None] * 9)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any) -> tuple[Tensor, int]:
         if all(dim is None for dim in in_dims[1:7]):
             x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
-            return _call(_Diffuse, x.flatten(1), *args).view(x.shape), 1
+            return _Diffuse.apply(x.flatten(1), *args).view(x.shape), 1
         # Each replica has a graph of its own: all of them are one graph, block by block.
         x, *parts = (
             replicated(arg, dim, info.batch_size)
@@ -272,14 +255,14 @@ class _Diffuse(torch.autograd.Function):
         matrices = []
         for rowptr, col, value in (parts[:3], parts[3:]):
             matrices += [*cpu.block_diagonal(rowptr, col, x.size(1)), value.flatten()]
-        return _call(_Diffuse, x.flatten(0, 1), *matrices, *args[6:]).view(x.shape), 0
+        return _Diffuse.apply(x.flatten(0, 1), *matrices, *args[6:]).view(x.shape), 0
 
 
 def diffuse(
     x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
     """The fast twin of :func:`functional.pagerank`, for power iteration and Chebyshev."""
-    out: Tensor = _call(_Diffuse, x, *matrix, *transposed, alpha, steps, diffusion)
+    out: Tensor = _Diffuse.apply(x, *matrix, *transposed, alpha, steps, diffusion)
     return out
 
 
@@ -326,14 +309,14 @@ def _map_apply(
     size = info.batch_size
     tensors = [replicated(t, dim, size) for t, dim in zip(tensors, in_dims, strict=False)]
     if in_dims[-1] is None:
-        outs = _call(function, *tensors, base, batch)
+        outs = function.apply(*tensors, base, batch)
         return outs, 0 if isinstance(outs, Tensor) else (0,) * len(outs)
     # Nodes are the last dimension but one; graphs, of slopes and intercepts, the last but two.
     dims = [2] * (len(tensors) - 2) + [3, 3]
     first_graph = tensors[-1].size(-3) * torch.arange(size, device=batch.device)
     batch = (batch.movedim(in_dims[-1], 0) + first_graph.view(-1, 1)).flatten()
     joined = [t.movedim(0, -d - 1).flatten(-d - 1, -d) for t, d in zip(tensors, dims, strict=True)]
-    outs = _call(function, *joined, base, batch)
+    outs = function.apply(*joined, base, batch)
     if isinstance(outs, Tensor):
         return outs.unflatten(-2, (size, outs.size(-2) // size)), outs.dim() - 2
     outs = [
@@ -364,7 +347,7 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *factors, batch = ctx.saved_tensors
-        return *_call(_ApplyBackward, grad, *factors, ctx.base, batch), None, None
+        return *_ApplyBackward.apply(grad, *factors, ctx.base, batch), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
@@ -433,5 +416,5 @@ def apply(
         base: The `K` base slopes.
         batch: `[N]`, the graph of each node; none where `B` is one.
     """
-    out: Tensor = _call(_Apply, x, gamma, slopes, intercepts, base, batch)
+    out: Tensor = _Apply.apply(x, gamma, slopes, intercepts, base, batch)
     return out

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.ops.triton.tiles import UNROLLED, cut
+from graphrelu.ops.triton.tiles import UNROLLED, cut, replica_stride, rows_apart
 
 
 @triton.jit
@@ -240,15 +240,6 @@ def apply_backward_kernel(
                 tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
 
 
-def _rows_apart(tensor: Tensor) -> Tensor:
-    """The tensor itself where its last dimension is consecutive; else a copy."""
-    return tensor if tensor.stride(-1) == 1 or tensor.size(-1) == 1 else tensor.contiguous()
-
-
-def _replica_stride(tensor: Tensor) -> int:
-    return 0 if tensor.size(0) == 1 else tensor.stride(0)
-
-
 def _graph_starts(batch: Tensor | None, num_graphs: int, x: Tensor) -> Tensor:
     """The first row of each graph, and the number of rows, `[B + 1]`."""
     if batch is None:
@@ -270,7 +261,7 @@ def apply(
     batch: Tensor | None,
 ) -> Tensor:
     """The forward pass: reads x once, writes y once."""
-    x, gamma = _rows_apart(x), _rows_apart(gamma)
+    x, gamma = rows_apart(x), rows_apart(gamma)
     slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
     replicas = max(x.size(0), gamma.size(0), slopes.size(0))
     _, num_nodes, channels = x.shape
@@ -279,13 +270,13 @@ def apply(
         return y
     _, num_graphs, K, _ = slopes.shape
     strides = (
-        _replica_stride(x),
+        replica_stride(x),
         x.stride(1),
         y.stride(0),
         y.stride(1),
-        _replica_stride(gamma),
+        replica_stride(gamma),
         gamma.stride(1),
-        _replica_stride(slopes),
+        replica_stride(slopes),
     )
     tensors = (x, gamma, slopes, intercepts, _graph_starts(batch, num_graphs, x), y)
     programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs * replicas)
@@ -318,7 +309,7 @@ def apply_backward(
             t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, slopes, intercepts)
         )
         return torch.empty_like(grad), grad_gamma, grad_slopes, grad_intercepts
-    grad, x, gamma = _rows_apart(grad), _rows_apart(x), _rows_apart(gamma)
+    grad, x, gamma = rows_apart(grad), rows_apart(x), rows_apart(gamma)
     slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = slopes.size(1), slopes.size(2), gamma.size(2)
@@ -329,13 +320,13 @@ def apply_backward(
     strides = (
         grad.stride(0),
         grad.stride(1),
-        _replica_stride(x),
+        replica_stride(x),
         x.stride(1),
         grad_x.stride(0),
         grad_x.stride(1),
-        _replica_stride(gamma),
+        replica_stride(gamma),
         gamma.stride(1),
-        _replica_stride(slopes),
+        replica_stride(slopes),
     )
     starts = _graph_starts(batch, num_graphs, x)
     tensors = (grad, x, gamma, slopes, intercepts, starts, grad_x, grad_gamma, partial)

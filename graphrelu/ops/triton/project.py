@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.ops import cpu
-from graphrelu.ops.triton.tiles import UNROLLED, cut
+from graphrelu.ops.triton.tiles import UNROLLED, cut, replica_stride, rows_apart
 
 
 @triton.jit
@@ -20,6 +20,8 @@ def project_kernel(
     projection_ptr,
     partial_ptr,
     num_nodes,
+    x_replica,
+    x_row,
     C: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
@@ -27,7 +29,7 @@ def project_kernel(
 ):
     """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
     program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    x_ptr += replica * num_nodes * C
+    x_ptr += replica * x_replica
     weight_ptr += replica * C
     projection_ptr += replica * num_nodes
     partial_ptr += (replica * tl.num_programs(0) + program) * C
@@ -44,8 +46,8 @@ def project_kernel(
                 rows = first + tl.arange(0, ROWS)
                 in_rows = rows < num_nodes
                 mask = in_rows[:, None] & in_cols[None, :]
-                offset = rows[:, None] * C + cols[None, :]
-                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
                 mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
                 total += x * mass[:, None]
                 projected = tl.sum(x * weight[None, :], axis=1)
@@ -65,6 +67,10 @@ def project_backward_kernel(
     grad_x_ptr,
     partial_ptr,
     num_nodes,
+    x_replica,
+    x_row,
+    grad_x_replica,
+    grad_x_row,
     C: tl.constexpr,
     ACCUMULATE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -73,11 +79,11 @@ def project_backward_kernel(
 ):
     """The gradients of x (added to what is there) and of the projection, in one pass."""
     program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    x_ptr += replica * num_nodes * C
+    x_ptr += replica * x_replica
     weight_ptr += replica * C
     grad_projection_ptr += replica * num_nodes
     grad_sum_ptr += replica * C
-    grad_x_ptr += replica * num_nodes * C
+    grad_x_ptr += replica * grad_x_replica
     partial_ptr += (replica * tl.num_programs(0) + program) * C
     SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
     for span in range(0, C, SPAN):
@@ -93,15 +99,16 @@ def project_backward_kernel(
                 rows = first + tl.arange(0, ROWS)
                 in_rows = rows < num_nodes
                 mask = in_rows[:, None] & in_cols[None, :]
-                offset = rows[:, None] * C + cols[None, :]
-                x = tl.load(x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
+                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
                 mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
                 grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
                 total += x * grad
                 grad_x = grad * weight + mass * grad_sum
+                grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
                 if ACCUMULATE:
-                    grad_x += tl.load(grad_x_ptr + offset, mask=mask, other=0.0).to(tl.float32)
-                tl.store(grad_x_ptr + offset, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
+                    grad_x += tl.load(grad_x_at, mask=mask, other=0.0).to(tl.float32)
+                tl.store(grad_x_at, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
             tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
 
 
@@ -112,14 +119,15 @@ def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
     if x.numel() == 0:
         replicas, num_nodes, channels = x.shape
         return weight.new_empty(replicas, num_nodes, 1), weight.new_zeros(replicas, 1, channels)
-    x, weight = x.contiguous(), weight.contiguous()
+    x, weight = rows_apart(x), weight.contiguous()
     replicas, num_nodes, channels = x.shape
+    strides = replica_stride(x), x.stride(1)
     programs, options = cut("project", x.dtype, num_nodes, channels, replicas)
     projection = weight.new_empty(replicas, num_nodes, 1)
     partial = weight.new_empty(replicas, programs, channels)
     with torch.cuda.device_of(x):
         project_kernel[(programs, replicas)](
-            x, weight, mass, projection, partial, num_nodes, **options
+            x, weight, mass, projection, partial, num_nodes, *strides, **options
         )
     return projection, partial.sum(dim=1, keepdim=True)
 
@@ -135,12 +143,13 @@ def project_backward(
     """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
     if weight.size(1) > 1:
         return cpu.project_backward(x, weight, mass, grad_projection, grad_sum, grad_x)
-    x, weight = x.contiguous(), weight.contiguous()
+    x, weight = rows_apart(x), weight.contiguous()
     grad_projection, grad_sum = grad_projection.contiguous(), grad_sum.contiguous()
     replicas, num_nodes, channels = x.shape
-    out = torch.empty_like(x) if grad_x is None else grad_x.contiguous()
+    out = torch.empty_like(x) if grad_x is None else rows_apart(grad_x)
     if x.numel() == 0:
         return out, torch.zeros_like(weight)
+    strides = replica_stride(x), x.stride(1), out.stride(0), out.stride(1)
     programs, options = cut("project_backward", x.dtype, num_nodes, channels, replicas)
     partial = weight.new_empty(replicas, programs, channels)
     with torch.cuda.device_of(x):
@@ -153,6 +162,7 @@ def project_backward(
             out,
             partial,
             num_nodes,
+            *strides,
             ACCUMULATE=grad_x is not None,
             **options,
         )

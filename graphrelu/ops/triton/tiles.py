@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 # Tiles of channels that are written out one after the other; a loop goes over more. With one pass
 # through it the loop is gone, and with all of thousands written out the compiler takes minutes.
@@ -57,3 +58,12 @@ def cut(
     programs = max(1, min(triton.cdiv(num_nodes, rows * groups), setting.programs // groups))
     tile = {"C": channels, "ROWS": rows, "COLS": cols, "STAGES": setting.stages}
     return programs, {"num_warps": setting.num_warps, **tile}
+
+
+def rows_apart(tensor: Tensor) -> Tensor:
+    """The tensor itself where its last dimension is consecutive; else a copy."""
+    return tensor if tensor.stride(-1) == 1 or tensor.size(-1) == 1 else tensor.contiguous()
+
+
+def replica_stride(tensor: Tensor) -> int:
+    return 0 if tensor.size(0) == 1 else tensor.stride(0)
