@@ -205,10 +205,10 @@ class StrongRow(deep.DeepRow):
 
 
 def strong_rows(results: Sequence[Result]) -> list[StrongRow]:
-    """A line for each row of settings and each activation, the figure's other depths last."""
+    """A line for each row of settings and each activation, the figure's other depths last. The
+    table and the other depths are corrected each for itself."""
     found, settings = TABLE.scores(results), {row.cell: row for row in all_rows()}
-    others = {row.cell for row in depth_rows()}
-    ordered = {cell: found[cell] for cell in sorted(found, key=lambda cell: cell in others)}
+    depths = {row.cell: found.pop(row.cell) for row in depth_rows() if row.cell in found}
     widths = {TABLE.place(result.config): result.config.hidden for result in results}
     return [
         StrongRow(
@@ -217,8 +217,15 @@ def strong_rows(results: Sequence[Result]) -> list[StrongRow]:
             published_mean=settings[row.cell].mean,
             published_std=settings[row.cell].std,
         )
-        for row in deep.rows_of(ordered, NAMES)
+        for cells in (found, depths)
+        for row in deep.rows_of(cells, NAMES)
     ]
+
+
+def of_table(made: Sequence[StrongRow]) -> list[StrongRow]:
+    """Without the figure's other depths."""
+    others = {row.cell for row in depth_rows()}
+    return [row for row in made if row.cell not in others]
 
 
 def check(results: Sequence[Result]) -> str:
@@ -246,8 +253,7 @@ def render(record: Path) -> list[Path]:
     """A page, the same as CSV, and the figure of depths."""
     results = TABLE.read(record)
     made = strong_rows(results)
-    others = {row.cell for row in depth_rows()}
-    table = [row for row in made if row.cell not in others]
+    table = of_table(made)
     page = TABLE.text(
         *(results, record),
         not_run=_not_run(table),
@@ -293,7 +299,8 @@ def _figure(made: Sequence[StrongRow]) -> figures.Figure:
     figure, (axes,) = figures.panels(1, len(DEPTH_GRAPHS), figsize=(7.5, 3.2))
     for ax, dataset in zip(axes, DEPTH_GRAPHS, strict=True):
         several = [row for row in made if (row.dataset, row.backbone) == (dataset, "gcn")]
-        names = dict.fromkeys(row.activation for row in several if row.over_relu is not None)
+        shown = dict.fromkeys(row.activation for row in several if row.over_relu is not None)
+        names = [name for name in shown if name in ACTIVATIONS]
         for name, style in zip(names, figures.line_styles(), strict=False):
             own = sorted((row.layers, row) for row in several if row.activation == name)
             figures.draw_leads(ax, [(n, row.over_relu) for n, row in own], style | {"label": name})
