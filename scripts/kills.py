@@ -1,9 +1,9 @@
 """A hundred kills: an experiment is ended at random moments and begun again; its table stays.
 
 ``python scripts/kills.py`` ends ``graphrelu reproduce segments --quick`` by SIGKILL and SIGTERM in
-turns, until its record is complete, and then begins another. Every table, and every run on record,
-must be that of a process that nobody disturbed. What it needs is imported once: each start is a
-fork.
+turns, until its record is complete, and then begins another; or ``graphrelu compare``, or two
+processes on one record, or a Ray cluster (``--what``). Every table, and every run on record, must
+be that of a process that nobody disturbed. What it needs is imported once: each start is a fork.
 """
 
 from __future__ import annotations
@@ -34,11 +34,21 @@ from graphrelu.lab.reproduce import experiment
 from graphrelu.lab.reproduce.command import INTERRUPTED
 
 RUNS, EPOCHS = 2, 10
+REPRODUCE = ["reproduce", "segments", "--quick", "--runs", str(RUNS)]
+# The arguments of `graphrelu`, and how many processes work on the record at once.
+WORK = {
+    "reproduce": (REPRODUCE, 1),
+    "compare": (["compare", "--runs", str(RUNS), "--epochs", str(EPOCHS)], 1),
+    "two": (REPRODUCE, 2),
+    "ray": ([*REPRODUCE, "--engine", "ray"], 1),
+}
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 CODES = {  # what a process may end with that was sent a signal; 0 where it had just finished
     signal.SIGKILL: (-signal.SIGKILL, 0),
     signal.SIGTERM: (128 + signal.SIGTERM, -signal.SIGTERM, 0),
 }
+RECORD = "record.jsonl"
+TABLES = (".md", ".csv")
 TIMES = ("seconds", "date")  # all that may differ between two runs of the same seed
 
 
@@ -62,8 +72,8 @@ class Tally:
         return self.signals.total()
 
 
-def start(folder: Path) -> int:
-    """The experiment in a process of its own, which writes to ``folder``; returns its number."""
+def start(folder: Path, arguments: Sequence[str], number: int) -> int:
+    """``graphrelu`` in a process of its own, which writes to ``folder``; returns its number."""
     folder.mkdir(exist_ok=True)
     sys.stdout.flush()
     pid = os.fork()
@@ -72,11 +82,9 @@ def start(folder: Path) -> int:
     code = 1
     try:
         for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
-            with (folder / name).open("w") as file:
+            with (folder / f"{name}{number}").open("w") as file:
                 os.dup2(file.fileno(), stream.fileno())
-        record = str(folder / "segments.jsonl")
-        options = ["--quick", "--runs", str(RUNS), "--device", "cpu", "--out", record]
-        code = cli.run(["reproduce", "segments", *options])
+        code = cli.run([*arguments, "--device", "cpu", "--out", str(folder / RECORD)])
         sys.stdout.flush()
     except BaseException:  # as an interpreter does at its end
         traceback.print_exc()
@@ -95,18 +103,19 @@ def ended(pid: int, deadline: float) -> int | None:
         time.sleep(0.002)
 
 
-def kill(pid: int, number: signal.Signals, folder: Path, tally: Tally) -> None:
+def kill(pid: int, number: signal.Signals, folder: Path, errors: Path, tally: Tally) -> None:
     """Ends the process, and looks at what it leaves behind."""
     os.kill(pid, number)
     code = ended(pid, time.monotonic() + 60)
     tally.signals[number.name] += 1
-    tally.moments[moment(folder / "segments.jsonl", pid)] += 1
+    tally.moments[moment(folder / RECORD, pid)] += 1
+    said = errors.read_text()
     if code not in CODES[number]:
-        raise Difference(f"{number.name} ended it with {code}: {(folder / 'err').read_text()}")
+        raise Difference(f"{number.name} ended it with {code}: {said}")
     tally.codes[code] += 1
-    said = (folder / "err").read_text()
     # The short form where the command had not begun its work, or was done with it.
-    if said not in ((INTERRUPTED + "\n", "Interrupted.\n") if code > 0 else ("",)):
+    expected = (INTERRUPTED, "Interrupted.") if code > 0 else ("",)
+    if said.rstrip("\n").rpartition("\n")[2] not in expected:  # Ray says more before it
         raise Difference(f"{number.name} made it say {said!r}.")
 
 
@@ -137,30 +146,34 @@ def lines(record: Path) -> list[dict[str, Any] | None]:
 
 def outcome(folder: Path) -> tuple[dict[str, bytes], list[Any]]:
     """The tables as they were written, and all runs but for the time that they took."""
-    pages = {name: (folder / name).read_bytes() for name in ("segments.md", "segments.csv")}
-    events = [event for event in lines(folder / "segments.jsonl") if event is not None]
+    pages = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in TABLES}
     runs = [
         {name: value for name, value in event.items() if name not in TIMES}
-        for event in events
-        if event["event"] == "finished"
+        for event in lines(folder / RECORD)
+        if event is not None and event["event"] == "finished"
     ]
     return pages, sorted(runs, key=lambda run: json.dumps((run["config"], run["seed"])))
 
 
 def cycle(
-    folder: Path, most: int, longest: float, chance: random.Random, tally: Tally
+    folder: Path, what: str, most: int, longest: float, chance: random.Random, tally: Tally
 ) -> tuple[dict[str, bytes], list[Any]]:
     """Kills, ``most`` at most, until the experiment is complete; returns its outcome."""
+    arguments, processes = WORK[what]
     while True:
-        pid = start(folder)
+        pids = [start(folder, arguments, number) for number in range(processes)]
         patience = chance.uniform(0, longest) if tally.kills < most else 600
-        code = ended(pid, time.monotonic() + patience)
-        if code == 0:
+        deadline = time.monotonic() + patience
+        codes = [ended(pid, deadline) for pid in pids]
+        for number, (pid, code) in enumerate(zip(pids, codes, strict=True)):
+            errors = folder / f"err{number}"
+            if code is None:
+                kill(pid, SIGNALS[tally.kills % len(SIGNALS)], folder, errors, tally)
+            elif code != 0:
+                raise Difference(f"It ended with {code}: {errors.read_text()}")
+        if not any(code is None for code in codes):
             break
-        if code is not None:
-            raise Difference(f"It ended with {code}: {(folder / 'err').read_text()}")
-        kill(pid, SIGNALS[tally.kills % len(SIGNALS)], folder, tally)
-    record = Record(folder / "segments.jsonl")
+    record = Record(folder / RECORD)
     record.read()
     if not record.path.read_bytes().endswith(b"\n"):
         raise Difference(f"The last line of {record.path} is torn.")
@@ -171,6 +184,7 @@ def cycle(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--what", choices=WORK, default="reproduce", help="is killed")
     parser.add_argument("--kills", type=int, default=100, help="in all (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
     options = parser.parse_args(arguments)
@@ -181,16 +195,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chance, tally = random.Random(options.seed), Tally()
     with tempfile.TemporaryDirectory(prefix="graphrelu-kills-") as name:
         began = time.monotonic()
-        expected = cycle(Path(name, "undisturbed"), 0, 0.0, chance, tally)
+        expected = cycle(Path(name, "undisturbed"), options.what, 0, 0.0, chance, tally)
         took = time.monotonic() - began
         print(f"Undisturbed: {len(expected[1])} runs in {took:.1f} s.", flush=True)
         try:
             while tally.kills < options.kills:
                 folder, before = Path(name, f"cycle{tally.tables}"), tally.kills
-                found = cycle(folder, options.kills, took / 2, chance, tally)
-                for what, ours, theirs in zip(("table", "record"), found, expected, strict=True):
+                found = cycle(folder, options.what, options.kills, took / 2, chance, tally)
+                for of, ours, theirs in zip(("table", "record"), found, expected, strict=True):
                     if ours != theirs:
-                        raise Difference(f"After {tally.kills} kills the {what} is another one.")
+                        raise Difference(f"After {tally.kills} kills the {of} is another one.")
                 tally.tables += 1
                 print(f"Table {tally.tables}: the same, kills: {tally.kills - before}.", flush=True)
         except Difference as error:

@@ -314,7 +314,8 @@ def apply_backward(
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = slopes.size(1), slopes.size(2), gamma.size(2)
     programs, options = cut("apply_backward", x.dtype, num_nodes, channels, num_graphs * replicas)
-    grad_x = torch.empty_like(grad)
+    # In the layout of the features: a norm before them is slow where its gradient has another.
+    grad_x = torch.empty_like(x if x.shape == grad.shape else grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)
     partial = slopes.new_empty(replicas, num_graphs, programs, 2, K, channels)
     strides = (
