@@ -47,6 +47,7 @@ CODES = {  # what a process may end with that was sent a signal; 0 where it had 
     signal.SIGKILL: (-signal.SIGKILL, 0),
     signal.SIGTERM: (128 + signal.SIGTERM, -signal.SIGTERM, 0),
 }
+BEFORE = "before its first batch"
 RECORD = "record.jsonl"
 TABLES = (".md", ".csv")
 TIMES = ("seconds", "date")  # all that may differ between two runs of the same seed
@@ -62,7 +63,7 @@ class Tally:
 
     signals: Counter[str] = field(default_factory=Counter)
     moments: Counter[str] = field(default_factory=Counter)
-    codes: Counter[int] = field(default_factory=Counter)
+    codes: Counter[str] = field(default_factory=Counter)
     tables: int = 0
     torn: int = 0
     parts: int = 0
@@ -107,12 +108,14 @@ def kill(pid: int, number: signal.Signals, folder: Path, errors: Path, tally: Ta
     """Ends the process, and looks at what it leaves behind."""
     os.kill(pid, number)
     code = ended(pid, time.monotonic() + 60)
+    where, said = moment(folder / RECORD, pid), errors.read_text()
     tally.signals[number.name] += 1
-    tally.moments[moment(folder / RECORD, pid)] += 1
-    said = errors.read_text()
+    tally.moments[where] += 1
+    tally.codes[str(code)] += 1
+    if code == 1 and where == BEFORE and "SIGTERM received" in said:
+        return  # said by Ray, while its cluster starts
     if code not in CODES[number]:
         raise Difference(f"{number.name} ended it with {code}: {said}")
-    tally.codes[code] += 1
     # The short form where the command had not begun its work, or was done with it.
     expected = (INTERRUPTED, "Interrupted.") if code > 0 else ("",)
     if said.rstrip("\n").rpartition("\n")[2] not in expected:  # Ray says more before it
@@ -124,7 +127,7 @@ def moment(record: Path, pid: int) -> str:
     events = [event for event in lines(record) if event is not None]
     own = [event for event in events if event.get("pid") == pid]
     if not own:
-        return "before its first batch"
+        return BEFORE
     if own[-1]["event"] == "released":  # by SIGTERM
         return "in a batch"
     key = own[-1]["config"]

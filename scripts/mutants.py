@@ -120,10 +120,10 @@ def main() -> int:
             names = list(result.mutant_names)
             if 0 < arguments.sample < len(names):
                 names = random.Random(arguments.seed).sample(names, arguments.sample)
-            module = file.removesuffix(".py").replace("/", ".")
+            module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             plugin = Mutants([f"{module}.{name}" for name in names])
             plugins = ("no:xdist", "no:cacheprovider", "no:faulthandler")
-            options = ["-k", "not compile", *(f"-p{name}" for name in plugins)]
+            options = ["-k", "not compile and not threads", *(f"-p{name}" for name in plugins)]
             code = pytest.main([*options, *TESTS[file]], plugins=[plugin])
             if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return int(code)

@@ -22,10 +22,12 @@ _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class _Holding:
-    """How many :func:`held` blocks the main thread is in, and the signal that waits for the end."""
+    """How many :func:`held` blocks the main thread is in, the signal that waits for the end, and
+    the signal that has raised its exception."""
 
     depth = 0
     waiting: int | None = None
+    raised: int | None = None
 
 
 @contextmanager
@@ -42,8 +44,24 @@ def terminable() -> Iterator[None]:
             signal.signal(number, _interrupt)
         yield
     finally:
+        _Holding.raised = None
         for number in ours:
             signal.signal(number, before[number])
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """After the block the signals do what they did before it: ``ray.init`` takes SIGTERM over."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _RAISES}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # one that Python does not know
+                signal.signal(number, handler)
 
 
 @contextmanager
@@ -52,10 +70,15 @@ def held() -> Iterator[None]:
 
     For calls that cannot be left at any moment: torch's vmap keeps books that an exception in the
     wrong place leaves wrong, and then fails with an error of its own.
+
+    An interruption that fell into the callback of a weak reference was printed and lost there. The
+    next block raises it again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    if _Holding.depth == 0 and _Holding.raised is not None:
+        raise _RAISES[signal.Signals(_Holding.raised)]
     _Holding.depth += 1
     try:
         yield
@@ -75,4 +98,5 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if _Holding.depth > 0 and _Holding.waiting is None:
         _Holding.waiting = number
     else:
+        _Holding.raised = number
         raise _RAISES[signal.Signals(number)]

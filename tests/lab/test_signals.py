@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+import weakref
 
 import pytest
 
-from graphrelu.lab.signals import Terminated, exit_code, held, terminable
+from graphrelu.lab.signals import Terminated, exit_code, held, kept, terminable
 
 pytestmark = pytest.mark.usefixtures("own_signals")
 
@@ -56,6 +57,35 @@ def test_a_second_signal_does_not_wait() -> None:
     with terminable(), held():
         passed.append("another command")
     assert passed == ["first", "another command"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_in_the_callback_of_a_weak_reference_is_not_lost() -> None:
+    def interrupted(_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def work() -> None:
+        graph = {1}
+        reference = weakref.ref(graph, interrupted)
+        del graph  # Python prints what the callback raises, and goes on
+        passed.append(reference() is None)
+        with held():
+            passed.append(False)
+
+    passed: list[bool] = []
+    with pytest.raises(Terminated), terminable():
+        work()
+    with terminable(), held():
+        passed.append(True)
+    assert passed == [True, True]
+
+
+def test_signals_are_as_before_where_somebody_takes_them_over() -> None:
+    with terminable():
+        with kept():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with pytest.raises(Terminated):
+            signal.raise_signal(signal.SIGTERM)
 
 
 def test_somebody_elses_sigterm_is_left_alone() -> None:

@@ -20,6 +20,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.output import complete
 from graphrelu.lab.record.results import Batch, Record, Result
+from graphrelu.lab.signals import Terminated, held, kept
 
 Files: TypeAlias = dict[Path, bytes]
 
@@ -55,7 +56,12 @@ def run(
     """
     with ExitStack() as stack:
         if not ray.is_initialized():
-            ray.init(address, include_dashboard=False, log_to_driver=False, logging_level="error")
+            with kept():
+                quiet = {"log_to_driver": False, "logging_level": "error"}
+                try:
+                    ray.init(address, include_dashboard=False, **quiet)
+                except SystemExit:  # what Ray makes of SIGTERM
+                    raise Terminated from None
             stack.callback(ray.shutdown)
         if record is None:
             folder = stack.enter_context(TemporaryDirectory())
@@ -73,28 +79,31 @@ def run(
         in_flight: dict[ray.ObjectRef[Any], Batch] = {}
         try:
             while True:
-                while len(in_flight) < _slots(where) and (batch := next(claimed, None)):
-                    name = batch.config.dataset
-                    if name not in sent:
-                        sent[name] = ray.put(prepared.graph(batch.config))
-                    inspected = record.path.name if seeds[0] in batch.missing else None
-                    options = (where, inspected, save is not None)
-                    started = task.options(name=f"train {name}").remote(batch, sent[name], *options)
-                    in_flight[started] = batch
-                if not in_flight:
-                    return in_order(record.read(), configs, seeds)
-                (ready, *_), _ = ray.wait(list(in_flight))
-                batch = in_flight[ready]
-                results, beside_record, models = _outcome(ready, batch)
-                _write(beside_record, record.path.parent)
-                if save is not None:
-                    _write(models, save)
-                record.append(result for result in results if result.seed in batch.missing)
-                del in_flight[ready]
-                if progress is not None:
-                    done = len(in_order(record.read(), configs, seeds))
-                    total, epochs = len(configs) * len(seeds), batch.config.epochs
-                    progress(Progress(batch.config, batch.seeds, epochs, done, total, epochs))
+                with held():  # inside of Ray an interruption becomes an error of Ray's
+                    while len(in_flight) < _slots(where) and (batch := next(claimed, None)):
+                        name = batch.config.dataset
+                        if name not in sent:
+                            sent[name] = ray.put(prepared.graph(batch.config))
+                        inspected = record.path.name if seeds[0] in batch.missing else None
+                        options = (where, inspected, save is not None)
+                        named = task.options(name=f"train {name}")
+                        in_flight[named.remote(batch, sent[name], *options)] = batch
+                    if not in_flight:
+                        return in_order(record.read(), configs, seeds)
+                    finished, _ = ray.wait(list(in_flight), timeout=1)
+                    for ready in finished:
+                        trained = in_flight[ready]
+                        results, beside_record, models = _outcome(ready, trained)
+                        _write(beside_record, record.path.parent)
+                        if save is not None:
+                            _write(models, save)
+                        record.append(run for run in results if run.seed in trained.missing)
+                        del in_flight[ready]
+                        if progress is not None:
+                            done = len(in_order(record.read(), configs, seeds))
+                            total, epochs = len(configs) * len(seeds), trained.config.epochs
+                            how_far = (epochs, done, total, epochs)
+                            progress(Progress(trained.config, trained.seeds, *how_far))
         except BaseException:
             for reference, batch in in_flight.items():
                 ended, _ = ray.wait([reference], timeout=0)
