@@ -31,7 +31,9 @@ GRELU_TESTS = (
     "tests/test_errors.py",
     "tests/test_sweep.py",
 )
-# The quick tests of each file: those that compile, or train for long, are left out.
+# Without what takes long, and without what does not run in a fork of a mutated module.
+QUICK = "not compile and not threads and not random"
+# The tests of each file.
 TESTS = {
     "graphrelu/functional.py": (
         "tests/test_functional.py",
@@ -123,7 +125,7 @@ def main() -> int:
             module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
             plugin = Mutants([f"{module}.{name}" for name in names])
             plugins = ("no:xdist", "no:cacheprovider", "no:faulthandler")
-            options = ["-k", "not compile and not threads", *(f"-p{name}" for name in plugins)]
+            options = ["-k", QUICK, *(f"-p{name}" for name in plugins)]
             code = pytest.main([*options, *TESTS[file]], plugins=[plugin])
             if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return int(code)

@@ -24,6 +24,7 @@ def test_defaults_are_those_of_the_module() -> None:
     for function in (functional.grelu, functional.diffuse):
         assert {name: defaults(function)[name] for name in names} == {n: module[n] for n in names}
     assert defaults(functional.grelu)["topology"] == module["topology"]
+    assert defaults(functional.hyperfunction)["batch_size"] == 1  # without a batch
     act = opened(GReLU(4)).double()
     edge_index, x = random_graph(12, 30), torch.randn(12, 4, dtype=torch.double)
     found = functional.grelu(x, edge_index, act.channel_mlp, act.node_mlp)
@@ -52,3 +53,22 @@ def test_log_sum_exp(mode: str) -> None:
     logits = torch.randn(7, 3, dtype=torch.double)
     expected = (logits / temperature).exp().sum(dim=0, keepdim=True).log()
     assert_close(functional.log_sum_exp(logits, Form(mode=mode, temperature=2.5)), expected)
+
+
+class OnGPU(torch.Tensor):
+    """Says that it is on a GPU: what is computed otherwise there is then computed here."""
+
+    is_cuda = True
+
+
+def test_a_gpu_has_other_sums_and_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functional, "LONG_COLUMN", 10)
+    batch = torch.arange(3).repeat_interleave(torch.tensor([4, 0, 8]))
+    x = torch.randn(12, 2, dtype=torch.double)
+    there = x.as_subclass(OnGPU)
+    for function in (
+        lambda x: functional.graph_sum(x, batch, 3),
+        lambda x: functional.node_parameters(x),  # a column that is long for a GPU
+        lambda x: functional.node_parameters(x[:5]),
+    ):
+        assert_close(function(there).as_subclass(torch.Tensor), function(x))

@@ -338,3 +338,11 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < sum(ref() is not None for ref in refs) < 10
     del graphs, edge_index
     assert all(ref() is None for ref in refs)
+
+
+@pytest.mark.parametrize("options", [{}, {"channel_wise": False}, {"hidden": 3}, FULL], ids=str)
+def test_device_of_all_parameters(options: dict) -> None:
+    act = GReLU(4, device="meta", track_running_stats=True, sync=True, **options)
+    assert all(tensor.is_meta for tensor in act.state_dict().values())
+    assert act.statistics is not None
+    assert act.statistics.sync
