@@ -8,11 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric import nn as gnn
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCN, GCNConv, GraphSAGE, SAGEConv
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import convert, replacements
 from graphrelu.context import scopes
+from graphrelu.conversion import graphs
 from tests.conversion import models
 from tests.conversion.models import BATCH, BATCHED, EDGES, PLAIN, WEIGHT, Base, CoraGCN, X
 from tests.conversion.test_table import grelus
@@ -36,6 +38,51 @@ def test_the_graph_of_the_layer_before() -> None:
     x = second(model.convs[1](x, EDGES, WEIGHT), EDGES, WEIGHT)
     assert torch.equal(model(X, EDGES, WEIGHT), model.convs[2](x, EDGES, WEIGHT))
     assert torch.equal(model(X, edge_weight=WEIGHT, edge_index=EDGES), model(X, EDGES, WEIGHT))
+
+
+ROWS, PAIR = torch.ones(90, 2), (torch.ones(30, 5), torch.ones(30, 4))
+DATA = Data(x=X, edge_index=EDGES, edge_weight=WEIGHT)
+TWO = Batch.from_data_list([DATA, DATA])
+SHORT = torch.arange(6).view(3, 2)
+CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    # What is called; graph, weights, batch vector, number of graphs and of nodes.
+    "by place": ((X, EDGES, WEIGHT), (EDGES, WEIGHT, None, None, 30)),
+    "by name": ({"edge_weight": WEIGHT, "edge_index": EDGES}, (EDGES, WEIGHT, None, None, None)),
+    "weights of two columns": ((X, EDGES, ROWS), (EDGES, ROWS, None, None, 30)),
+    "a batch": ((X, EDGES, None, BATCH, 3), (EDGES, None, BATCH, 3, 30)),
+    "a batch of floats": ((X, EDGES, None, BATCH.float(), 3), (EDGES, None, None, None, 30)),
+    "no features, but a batch": ((None, EDGES, None, BATCH), (EDGES, None, BATCH, None, 30)),
+    "features by another name": ({"h": X, "adj_t": EDGES}, (EDGES, None, None, None, 30)),
+    "two sets of nodes": ((PAIR, EDGES), (EDGES, None, None, None, 30)),
+    "two sets of other sizes": (((X, X[:9]), EDGES), (EDGES, None, None, None, None)),
+    "three sets": (((X, X, X), EDGES), (EDGES, None, None, None, None)),
+    "a guess": ({"x": X, "links": EDGES}, (EDGES, None, None, None, 30)),
+    "two guesses": ({"x": X, "links": EDGES, "more": EDGES}, (None, None, None, None, 30)),
+    "hyperedges": ({"x": X, "hyperedge_index": EDGES}, (None, None, None, None, 30)),
+    "labels": ({"x": X, "edge_label_index": EDGES}, (None, None, None, None, 30)),
+    "no graph: three rows": ({"x": X, "links": SHORT}, (None, None, None, None, 30)),
+    "no graph: one dimension": ({"x": X, "links": SHORT[0]}, (None, None, None, None, 30)),
+    "data": ((DATA,), (EDGES, WEIGHT, None, None, 30)),
+    "several data": ((TWO,), (TWO.edge_index, TWO.edge_weight, TWO.batch, 2, 60)),
+    "more than has names": ((X, EDGES, None, None, None, 7), (EDGES, None, None, None, 30)),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_read_of_a_call(call: str) -> None:
+    given, expected = CALLS[call]
+    args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
+    names = ["x", "edge_index", "edge_weight", "batch", "batch_size"]
+    found = graphs.read(names, args, kwargs, None, True)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one, other) if isinstance(other, Tensor) else one == other
+    assert graphs.read(names, args, kwargs, None, False).num_nodes == expected[-1]
+
+
+def test_a_graph_by_its_name() -> None:
+    both = {"x": X, "edge_index": EDGES, "other": EDGES.flip(0)}
+    assert torch.equal(graphs.read([], (), both, "other", False).edge_index, EDGES.flip(0))
+    assert graphs.read([], (), {"x": X, "links": EDGES}, None, False).edge_index is None
 
 
 def test_integer_and_column_weights() -> None:
