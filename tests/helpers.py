@@ -44,6 +44,12 @@ def batch_of_graphs(sizes: list[int], edges_per_node: int = 3) -> tuple[Tensor, 
     return torch.cat(edges, dim=1), batch
 
 
+class OnGPU(Tensor):
+    """Says that it is on a GPU: what is computed otherwise there is then computed here."""
+
+    is_cuda = True
+
+
 def opened(act: GReLU, size: float = 0.3) -> GReLU:
     """A module that has left its start: with zeros in it most of it would be untested."""
     if act.mode == "calibrated":

@@ -5,10 +5,12 @@ import pytest
 import torch
 from torch_geometric.nn import APPNP
 
-from graphrelu import functional
+from graphrelu import diffusion, functional
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.functional import diffuse
-from tests.helpers import assert_close, random_graph
+from tests.helpers import OnGPU, assert_close, random_graph
+
+POWER = DiffusionSettings(0.2, 4, "power", False)
 
 
 def dense_operator(edge_index: torch.Tensor, weight: torch.Tensor, alpha: float) -> torch.Tensor:
@@ -113,3 +115,89 @@ def test_worst_errors_are_those_of_the_documentation() -> None:
             out = functional.pagerank(ones, loops, 0.1, steps, form).squeeze(1)
             errors.append(float((out - exact).abs().max()))
     assert stated == [round(error, 3) for error in errors]
+
+
+def graph_and_weight() -> tuple[torch.Tensor, torch.Tensor]:
+    return random_graph(15, 40), torch.rand(40, dtype=torch.double)
+
+
+def test_learned_weights() -> None:
+    """The reference, with gradients of the weights."""
+    edge_index, weight = graph_and_weight()
+    x = torch.randn(15, 3, dtype=torch.double)
+    weight.requires_grad_()
+    graph = prepare(edge_index, weight, 15, torch.double, POWER, None, True)
+    expected = diffuse(x, edge_index, weight, 0.2, 4)
+    pairs = [(graph.diffuse(x), expected), (graph.mass @ x, expected.sum(dim=0))]
+    for out, reference in pairs:
+        grads = [
+            torch.autograd.grad(y.pow(2).sum(), weight, retain_graph=True)[0]
+            for y in (out, reference)
+        ]
+        assert_close([out, grads[0]], [reference, grads[1]])
+
+
+def test_a_small_graph_on_a_gpu_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHRELU_BACKEND", "torch")
+    edge_index, weight = graph_and_weight()
+    there = prepare(edge_index, weight.as_subclass(OnGPU), 15, torch.double, POWER, None, False)
+    here = prepare(edge_index, weight, 15, torch.double, POWER, None, False)
+    assert here.operator is None
+    assert there.operator is not None
+    x = torch.randn(15, 3, dtype=torch.double)
+    assert_close(there.diffuse(x).as_subclass(torch.Tensor), here.diffuse(x))
+    assert_close(there.mass.as_subclass(torch.Tensor), here.mass)
+    monkeypatch.setattr(diffusion, "_MAX_DENSE", 15 * 40 - 1)
+    large = prepare(edge_index, weight.as_subclass(OnGPU), 15, torch.double, POWER, None, False)
+    assert large.operator is None
+
+
+@pytest.mark.parametrize("kind", ["power", "chebyshev", "exact"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_a_model_looks_up_when_it_runs(kind: str, weighted: bool) -> None:
+    """Without a compiler here, which would call the same function."""
+    edge_index = random_graph(15, 40, undirected=True)
+    weight = torch.rand(40, dtype=torch.double).repeat(2) if weighted else None
+    settings = POWER._replace(diffusion=kind)
+    x = torch.randn(15, 3, dtype=torch.double)
+    arguments = (edge_index, weight, 15, torch.double, settings)
+    found, expected = diffusion._prepared_at_run_time(*arguments), prepare(*arguments, None, True)
+    assert_close([found.diffuse(x), found.mass], [expected.diffuse(x), expected.mass])
+    assert (found.matrices is None) == (kind == "exact")
+
+
+def test_what_a_model_cannot_look_up() -> None:
+    edge_index, weight = graph_and_weight()
+    learned = weight.requires_grad_()
+    arguments = (15, torch.double, POWER)
+    assert diffusion._prepared_at_run_time(edge_index, learned, *arguments).edges is not None
+    with pytest.raises(ValueError, match="edge_index must be of shape"):
+        diffusion._prepared_at_run_time(edge_index[0], None, *arguments)
+
+
+def test_memory_holds_eight_graphs() -> None:
+    diffusion._memory.clear()
+    graphs = [random_graph(15, 40) for _ in range(9)]
+    made = [
+        diffusion.prepared(graph, None, 15, torch.double, POWER, None, True) for graph in graphs
+    ]
+    again = diffusion.prepared(graphs[1], None, 15, torch.double, POWER, None, True)
+    assert len(diffusion._memory) == 8
+    assert again is made[1]
+    first = diffusion.prepared(graphs[0], None, 15, torch.double, POWER, None, True)
+    assert first is not made[0]
+
+
+def test_an_adjacency_that_is_not_coalesced_is_remembered() -> None:
+    edge_index, weight = graph_and_weight()
+    adjacency = torch.sparse_coo_tensor(edge_index, weight, (15, 15))
+    arguments = (None, 15, torch.double, POWER, None, True)
+    graph = diffusion.prepared(adjacency, *arguments)
+    assert diffusion.prepared(adjacency, *arguments) is graph
+    adjacency._values().mul_(2)
+    assert diffusion.prepared(adjacency, *arguments) is not graph
+
+
+def test_the_index_that_is_too_large_is_named() -> None:
+    with pytest.raises(ValueError, match=r"between 0 and 2.*got 7"):
+        prepare(torch.tensor([[0], [7]]), None, 3, torch.double, POWER, None, True)

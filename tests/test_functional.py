@@ -7,7 +7,7 @@ import torch
 
 from graphrelu import GReLU, functional
 from graphrelu.functional import Form
-from tests.helpers import OTHER, assert_close, form_of, opened, random_graph, reference
+from tests.helpers import OTHER, OnGPU, assert_close, form_of, opened, random_graph, reference
 
 
 def defaults(function: object) -> dict[str, object]:
@@ -53,12 +53,6 @@ def test_log_sum_exp(mode: str) -> None:
     logits = torch.randn(7, 3, dtype=torch.double)
     expected = (logits / temperature).exp().sum(dim=0, keepdim=True).log()
     assert_close(functional.log_sum_exp(logits, Form(mode=mode, temperature=2.5)), expected)
-
-
-class OnGPU(torch.Tensor):
-    """Says that it is on a GPU: what is computed otherwise there is then computed here."""
-
-    is_cuda = True
 
 
 def test_a_gpu_has_other_sums_and_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
