@@ -54,7 +54,10 @@ class Taken(OtherArguments):
         (ValueError, "alpha must be in", gcn(), {"alpha": 2.0}),
         (TypeError, "unexpected keyword argument 'beta'", gcn(), {"beta": 2.0}),
         (TypeError, "negative_slope must not be given", gcn(), {"negative_slope": 0.1}),
+        (TypeError, "channels must not be given", gcn(), {"channels": 8}),
         (ValueError, "activations must be of .*, got 'swish'", gcn(), {"activations": ["swish"]}),
+        (ValueError, "must be of relu, .*, got 'prelu'", gcn(), {"activations": ["prelu"]}),
+        (ValueError, "stays: its slope is above 1", gcn(act=torch.nn.LeakyReLU(1.5)), {}),
         (TypeError, "activations must be a list of names", gcn(), {"activations": "relu"}),
         (ValueError, "exclude must name modules of .*, got 'b'", gcn(), {"exclude": ["b"]}),
         (TypeError, "exclude must be a list of names, got 'act'", gcn(), {"exclude": "act"}),
@@ -70,6 +73,28 @@ def test_what_cannot_be_converted(
     assert "\n" not in str(caught.value)
     assert str(model) == str(before)
     assert type(model) is type(before)
+
+
+def test_replacements_name_the_slope() -> None:
+    (replacement,) = replacements(convert(gcn(act=torch.nn.LeakyReLU(0.2))))
+    assert replacement.after == "GReLU(8, negative_slope=0.2)"
+
+
+def test_a_function_before_a_module() -> None:
+    class Both(Base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = torch.nn.ReLU()
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.act(self.lin2(self.conv1(x, edge_index).relu()))
+
+    converted = convert(Both())
+    assert len(grelus(converted)) == 2
+    grelus(converted)[0].register_forward_hook(lambda *_: called.append(True))
+    called: list[bool] = []
+    converted(X, EDGES)
+    assert called == [True]
 
 
 def test_an_error_of_the_model_is_its_own() -> None:
