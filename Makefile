@@ -8,6 +8,9 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # a build without, this one.
 TRITON := 3.9.0
 FUZZ_SECONDS ?= 120
+# Of `make versions`, where other Pythons are installed.
+OLDEST_PYTHON ?= $(PYTHON)
+NEWEST_PYTHON ?= $(PYTHON)
 
 # Looks for what keeps people from using the page.
 AXE := 4.14.0
@@ -18,7 +21,7 @@ BROWSERS := chromium chromium-browser google-chrome
 	readme docs clean
 
 run: $(STAMP)
-	$(BIN)/graphrelu compare --report report.html
+	$(BIN)/graphrelu compare --activations relu,prelu,gelu,grelu --report report.html
 
 test: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
@@ -67,8 +70,8 @@ mutants: $(STAMP)
 
 # The tests on the oldest and the newest packages that pyproject.toml allows; downloads gigabytes.
 versions: $(STAMP)
-	$(BIN)/python scripts/versions.py oldest
-	$(BIN)/python scripts/versions.py newest
+	$(BIN)/python scripts/versions.py oldest --python $(OLDEST_PYTHON)
+	$(BIN)/python scripts/versions.py newest --python $(NEWEST_PYTHON)
 
 # Wheel and sdist, in dist/, tried in an empty environment.
 dist: $(STAMP)

@@ -8,7 +8,6 @@ import argparse
 import os
 import subprocess
 import sys
-import venv
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -37,14 +36,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", choices=("oldest", "newest"))
     parser.add_argument("tests", nargs="*", default=["tests"], help="what pytest runs")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter to use")
     arguments = parser.parse_args()
 
     folder = ROOT / f".venv-{arguments.which}"
     python = folder / "bin" / "python"
-    venv.create(folder, with_pip=True)
+    subprocess.run([arguments.python, "-m", "venv", "--clear", folder], check=True)
     pins = lower_bounds() if arguments.which == "oldest" else []
     install = [python, "-m", "pip", "install", "--quiet", "--upgrade"]
     subprocess.run([*install, "-e", f"{ROOT}[lab,dev]", *pins], check=True)
+    subprocess.run([python, "--version"], check=True)
     subprocess.run([python, "-m", "pip", "list"], check=True)
 
     command = [python, "-m", "pytest", "-p", "no:xdist", *arguments.tests]
