@@ -27,7 +27,7 @@ def lower_bounds() -> list[str]:
         requirement = Requirement(text)
         is_ours = requirement.marker is None or requirement.marker.evaluate({"extra": "lab"})
         bounds = [bound.version for bound in requirement.specifier if bound.operator == ">="]
-        if is_ours:
+        if is_ours and bounds:  # numpy has none: the others say which they take
             pins.append(f"{requirement.name}=={bounds[0]}")
     return pins
 

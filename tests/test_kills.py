@@ -7,7 +7,7 @@ from tests.helpers import ROOT
 
 
 def test_tables_survive_kills() -> None:
-    command = [sys.executable, "-m", "scripts.kills", "--kills", "4"]
+    command = [sys.executable, "-W", "ignore::FutureWarning", "-m", "scripts.kills", "--kills", "4"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()

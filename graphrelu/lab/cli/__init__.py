@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Annotated, Any, cast
@@ -50,6 +51,8 @@ for name, what in COMMANDS.items():
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code. A misused option costs one sentence, too."""
+    # PyG's own, when it is imported under a recent torch.
+    warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
     try:
         with terminable():
             return app(arguments, prog_name="graphrelu", standalone_mode=False) or 0

@@ -40,7 +40,7 @@ def save_models(batch: StackedRuns, folder: Path) -> list[Path]:
         buffer = io.BytesIO()  # torch does not say what went wrong with a file of its own
         torch.save(content, buffer)
         with complete(path) as part:
-            part.write_bytes(buffer.getbuffer())
+            part.write_bytes(buffer.getvalue())
         paths.append(path)
     return paths
 

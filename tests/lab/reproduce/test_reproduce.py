@@ -225,7 +225,7 @@ sys.exit(command.main(["node", "--render", "--out", "node.jsonl"]))
         [sys.executable, "-c", script],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONWARNINGS": "ignore::FutureWarning"},
         cwd=tmp_path,
         check=False,
     )
