@@ -294,7 +294,14 @@ if hasattr(torch.Tag, "cudagraph_unsafe"):
     _LOOKUP = {"tags": [torch.Tag.cudagraph_unsafe]}
 
 
-@torch.library.custom_op("graphrelu::prepared", mutates_args=(), **_LOOKUP)
+# Written out, as torch 2.6 does not read `list[Tensor]` in an annotation.
+_SCHEMA = (
+    "(Tensor edge_index, Tensor? edge_weight, Tensor like, SymInt num_nodes, float alpha, "
+    "SymInt steps, str diffusion, bool add_self_loops) -> Tensor[]"
+)
+
+
+@torch.library.custom_op("graphrelu::prepared", mutates_args=(), schema=_SCHEMA, **_LOOKUP)
 def _remembered_matrices(
     edge_index: Tensor,
     edge_weight: Tensor | None,
