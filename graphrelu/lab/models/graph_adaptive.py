@@ -111,7 +111,7 @@ class GraphMax(GraphAdaptive):
     """:class:`GraphAdaptive` with the largest value of each neighbourhood."""
 
     def choose(self, rank: Tensor, adjacency: CSR) -> Tensor:
-        of_edge = rank.index_select(1, adjacency.col)
+        of_edge = rank.index_select(1, adjacency.col.long())
         return rank.scatter_reduce(1, _rows(adjacency).expand_as(of_edge), of_edge, "amax")
 
 
@@ -119,7 +119,7 @@ class GraphMedian(GraphAdaptive):
     """:class:`GraphAdaptive` with the median of each neighbourhood."""
 
     def choose(self, rank: Tensor, adjacency: CSR) -> Tensor:
-        num_nodes, row, col = rank.size(1), _rows(adjacency), adjacency.col
+        num_nodes, row, col = rank.size(1), _rows(adjacency), adjacency.col.long()
         # Entries are sorted, so that a repeated one follows its like; it goes behind all others.
         entry = row * num_nodes + col
         again = torch.cat([entry.new_full((1,), -1), entry[:-1]]) == entry
