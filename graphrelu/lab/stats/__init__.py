@@ -11,7 +11,8 @@ import numpy as np
 
 Values: TypeAlias = Sequence[float] | np.ndarray
 Test = Literal["wilcoxon", "ttest"]
-FEW = 13  # up to so many differences, scipy takes exact p-values in spite of ties
+FEW = 13  # up to so many differences, p-values are exact in spite of ties
+MANY = 50  # beyond so many, no p-value is exact
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,22 @@ def paired_difference(a: Values, b: Values, test: Test = "wilcoxon") -> PairedDi
     error, reach = std / n**0.5, half_width(std, n)
     if test == "ttest":
         p = 2 * stats.t.sf(abs(mean) / error if error > 0 else np.inf, n - 1)
-    elif n <= FEW:
-        p = _exact_wilcoxon(difference[difference != 0])
     else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # older scipy warns where ties forbid an exact p-value
-            p = stats.wilcoxon(difference).pvalue
+        p = _wilcoxon(difference)
     return PairedDifference(mean, mean - reach, mean + reach, float(p), n)
+
+
+def _wilcoxon(difference: np.ndarray) -> float:
+    """The p-value that recent versions of scipy choose; older versions choose other ones."""
+    from scipy import stats
+
+    n, changed = len(difference), difference[difference != 0]
+    if n <= FEW:
+        return _exact_wilcoxon(changed)
+    is_exact = n <= MANY and len(np.unique(abs(changed))) == n  # without zeros and ties
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # older versions warn where few differences are not 0
+        return float(stats.wilcoxon(changed, method="exact" if is_exact else "approx").pvalue)
 
 
 def _exact_wilcoxon(difference: np.ndarray) -> float:
