@@ -154,3 +154,24 @@ def test_rank_correlation() -> None:
     assert rank_correlation([1, 2, 3, 4], [1, 8, 27, 64]) == pytest.approx(1)
     assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
     assert rank_correlation([1, 2], [5, 5]) is None
+
+
+@pytest.mark.parametrize(
+    ("differences", "method"),
+    [
+        (np.arange(1, 21), "exact"),
+        (np.arange(1, 51), "exact"),
+        (np.arange(1, 52), "approx"),  # too many
+        (np.arange(20), "approx"),  # a zero
+        (np.arange(1, 21) // 2 + 1, "approx"),  # ties
+    ],
+)
+def test_wilcoxon_is_exact_without_ties(differences: np.ndarray, method: str) -> None:
+    """As recent versions of scipy choose by themselves, and older ones do not."""
+    signed = np.where(np.arange(len(differences)) % 3 == 0, -differences, differences) / 100
+    p = {
+        name: scipy_stats.wilcoxon(signed[signed != 0], method=name).pvalue
+        for name in ("exact", "approx")
+    }
+    assert p["exact"] != p["approx"]
+    assert paired_difference(signed, np.zeros(len(signed))).p == p[method]
