@@ -60,7 +60,7 @@ class HeteroGReLU(torch.nn.Module):
                 raise ValueError(f"{name} must be left out: HeteroGReLU does not have it.")
         self.channels = dict(channels)
         self.acts = ModuleDict({name: GReLU(size, **options) for name, size in channels.items()})
-        self._merged: tuple[list[Tensor], list[int], Tensor, Tensor | None] | None = None
+        self._merged: tuple[list[Tensor], list[Any], Tensor, Tensor | None] | None = None
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -168,7 +168,8 @@ class HeteroGReLU(torch.nn.Module):
         for name, size in sizes.items():
             offsets[name], total = total, total + size
         parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
-        state = [*offsets.values(), *(part._version for part in parts)]
+        names = [*edge_index_dict, *edge_weight_dict]
+        state = [*offsets.items(), *names, *(part._version for part in parts)]
         may_remember = not torch.compiler.is_compiling()
         if may_remember and self._merged is not None:
             known, known_state, edge_index, edge_weight = self._merged
