@@ -100,7 +100,10 @@ def assert_is_the_reference(graph: Graph, setup: Setup, dtype: torch.dtype) -> N
     tolerance = max(TOLERANCE[dtype], expected.rounding)
     out = act(x, **graph.arguments())
     assert out.dtype == dtype
-    assert_near(out, expected.out, tolerance)
+    # A base slope and its change may all but cancel.
+    numbers = torch.finfo(torch.promote_types(dtype, torch.float))
+    largest = float(x.detach().abs().max()) if x.numel() > 0 else 0.0
+    assert_near(out, expected.out, tolerance, 8 * numbers.eps * largest / tolerance)
     names = ["x", *(name for name, _ in act.named_parameters())]
     grads = torch.autograd.grad(out, [x, *act.parameters()], expected.grad.to(dtype))
     for name, grad, exact in zip(names, grads, expected.grads, strict=True):

@@ -50,6 +50,8 @@ LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loop
         Setup("D", 1, {"mode": "paper", "track_running_stats": True}, **WIDE, seed=95),
     )
 )
+# A base slope and its change that all but cancel.
+@example(case=(Graph((1,)), Setup("E", 1, {"alpha": 0.05, "K": 1}, parameter_scale=3.0)))
 def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case) -> None:
     assert_is_the_reference(*case, dtype)
 
