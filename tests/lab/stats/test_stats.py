@@ -138,7 +138,8 @@ def test_holm_by_hand() -> None:
 def test_a_power_law_is_recovered(exponent: float) -> None:
     sizes = [10.0, 30.0, 100.0, 1_000.0]
     found = power_law(sizes, [3e-4 * size**exponent for size in sizes])
-    assert found == pytest.approx((exponent, exponent, exponent), abs=1e-6)
+    # The interval is the root of a rounding error.
+    assert found == pytest.approx((exponent, exponent, exponent), abs=1e-7)
 
 
 def test_interval_of_an_exponent_by_hand() -> None:
