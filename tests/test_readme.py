@@ -2,6 +2,8 @@
 
 import doctest
 import importlib
+import json
+import math
 import pkgutil
 import re
 import runpy
@@ -141,3 +143,13 @@ def test_docstring_examples(module: str) -> None:
         return
     failed, _ = doctest.testmod(importlib.import_module(module))
     assert failed == 0
+
+
+def test_long_run_is_as_the_docs_say() -> None:
+    """Memory stays the same from the second step on, and losses are a CPU's."""
+    record = json.loads((ROOT / "benchmarks" / "results" / "long_h200.json").read_text())
+    gpu, cpu = (dict(record[device]["losses"]) for device in ("cuda", "cpu"))
+    assert max(gpu) == 999
+    assert all(map(math.isfinite, gpu.values()))
+    assert max(abs(gpu[step] / loss - 1) for step, loss in cpu.items()) < 3e-7
+    assert len({tuple(used) for _, *used in record["cuda"]["memory"][1:]}) == 1
