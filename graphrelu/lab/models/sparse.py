@@ -26,6 +26,12 @@ SPARSE_DENSITY = 0.1
 # at 640 columns; below it is slower, by more than half at 16 (measured on two cores).
 _WIDE = 192
 
+# The gradients of stacked weights are products that sum over all nodes, and one product for each
+# model leaves most of a GPU idle. With up to so many products, each over at least so many nodes,
+# ten models of 64 channels and 10,000 nodes take 45 us instead of 350 (H200).
+_PRODUCTS = 64
+_LEAST_NODES = 1024
+
 # Block-diagonal patterns that are kept: the two layers of GAT have different numbers of heads.
 _REMEMBERED = 4
 
@@ -266,11 +272,51 @@ def largest(x: Tensor, index: Tensor, size: int) -> Tensor:
     return out.scatter_reduce(0, index.view(-1, 1).expand_as(x), x, "amax", include_self=False)
 
 
+class StackedLinear(torch.autograd.Function):
+    """`x @ weight.T`; below a vmap the gradient of the weights is summed in parts."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor) -> Tensor:
+        return x @ weight.mT
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
+        return grad_x, weight_gradient(grad, x)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None], x: Tensor, weight: Tensor
+    ) -> tuple[Tensor, int]:
+        weight = replicated(weight, in_dims[1], info.batch_size)
+        if in_dims[0] is None:  # one product serves all
+            out = F.linear(x, weight.flatten(0, 1))
+            return out.unflatten(1, weight.shape[:2]), 1
+        return StackedLinear.apply(x.movedim(in_dims[0], 0), weight), 0
+
+
+def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """`grad.T @ x`, of stacked models as a sum over parts of the nodes."""
+    parts = 1 if x.dim() != 3 else min(_PRODUCTS // x.size(0), x.size(1) // _LEAST_NODES)
+    if parts < 2:
+        return grad.mT @ x
+    width = x.size(1) // parts
+    most = parts * width
+    grads, xs = (t[:, :most].reshape(-1, width, t.size(2)) for t in (grad, x))
+    total = (grads.mT @ xs).unflatten(0, (-1, parts)).sum(dim=1)
+    return total if most == x.size(1) else total + grad[:, most:].mT @ x[:, most:]
+
+
 def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """:func:`torch.nn.functional.linear` of dense or sparse features."""
-    if isinstance(x, Tensor):
+    if isinstance(x, Tensor) and not x.is_cuda:
         return F.linear(x, weight, bias)
-    out = matmul(x, weight.t())
+    out = StackedLinear.apply(x, weight) if isinstance(x, Tensor) else matmul(x, weight.t())
     return out if bias is None else out + bias
 
 

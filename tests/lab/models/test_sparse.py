@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, vmap
 from torch_geometric.data import Data
@@ -10,6 +11,7 @@ from torch_geometric.transforms import NormalizeFeatures
 from graphrelu.lab.models import sparse
 from graphrelu.lab.models.sparse import (
     SparseMatrix,
+    StackedLinear,
     as_features,
     dropout,
     linear,
@@ -201,6 +203,23 @@ def test_features() -> None:
     doubled = dropped.value / features.value
     assert set(doubled.tolist()) == {0.0, 2.0}
     assert torch.equal(dropped.value_t, dropped.value[dropped.order])
+
+
+@pytest.mark.parametrize("nodes", [0, 5, 4096, 4099])
+@pytest.mark.parametrize("models", [1, 10, 100])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_stacked_linear(is_shared: bool, models: int, nodes: int) -> None:
+    """Below a vmap, with its gradients: whether the nodes are summed in parts or at once."""
+    x = torch.randn(*([] if is_shared else [models]), nodes, 3, dtype=torch.double)
+    weight = torch.randn(models, 4, 3, dtype=torch.double)
+    grad = torch.randn(models, nodes, 4, dtype=torch.double)
+    found = []
+    for function in (F.linear, StackedLinear.apply):
+        leaves = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        out = vmap(function, in_dims=(None if is_shared else 0, 0))(*leaves)
+        found.append((out, *torch.autograd.grad(out, leaves, grad)))
+    for expected, value in zip(*found, strict=True):
+        assert_close(value, expected)
 
 
 def test_row_normalized() -> None:
