@@ -21,7 +21,7 @@ BROWSERS := chromium chromium-browser google-chrome
 	readme docs clean
 
 run: $(STAMP)
-	$(BIN)/graphrelu compare --activations relu,prelu,gelu,grelu --report report.html
+	$(BIN)/graphrelu compare --activations relu,prelu,grelu --report report.html
 
 test: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -33,8 +33,8 @@ from graphrelu.lab.record.recipes import (
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import CompareRow
 
-# Of a comparison on a deep network: about a minute for a small graph on two cores.
-DEFAULTS = {"epochs": 200, "patience": 20}
+# Of a comparison on a deep network: a minute or two for a small graph on two cores.
+DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}
 DEEP_SETTINGS = ("norm", "residual", "layers")
 MEANING = {"classes": "classes", "labels": "labels, any number of each node", "values": "values"}
 

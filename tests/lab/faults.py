@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from graphrelu.lab import data, engine
+from graphrelu.lab.prepare import DEFAULTS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record
@@ -40,7 +41,7 @@ def undisturbed() -> dict[tuple[str, int], float]:
 
 
 def cell(activation: str) -> Config:
-    return modern("blocks", "gcn", activation, epochs=3, patience=20, hidden=4)
+    return modern("blocks", "gcn", activation, **DEFAULTS | {"epochs": 3, "hidden": 4})
 
 
 def losses(path: Path) -> dict[tuple[str, int], float]:

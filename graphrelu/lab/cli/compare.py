@@ -64,7 +64,10 @@ SETTINGS = (
     Option("norm", "Normalisation after each convolution: layer (default), batch or none."),
     Option("residual", "Add a linear skip connection to each convolution.", bool),
     Option(
-        "patience", "Epochs without a better validation score before training stops; 0: never.", int
+        "patience",
+        "Epochs with neither a better validation score nor a lower validation loss before training "
+        "stops; 0: never.",
+        int,
     ),
     Option("normalize_features", "Scale the features of each node to sum to 1.", bool),
 )

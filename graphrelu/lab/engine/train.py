@@ -75,17 +75,27 @@ class SeedBatch(StackedRuns):
 
     def _stop(self, val_loss: Tensor) -> None:
         """By loss: after half of the epochs, once the loss exceeds the mean of the last `patience`
-        losses. By score: after `patience` epochs without a better score."""
+        losses. By score: after `patience` epochs without progress."""
         patience = self.config.patience
         if patience == 0:
             return
         if self.config.select == "score":
-            self.active &= self.step + 1 - self.best_epoch < patience
+            self.active &= self.step + 1 - self._last_progress() < patience
             return
         past = self.step - patience + torch.arange(patience, device=self.device)
         mean = self.curves["val_loss"].index_select(0, past.clamp(min=0)).mean(dim=0)
         late = self.step + 1 > self.config.epochs // 2
         self.active &= ~late | (val_loss <= mean)  # false for NaN, which never ends
+
+    def _last_progress(self) -> Tensor:
+        """The epoch of the best score, or of the lowest loss if that is later and counts."""
+        if self.config.progress == "score":
+            return self.best_epoch
+        losses = self.curves["val_loss"]
+        epochs = torch.arange(len(losses), device=self.device).unsqueeze(1)
+        known = (epochs <= self.step) & losses.isfinite()
+        lowest = torch.where(known, losses, torch.inf).argmin(dim=0)
+        return torch.maximum(self.best_epoch, lowest + 1)
 
     def outputs(self) -> dict[str, Tensor]:
         logits = self.logits(self.best, training=False)

@@ -53,7 +53,8 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
         if config.split in FOLD_SPLITS and first.dataset in GRAPH_DATASETS:
             again = graph_cell(first.dataset, *names, **settings)
         elif first.is_deep and (first.dataset in SOURCES or first.dataset == "digits"):
-            again = modern(first.dataset, *names, **(settings | _network(first)))
+            stops = {"progress": "either"}  # as every comparison
+            again = modern(first.dataset, *names, **(settings | _network(first) | stops))
         elif first.dataset in SOURCES:
             if config.activation not in ACTIVATIONS:
                 return None

@@ -21,6 +21,7 @@ FOLD_SPLITS = ("folds", *GIN_SPLITS)  # those of sets of graphs
 Metric = Literal["accuracy", "f1", "rocauc", "mae", "r2"]
 Dtype = Literal["float32", "float64"]
 Select = Literal["loss", "score"]
+Progress = Literal["score", "either"]
 # Of GReLU's calibrated form; a record spells them out, so that no default is taken for another.
 CONSTANTS = {
     name: getattr(DEFAULT, name) for name in ("scale", "temperature", "gamma_max", "dropout")
@@ -36,7 +37,7 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "feature_scale": ("be positive", lambda value: value > 0),
 }
 # Not in records and keys, which are older, where they have these values.
-LATER = {"feature_scale": 1, "select": "loss"}
+LATER = {"feature_scale": 1.0, "select": "loss", "progress": "score"}
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class Config:
     is the width of one head. The network is the paper's, or deep where ``backbone_options`` name
     its ``norm`` (:mod:`graphrelu.lab.models.backbones`). The best epoch is that
     of the lowest validation loss or, by ``select``, of the highest validation score. ``patience``
-    is 0 where training never stops early. The features are multiplied by ``feature_scale``, after
-    any normalisation.
+    is 0 where training never stops early; where the score selects, it is the number of epochs
+    without ``progress``: a better score, or ``"either"`` a better score or a lower loss. The
+    features are multiplied by ``feature_scale``, after any normalisation.
     """
 
     dataset: str
@@ -68,6 +70,7 @@ class Config:
     dtype: Dtype = "float32"
     feature_scale: float = 1.0
     select: Select = "loss"
+    progress: Progress = "score"
 
     def __post_init__(self) -> None:
         for name in ("dataset", "backbone", "activation"):
@@ -88,10 +91,13 @@ class Config:
         _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
         for name in OPTIONS:
             object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
-        named = {"split": SplitName, "metric": Metric, "dtype": Dtype, "select": Select}
+        named = {"split": SplitName, "metric": Metric, "dtype": Dtype}
+        named |= {"select": Select, "progress": Progress}
         for name, choices in named.items():
             known, value = get_args(choices), getattr(self, name)
             _require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        if self.patience == 0 or self.select == "loss":  # runs that differ in nothing have one key
+            object.__setattr__(self, "progress", LATER["progress"])
         by_protocol = self.split not in FOLD_SPLITS or self.select == "loss"
         _require(by_protocol, "select must be loss for sets of graphs", self.select)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 import numpy as np
 
 from graphrelu.lab import stats
-from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.config import LATER, Config
 from graphrelu.lab.record.results import Result
 
 SIGNIFICANCE = 0.05
@@ -143,6 +143,5 @@ def relative_to(relu: str, errors: Mapping[str, Scores]) -> dict[str, Scores]:
 
 def shared_settings(config: Config) -> dict[str, Any]:
     """The settings that must be the same for every activation."""
-    later = {"feature_scale": config.feature_scale, "select": config.select}
-    settings = config.to_dict() | later
+    settings = LATER | config.to_dict()
     return {name: settings[name] for name in settings if not name.startswith("activation")}

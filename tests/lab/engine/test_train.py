@@ -162,6 +162,28 @@ def test_the_best_epoch_by_score(patience: int, ran: int) -> None:
     assert (-batch.best_value * width).tolist() == pytest.approx([5, 9])
 
 
+@pytest.mark.parametrize(("progress", "ran"), [("score", [3, 3]), ("either", [6, 3])])
+def test_a_lower_loss_is_progress_if_it_counts(progress: str, ran: list[int]) -> None:
+    """The score rests in both runs; the loss of the first falls up to the fourth epoch, that of the
+    second is not finite."""
+    config = deep_cell("gcn", "relu", select="score", epochs=9, patience=2, progress=progress)
+    batch = batch_of(config, blocks(), [0, 1])
+
+    def logits(state: dict[str, Tensor], training: bool) -> Tensor:
+        out = torch.zeros(2, 48, 3, dtype=torch.double, requires_grad=training)
+        if training:
+            return out * 1
+        out.scatter_(2, batch.graph.y.expand(2, -1).unsqueeze(2), float(min(batch.step, 3)) + 1)
+        if batch.step > 0:
+            out[1] = torch.nan
+        return out
+
+    batch.logits, batch.update = logits, lambda loss: None  # type: ignore[assignment,method-assign]
+    batch.run()
+    assert batch.best_epoch.tolist() == [1, 1]
+    assert batch.epochs_run.tolist() == ran
+
+
 def test_results_by_score() -> None:
     config = deep_cell("gcn", "prelu", select="score", metric="rocauc", epochs=20)
     batch = batch_of(config, blocks(), [0, 1])

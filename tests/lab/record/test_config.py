@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.config import LATER, Config
 
 CONFIG = Config(
     *("cora", "gat", "grelu", 8, 1000, 100, 0.005, 5e-4, 0.6, True),
@@ -20,22 +20,24 @@ CONFIG = Config(
 def test_round_trip() -> None:
     plain = json.loads(json.dumps(CONFIG.to_dict()))
     assert plain["backbone_options"] == {"heads": 8, "output_heads": 1}
-    assert set(plain) == {field.name for field in fields(Config)} - {"feature_scale", "select"}
+    assert set(plain) == {field.name for field in fields(Config)} - set(LATER)
     assert Config.from_dict(plain) == CONFIG
     assert Config.from_dict(plain).key() == CONFIG.key()
 
 
 @pytest.mark.parametrize(
-    ("name", "default", "other"), [("feature_scale", 1.0, 100.0), ("select", "loss", "score")]
+    ("name", "default", "other"),
+    [("feature_scale", 1.0, 100.0), ("select", "loss", "score"), ("progress", "score", "either")],
 )
 def test_records_from_before_a_field_stay_what_they_are(
     name: str, default: object, other: object
 ) -> None:
     """At its default it is in no record and in no key."""
-    assert replace(CONFIG, **{name: default}).key() == CONFIG.key()
-    changed = replace(CONFIG, **{name: other})
+    config = replace(CONFIG, select="score") if name == "progress" else CONFIG
+    assert replace(config, **{name: default}).key() == config.key()
+    changed = replace(config, **{name: other})
     plain = json.loads(json.dumps(changed.to_dict()))
-    assert plain == CONFIG.to_dict() | {name: other}
+    assert plain == config.to_dict() | {name: other}
     assert Config.from_dict(plain) == changed
 
 
@@ -62,10 +64,14 @@ def test_the_key_is_stable() -> None:
 def test_the_key_knows_every_field_and_no_order() -> None:
     other = Config(
         *("citeseer", "gcn", "relu", 9, 999, 99, 0.01, 0, 0.5, False, (), (("heads", 4),)),
-        *("masks", "f1", "float64", 0.01, "score"),
+        *("masks", "f1", "float64", 0.01, "score", "either"),
     )
+    by_score = replace(CONFIG, select="score")
     keys = {replace(CONFIG, **{name: value}).key() for name, value in vars(other).items()}
-    assert len(keys | {CONFIG.key()}) == len(fields(Config)) + 1
+    keys |= {CONFIG.key(), replace(by_score, progress="either").key()}
+    assert len(keys) == len(fields(Config)) + 1
+    for config in (CONFIG, replace(by_score, patience=0)):  # where nothing stops by the score
+        assert replace(config, progress="either") == config
     swapped = replace(CONFIG, backbone_options=tuple(reversed(CONFIG.backbone_options)))
     assert swapped == CONFIG
     assert swapped.key() == CONFIG.key()
