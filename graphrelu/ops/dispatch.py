@@ -83,6 +83,14 @@ def _run(op: Any, *args: Any) -> Any:
     return _COMPUTE[op](*args) if is_plain else op(*args)
 
 
+def _call(function: type[torch.autograd.Function], *args: Any) -> Any:
+    """An autograd function, by its forward pass alone where nothing is differentiated: in inference
+    and in most backward passes."""
+    if torch.is_grad_enabled() or not can_be_read(*(a for a in args if isinstance(a, Tensor))):
+        return function.apply(*args)
+    return function.forward(*args)
+
+
 def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
     """The argument of a vmap rule with its replicas in front."""
     return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -189,7 +197,7 @@ class _Project(torch.autograd.Function):
 def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """`x @ weight.T` `[N, H]`, the sum of `x` over its nodes weighted by `mass` `[1, C]`, and `x`,
     of which this must be the only use but one: :func:`apply`."""
-    out: tuple[Tensor, Tensor, Tensor] = _Project.apply(x, weight, mass)
+    out: tuple[Tensor, Tensor, Tensor] = _call(_Project, x, weight, mass)
     return out
 
 
@@ -239,7 +247,7 @@ class _Diffuse(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
         matrix, transposed = saved[:3], saved[3:]
-        grad = _Diffuse.apply(grad.contiguous(), *transposed, *matrix, *ctx.settings)
+        grad = _call(_Diffuse, grad.contiguous(), *transposed, *matrix, *ctx.settings)
         return grad, *([None] * 9)
 
     @staticmethod
@@ -262,7 +270,7 @@ def diffuse(
     x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
     """The fast twin of :func:`functional.pagerank`, for power iteration and Chebyshev."""
-    out: Tensor = _Diffuse.apply(x, *matrix, *transposed, alpha, steps, diffusion)
+    out: Tensor = _call(_Diffuse, x, *matrix, *transposed, alpha, steps, diffusion)
     return out
 
 
@@ -347,7 +355,7 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *factors, batch = ctx.saved_tensors
-        return *_ApplyBackward.apply(grad, *factors, ctx.base, batch), None, None
+        return *_call(_ApplyBackward, grad, *factors, ctx.base, batch), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
@@ -416,5 +424,5 @@ def apply(
         base: The `K` base slopes.
         batch: `[N]`, the graph of each node; none where `B` is one.
     """
-    out: Tensor = _Apply.apply(x, gamma, slopes, intercepts, base, batch)
+    out: Tensor = _call(_Apply, x, gamma, slopes, intercepts, base, batch)
     return out
