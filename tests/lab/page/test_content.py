@@ -196,7 +196,10 @@ def test_large_graphs_are_sampled(ring: Data, monkeypatch: pytest.MonkeyPatch) -
 
 def test_command_repeats_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
-    configs = [modern("digits", "sage", name, norm=None, epochs=7) for name in NAMES]
+    settings = {"norm": None, "epochs": 7, "patience": 3}
+    configs = [modern("digits", "sage", name, **settings, progress="either") for name in NAMES]
+    by_score = [modern("digits", "sage", name, **settings) for name in NAMES]
+    assert origin.command(by_score, 3) is None  # a comparison stops by another rule
     words = shlex.split(str(origin.command(configs, 3)))
     assert invoke(*words[1:], "--out", "again.jsonl").exit_code == 0
     again = [result.config for result in Record("again.jsonl").read()]
