@@ -28,9 +28,6 @@ from graphrelu.ops.cpu import (
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
 
-# Nodes times edges: up to here the dense operator of a graph is made in less than a millisecond.
-_MAX_DENSE = 1 << 26
-
 # torch announces once per process that CSR support is in beta; it is the only layout with a
 # fused teleport update, so the announcement is spent here instead of in the user's output.
 with warnings.catch_warnings():
@@ -57,7 +54,7 @@ class PreparedGraph(NamedTuple):
     settings: DiffusionSettings
     mass: Tensor
     matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
-    operator: Tensor | None = None  # dense: for diffusion="exact", and for small graphs on a GPU
+    operator: Tensor | None = None  # dense, for diffusion="exact"
     edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
 
     def diffuse(self, z: Tensor) -> Tensor:
@@ -211,18 +208,8 @@ def prepare(
     matrix, transposed = to_csr(edges), to_csr(edges.transposed())
     if is_read_for_free(*matrix) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix  # an undirected graph is kept once
-    if edges.weight.is_cuda and can_be_read(edges.weight) and _is_small(matrix):
-        identity = torch.eye(num_nodes, dtype=dtype, device=ones.device)
-        operator = dispatch.diffuse(identity, matrix, transposed, alpha, steps, diffusion)
-        return PreparedGraph(settings, operator.sum(dim=0), (matrix, transposed), operator)
     mass = dispatch.diffuse(ones, transposed, matrix, alpha, steps, diffusion).view(-1)
     return PreparedGraph(settings, mass, (matrix, transposed))
-
-
-def _is_small(matrix: CSR) -> bool:
-    """Whether a GPU takes a dense operator: one launch instead of ten, where a graph costs little
-    more than launches."""
-    return (matrix.rowptr.size(0) - 1) * matrix.col.size(0) <= _MAX_DENSE
 
 
 # Several layers of a model, and the epochs of full-batch training, call with the same graph:

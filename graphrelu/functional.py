@@ -189,10 +189,15 @@ def diffuse(
 
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` of each graph, `[B, C]`."""
+    total = e.sum(dim=0, keepdim=True) if batch is None else graph_sum(e, batch, batch_size)
+    return total / at_least_one_node(e, batch, batch_size)
+
+
+def at_least_one_node(x: Tensor, batch: Tensor | None, batch_size: int) -> int | Tensor:
+    """The nodes of each graph, `[B, 1]`, to divide by."""
     if batch is None:
-        return e.sum(dim=0, keepdim=True) / max(1, e.size(0))
-    count = nodes_per_graph(batch, batch_size).clamp(min=1)
-    return graph_sum(e, batch, batch_size) / count.view(-1, 1)
+        return max(1, x.size(0))
+    return nodes_per_graph(batch, batch_size).clamp(min=1).view(-1, 1)
 
 
 def graph_sum(x: Tensor, batch: Tensor, batch_size: int) -> Tensor:
@@ -248,6 +253,15 @@ def calibrated_node_parameters(
     return gamma.clamp(max=form.gamma_max)
 
 
+def node_weights(
+    logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1
+) -> Tensor:
+    r""":math:`\gamma_n`, or calibrated :math:`\tilde\gamma_n`."""
+    if form.mode == "paper":
+        return node_parameters(logits, batch, batch_size)
+    return calibrated_node_parameters(logits, form, batch, batch_size)
+
+
 def dropped(
     gamma: Tensor, slopes: Tensor, intercepts: Tensor, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -290,6 +304,7 @@ def hyperfunction(
     statistics: Statistics | None = None,
     update: bool = False,
     training: bool = False,
+    weigh: Callable[..., Tensor] = node_weights,
 ) -> tuple[Tensor, Tensor, Tensor]:
     r"""The two blocks: :math:`\gamma_n`, `[N, 1]` or `[N, K]`, and :math:`\alpha^k_c`,
     :math:`\beta^k_c`, each `[B, K, C]`.
@@ -307,6 +322,7 @@ def hyperfunction(
         statistics: Where mean and normaliser are not those of these nodes alone.
         update: Whether the statistics are to take these nodes in.
         training: Whether nodes and channels are dropped.
+        weigh: :func:`node_weights`, or its fast twin.
     """
     num_nodes, channels = size
     log_normaliser = None
@@ -324,10 +340,8 @@ def hyperfunction(
         gamma = slopes.new_ones(num_nodes, 1)
     elif log_normaliser is not None:
         gamma = normalized_node_parameters(logits, log_normaliser, form)
-    elif form.mode == "paper":
-        gamma = node_parameters(logits, batch, batch_size)
     else:
-        gamma = calibrated_node_parameters(logits, form, batch, batch_size)
+        gamma = weigh(logits, form, batch, batch_size)
     if training and form.dropout > 0:
         return dropped(gamma, slopes, intercepts, form.dropout)
     return gamma, slopes, intercepts

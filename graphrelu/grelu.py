@@ -482,6 +482,7 @@ class GReLU(torch.nn.Module):
                 statistics,
                 update,
                 training,
+                weigh=dispatch.weigh,
             )
         return x, gamma, slopes, intercepts, batch
 
@@ -512,10 +513,10 @@ class GReLU(torch.nn.Module):
         # Not `x.new_ones`: below a vmap, that is a mass for each replica.
         mass = torch.ones(x.size(0), dtype=dtype, device=x.device) if graph is None else graph.mass
         mean, logits = None, None
-        if self.channel_mlp is not None and self.node_mlp is not None and batch is None:
+        if self.channel_mlp is not None and self.node_mlp is not None:
             weight = self.node_mlp.projection(dtype)
-            logits, total, x = dispatch.project(x, weight, mass)
-            mean = total / max(1, x.size(0))
+            logits, total, x = dispatch.project(x, weight, mass, batch, batch_size)
+            mean = total / functional.at_least_one_node(x, batch, batch_size)
         else:
             features = x.to(dtype)
             if self.channel_mlp is not None:

@@ -106,7 +106,7 @@ class HeteroGReLU(torch.nn.Module):
                 channel_parameters.append(functional.channel_parameters(mean, own.channels, form))
                 logits.append(projected)
             diffused = graph.diffuse(torch.cat(logits))
-            gamma = functional.calibrated_node_parameters(diffused, form)
+            gamma = dispatch.weigh(diffused, form)
             out = {}
             parts = zip(types, gamma.split(sizes), channel_parameters, strict=True)
             for name, weights, (slopes, intercepts) in parts:

@@ -8,7 +8,7 @@ from torch_geometric.nn import APPNP
 from graphrelu import diffusion, functional
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.functional import diffuse
-from tests.helpers import OnGPU, assert_close, random_graph
+from tests.helpers import assert_close, random_graph
 
 POWER = DiffusionSettings(0.2, 4, "power", False)
 
@@ -135,21 +135,6 @@ def test_learned_weights() -> None:
             for y in (out, reference)
         ]
         assert_close([out, grads[0]], [reference, grads[1]])
-
-
-def test_a_small_graph_on_a_gpu_is_dense(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRAPHRELU_BACKEND", "torch")
-    edge_index, weight = graph_and_weight()
-    there = prepare(edge_index, weight.as_subclass(OnGPU), 15, torch.double, POWER, None, False)
-    here = prepare(edge_index, weight, 15, torch.double, POWER, None, False)
-    assert here.operator is None
-    assert there.operator is not None
-    x = torch.randn(15, 3, dtype=torch.double)
-    assert_close(there.diffuse(x).as_subclass(torch.Tensor), here.diffuse(x))
-    assert_close(there.mass.as_subclass(torch.Tensor), here.mass)
-    monkeypatch.setattr(diffusion, "_MAX_DENSE", 15 * 40 - 1)
-    large = prepare(edge_index, weight.as_subclass(OnGPU), 15, torch.double, POWER, None, False)
-    assert large.operator is None
 
 
 @pytest.mark.parametrize("kind", ["power", "chebyshev", "exact"])

@@ -115,12 +115,13 @@ def test_half_precision_at_its_largest(
         assert not any(bool(grad.isnan().any()) for grad in grads)
 
 
-def test_half_gradient_overflows_only_as_a_whole() -> None:
+@pytest.mark.parametrize("batch", [None, torch.zeros(1, dtype=torch.long)])
+def test_half_gradient_overflows_only_as_a_whole(batch: torch.Tensor | None) -> None:
     """One of its two terms may be beyond the type, if their sum is not."""
     x, weight, mass = torch.ones(1, 1, 1).half(), torch.ones(1, 1, 1), torch.ones(1)
     first = torch.full((1, 1, 1), -3e4).half()
     terms = torch.full((1, 1, 1), 7e4), torch.zeros(1, 1, 1)
-    grad, _ = cpu.project_backward(x, weight, mass, *terms, first)
+    grad, _ = cpu.project_backward(x, weight, mass, batch, *terms, first)
     assert float(grad) == 4e4
 
 

@@ -11,22 +11,22 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from graphrelu.lab.models import dropout, kernels
-from graphrelu.ops.triton import apply, diffuse, project
+from graphrelu.ops.triton import apply, diffuse, project, weigh
 from tests import test_sweep, triton_cases
 from tests.lab.models import attention_cases
 
 # How the launchers call the kernels: types of pointers that are not float32, other constants.
-POINTERS = dict.fromkeys(["ptr_ptr", "row_ptr", "seed_ptr", "step_ptr"], "*i64") | dict.fromkeys(
-    ["rowptr_ptr", "col_ptr", "order_ptr"], "*i32"
+POINTERS = dict.fromkeys(["batch_ptr", "row_ptr", "seed_ptr", "step_ptr"], "*i64") | dict.fromkeys(
+    ["rowptr_ptr", "col_ptr", "order_ptr", "arrived_ptr"], "*i32"
 )
-FLOATS = ("a", "b", "base_first", "base_rest")
+FLOATS = ("a", "b", "base_first", "base_rest", "temperature", "gamma_max")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64, "STAGES": 1}
-CONSTANTS |= {"J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True}
+CONSTANTS |= {"J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True, "CALIBRATED": True}
 CONSTANTS |= {"H": 3, "HEADS": 4, "ENTRIES": 8, "PAIRS": 16, "SLOPE": 0.2, "SCALE": 2.5}
 CONSTANTS |= dropout.HASH
 KERNELS = [
     value
-    for module in (project, diffuse, apply, kernels)
+    for module in (project, diffuse, weigh, apply, kernels)
     for name, value in vars(module).items()
     if isinstance(value, triton.JITFunction) and name.endswith("_kernel")
 ]

@@ -59,6 +59,9 @@ HARD = {
     "more nodes than a program": (WAVE[:2560].view(40, 64), 1e-30),
 }
 
+# Of the graphs of a batch: none, and more than a program takes at a time.
+FEW_NODES, MORE_NODES = [7, 0, 1, 33], [1300, 0, 2, 700]
+
 Errors = dict[str, float]
 
 
@@ -98,11 +101,13 @@ def hard(device: str, dtype: torch.dtype, name: str) -> Errors:
     return errors_of(device, dtype, act, x, *graph, least=least)
 
 
-def batched(device: str, dtype: torch.dtype, variant: str, K: int, channels: int) -> Errors:
-    edge_index, batch = batch_of_graphs([7, 0, 1, 33])
-    act = opened(GReLU.variant(variant, channels, K=K, steps=3))
-    x, sizes = torch.randn(41, channels), {"batch": batch, "batch_size": 4}
-    return errors_of(device, dtype, act, x, edge_index, None, **sizes)
+def batched(
+    device: str, dtype: torch.dtype, variant: str, sizes: list[int], channels: int, **options: Any
+) -> Errors:
+    edge_index, batch = batch_of_graphs(sizes)
+    act = opened(GReLU.variant(variant, channels, steps=3, **options))
+    x, graphs = torch.randn(sum(sizes), channels), {"batch": batch, "batch_size": len(sizes)}
+    return errors_of(device, dtype, act, x, edge_index, None, **graphs)
 
 
 def errors_of(
@@ -265,8 +270,15 @@ def captured(device: str) -> Errors:
     return {name: error(a, b.detach()) for name, a, b in pairs}
 
 
-# What only a GPU has: the interpreter has neither a compiler nor CUDA graphs.
+def large(device: str) -> Errors:
+    """More rows than programs that run at a time, which wait for each other."""
+    act, x = opened(GReLU(7)), torch.randn(50_000, 7)
+    return errors_of(device, torch.float32, act, x, *graph_with_hub(50_000, True, True))
+
+
+# What only a GPU has: a compiler, CUDA graphs, and more than one program at a time.
 GPU_CASES = {
+    "many programs": Case(large, ()),
     "compiled": Case(compiled, ("default",)),
     "compiled, with CUDA graphs": Case(compiled, ("reduce-overhead",)),
     "captured as a CUDA graph": Case(captured, ()),
@@ -285,9 +297,12 @@ def all_cases() -> dict[str, Case]:
             cases[f"hard: {name}, {dtype}"] = of_type(hard, (dtype, name))
         for variant, K, channels in (("A", 2, 6), ("C", 1, 6), ("A", 7, 6), ("G", 3, 33)):
             name = f"batched: {variant}, {K=}, {channels=}, {dtype}"
-            cases[name] = of_type(batched, (dtype, variant, K, channels))
+            cases[name] = of_type(partial(batched, K=K), (dtype, variant, FEW_NODES, channels))
         for options in [{}] if half else [{}, {"K": 3, "diagonal": False}, {"channel_wise": False}]:
             cases[f"fresh: {options}, {dtype}"] = Case(fresh, (dtype, options), 1.0, dtype)
+    for mode in ("calibrated", "paper"):
+        arguments = (torch.float32, "A", MORE_NODES, 3)
+        cases[f"batched: {mode}, large graphs"] = Case(partial(batched, mode=mode), arguments)
     for options in ({}, {"channel_wise": False}):
         cases[f"second derivatives: {options}"] = Case(second, (options,), 1e-4)
     # Of these the errors are numbers of places: there must be none.

@@ -1,4 +1,4 @@
-"""The three operations in plain torch: project, diffuse, apply.
+"""Project, diffuse and apply in plain torch.
 
 The passes over the features go block by block over the nodes. No temporary is larger than a block:
 one of the features' size would cost more than the passes themselves. :mod:`graphrelu.ops.dispatch`
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.functional import coefficients, piecewise_max, polynomial
+from graphrelu.functional import coefficients, graph_sum, piecewise_max, polynomial
 
 # Elements of one block: small enough that the temporaries of a block stay in the cache of a
 # core, large enough that the overhead of a torch call does not show (measured on two cores).
@@ -53,16 +53,23 @@ def _blocks(x: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + step, num_nodes))
 
 
-def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[R, N, H]` and `mass @ x` `[R, 1, C]`, in the precision of `weight`."""
+def project(
+    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
+) -> tuple[Tensor, Tensor]:
+    """`x @ weight.T` `[R, N, H]` and the sums of `mass * x` over the nodes of each graph
+    `[R, B, C]`, in the precision of `weight`."""
     replicas, num_nodes, channels = x.shape
     projection = weight.new_empty(replicas, num_nodes, weight.size(1))
-    total = weight.new_zeros(replicas, 1, channels)
+    total = weight.new_zeros(replicas, batch_size, channels)
     with torch.autocast(x.device.type, enabled=False):
         for block in _whole_or_blocks(x, weight):
             x_block = x[:, block].to(weight.dtype)
             projection[:, block] = x_block @ weight.transpose(1, 2)
-            total += mass[block].view(1, 1, -1) @ x_block
+            if batch is None:
+                total += mass[block].view(1, 1, -1) @ x_block
+            else:
+                for of_replica, own in zip(total, x_block, strict=True):
+                    of_replica += graph_sum(mass[block].view(-1, 1) * own, batch[block], batch_size)
     return projection, total
 
 
@@ -70,31 +77,32 @@ def project_backward(
     x: Tensor,
     weight: Tensor,
     mass: Tensor,
+    batch: Tensor | None,
     grad_projection: Tensor,
     grad_sum: Tensor,
     grad_x: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x, added to `grad_x` in place where it is given, and of the weight.
 
-    That of x is one product of rank H + 1 instead of two large terms and their sum.
+    On one graph that of x is one product of rank H + 1 instead of two large terms and their sum.
     """
     replicas = x.size(0)
     out = torch.empty_like(x) if grad_x is None else grad_x
     grad_weight = torch.zeros_like(weight)
-    right = torch.cat([weight, grad_sum], dim=1)
+    right = torch.cat([weight, grad_sum], dim=1) if batch is None else weight
     with torch.autocast(x.device.type, enabled=False):
         for block in _whole_or_blocks(x, weight):
-            grad_block = grad_projection[:, block]
-            grad_weight += grad_block.transpose(1, 2) @ x[:, block].to(weight.dtype)
-            left = torch.cat(
-                [grad_block, mass[block].view(1, -1, 1).expand(replicas, -1, 1)], dim=2
-            )
-            if grad_x is None:
-                out[:, block] = left @ right
-            elif replicas == 1 and out.dtype == weight.dtype:
-                out[0, block].addmm_(left[0], right[0])
-            else:
-                out[:, block] = out[:, block] + left @ right
+            left, mass_block = grad_projection[:, block], mass[block].view(1, -1, 1)
+            grad_weight += left.transpose(1, 2) @ x[:, block].to(weight.dtype)
+            if batch is None:
+                left = torch.cat([left, mass_block.expand(replicas, -1, 1)], dim=2)
+                if grad_x is not None and replicas == 1 and out.dtype == weight.dtype:
+                    out[0, block].addmm_(left[0], right[0])
+                    continue
+            own = left @ right
+            if batch is not None:
+                own.addcmul_(mass_block, grad_sum.index_select(1, batch[block]))
+            out[:, block] = own if grad_x is None else out[:, block] + own
     return out, grad_weight
 
 

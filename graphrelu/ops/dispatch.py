@@ -1,7 +1,8 @@
-r"""The three operations that GReLU has fast implementations of, and the choice between them.
+r"""The four operations that GReLU has fast implementations of, and the choice between them.
 
-- :func:`project`: from the features to the node logits, and to a weighted sum of the nodes.
+- :func:`project`: from the features to the node logits, and to weighted sums of the nodes.
 - :func:`diffuse`: personalised PageRank over a matrix in compressed rows.
+- :func:`weigh`: from the diffused logits to the weight of each node.
 - :func:`apply`: the piecewise maximum, straight from the factors of its coefficients.
 
 Each is an autograd function. Its tensors may have leading dimensions of independent replicas, which
@@ -10,8 +11,9 @@ leading dimension `R`. :mod:`graphrelu.ops.cpu` and the files of :mod:`graphrelu
 the operators. Second derivatives are those of :mod:`graphrelu.functional`.
 """
 
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any
@@ -47,9 +49,9 @@ def _implementation(operation: str, x: Tensor) -> Any:
     """The module that computes an operation for `x`."""
     if backend(x) != "triton":
         return cpu
-    from graphrelu.ops.triton import apply, diffuse, project
+    from graphrelu.ops.triton import apply, diffuse, project, weigh
 
-    return {"project": project, "diffuse": diffuse, "apply": apply}[operation]
+    return {"project": project, "diffuse": diffuse, "weigh": weigh, "apply": apply}[operation]
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
@@ -58,6 +60,13 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
     return nullcontext()
+
+
+def _signed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps the signature, which torch asks for in every call: to find it takes as long as a pass
+    over a small graph."""
+    forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    return forward
 
 
 _COMPUTE: dict[Any, Callable[..., Any]] = {}
@@ -106,36 +115,48 @@ def _unstacked(tensor: Tensor, leading: torch.Size) -> Tensor:
     return tensor.unflatten(0, leading) if leading else tensor.squeeze(0)
 
 
-# Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [N]`.
+# Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [N]`, `batch [N]`.
+
+# Schemas are written out: torch 2.6 does not read every annotation.
+_PROJECTION = "Tensor x, Tensor weight, Tensor mass, Tensor? batch"
 
 
-def _project_compute(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    return _implementation("project", x).project(x, weight, mass)
+def _project_compute(
+    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
+) -> tuple[Tensor, Tensor]:
+    return _implementation("project", x).project(x, weight, mass, batch, batch_size)
 
 
-def _project_shapes(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
+def _project_shapes(
+    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
+) -> tuple[Tensor, Tensor]:
     replicas, num_nodes, channels = x.shape
     projection = weight.new_empty(replicas, num_nodes, weight.size(1))
-    return projection, weight.new_empty(replicas, 1, channels)
+    return projection, weight.new_empty(replicas, batch_size, channels)
 
 
-_project = _operator("project", _project_compute, _project_shapes)
+_project = _operator(
+    "project",
+    _project_compute,
+    _project_shapes,
+    f"({_PROJECTION}, SymInt batch_size) -> (Tensor, Tensor)",
+)
 
 
-def _project_backward_compute(
-    x: Tensor, weight: Tensor, mass: Tensor, grad_projection: Tensor, grad_sum: Tensor
-) -> tuple[Tensor, Tensor]:
+def _project_backward_compute(x: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     """The gradients of x and weight."""
-    passes = _implementation("project", x)
-    return passes.project_backward(x, weight, mass, grad_projection, grad_sum)
+    return _implementation("project", x).project_backward(x, *rest)
 
 
-def _project_backward_shapes(x: Tensor, weight: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+def _project_backward_shapes(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight)
 
 
 _project_backward = _operator(
-    "project_backward", _project_backward_compute, _project_backward_shapes
+    "project_backward",
+    _project_backward_compute,
+    _project_backward_shapes,
+    f"({_PROJECTION}, Tensor grad_projection, Tensor grad_sum) -> (Tensor, Tensor)",
 )
 
 
@@ -144,21 +165,25 @@ class _Project(torch.autograd.Function):
     then added in one pass, in place, instead of being two tensors and their sum."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    @_signed
+    def forward(
+        x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         leading = x.shape[:-2]
-        projection, total = _run(_project, _stacked(x, 2), _stacked(weight, 2), mass)
+        tensors = _stacked(x, 2), _stacked(weight, 2), mass, batch
+        projection, total = _run(_project, *tensors, batch_size)
         return _unstacked(projection, leading), _unstacked(total, leading), x.view_as(x)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs)
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:4])
 
     @staticmethod
     def backward(
         ctx: Any, grad_projection: Tensor, grad_sum: Tensor, grad_x: Tensor
     ) -> tuple[Tensor | None, ...]:
-        x, weight, mass = ctx.saved_tensors
-        tensors = [_stacked(t, 2) for t in (x, weight)]
+        x, weight, mass, batch = ctx.saved_tensors
+        tensors = [*(_stacked(t, 2) for t in (x, weight)), mass, batch]
         grads = [_stacked(t, 2) for t in (grad_projection, grad_sum)]
         leading = x.shape[:-2]
         if ctx.needs_input_grad[2] or torch.is_grad_enabled():
@@ -166,38 +191,56 @@ class _Project(torch.autograd.Function):
         elif can_be_read(x, weight, mass, grad_projection, grad_sum, grad_x):
             # Nobody else holds this gradient: it comes from `apply`, which made it.
             own, grad_weight = _implementation("project", x).project_backward(
-                *tensors, mass, *grads, _stacked(grad_x, 2)
+                *tensors, *grads, _stacked(grad_x, 2)
             )
-            return _unstacked(own, leading), _unstacked(grad_weight, leading), None
+            return _unstacked(own, leading), _unstacked(grad_weight, leading), None, None, None
         elif torch.compiler.is_compiling():
-            own, grad_weight = _project_backward(*tensors, mass, *grads)
-            return grad_x + _unstacked(own, leading), _unstacked(grad_weight, leading), None
+            own, grad_weight = _project_backward(*tensors, *grads)
+            own = grad_x + _unstacked(own, leading)
+            return own, _unstacked(grad_weight, leading), None, None, None
         # In terms that autograd and vmap can follow.
         features = x.to(weight.dtype)
-        own = grad_projection @ weight + mass.unsqueeze(1) * grad_sum
-        grad_mass = _stacked((features @ grad_sum.mT).squeeze(-1), 1).sum(dim=0)
-        return grad_x + own.to(x.dtype), grad_projection.mT @ features, grad_mass
+        of_node = grad_sum if batch is None else grad_sum.index_select(-2, batch)
+        own = grad_projection @ weight + mass.unsqueeze(1) * of_node
+        grad_mass = _stacked((features * of_node).sum(dim=-1), 1).sum(dim=0)
+        return grad_x + own.to(x.dtype), grad_projection.mT @ features, grad_mass, None, None
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], x: Tensor, weight: Tensor, mass: Tensor
+        info: Any,
+        in_dims: tuple[Any, ...],
+        x: Tensor,
+        weight: Tensor,
+        mass: Tensor,
+        batch: Tensor | None,
+        batch_size: int,
     ) -> tuple[Any, Any]:
         x, weight = (
             replicated(t, dim, info.batch_size)
             for t, dim in zip((x, weight), in_dims, strict=False)
         )
-        if in_dims[2] is None:
-            return _Project.apply(x, weight, mass), (0, 0, 0)
+        if in_dims[2] is None and in_dims[3] is None:
+            return _Project.apply(x, weight, mass, batch, batch_size), (0, 0, 0)
         # Each replica has a graph of its own.
-        each = zip(x, weight, mass.movedim(in_dims[2], 0), strict=True)
-        outs = zip(*(_Project.apply(*arguments) for arguments in each), strict=True)
+        mass = replicated(mass, in_dims[2], info.batch_size)
+        batches: Sequence[Tensor | None] = [None] * info.batch_size
+        if batch is not None:
+            batches = replicated(batch, in_dims[3], info.batch_size).unbind()
+        each = zip(x, weight, mass, batches, strict=True)
+        outs = zip(*(_Project.apply(*own, batch_size) for own in each), strict=True)
         return tuple(map(torch.stack, outs)), (0, 0, 0)
 
 
-def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """`x @ weight.T` `[N, H]`, the sum of `x` over its nodes weighted by `mass` `[1, C]`, and `x`,
-    of which this must be the only use but one: :func:`apply`."""
-    out: tuple[Tensor, Tensor, Tensor] = _call(_Project, x, weight, mass)
+def project(
+    x: Tensor,
+    weight: Tensor,
+    mass: Tensor,
+    batch: Tensor | None = None,
+    batch_size: int = 1,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`x @ weight.T` `[N, H]`, the sum of `x` over the nodes of each graph weighted by `mass`
+    `[B, C]`, and `x`, of which this must be the only use but one: :func:`apply`."""
+    out: tuple[Tensor, Tensor, Tensor] = _call(_Project, x, weight, mass, batch, batch_size)
     return out
 
 
@@ -224,6 +267,7 @@ class _Diffuse(torch.autograd.Function):
     """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
 
     @staticmethod
+    @_signed
     def forward(
         x: Tensor,
         rowptr: Tensor,
@@ -274,9 +318,55 @@ def diffuse(
     return out
 
 
+# Weigh: `logits [N, H]`, `batch [N]`.
+
+# Nodes of one graph: up to here a program that takes them all is no slower than torch's softmax.
+_MAX_NODES_OF_A_PROGRAM = 1 << 14
+
+
+class _Weigh(torch.autograd.Function):
+    @staticmethod
+    @_signed
+    def forward(
+        logits: Tensor, form: functional.Form, batch: Tensor | None, batch_size: int
+    ) -> Tensor:
+        out: Tensor = _implementation("weigh", logits).weigh(logits, form, batch, batch_size)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        logits, ctx.form, batch, ctx.batch_size = inputs
+        ctx.save_for_backward(logits, batch)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, batch = ctx.saved_tensors
+        settings = ctx.form, batch, ctx.batch_size
+        if torch.is_grad_enabled() or not can_be_read(grad):
+
+            def reference(logits: Tensor) -> Tensor:
+                return functional.node_weights(logits, *settings)
+
+            return *torch.func.vjp(reference, logits)[1](grad), None, None, None
+        passes = _implementation("weigh", logits)
+        return passes.weigh_backward(grad, logits, *settings), None, None, None
+
+
+def weigh(
+    logits: Tensor, form: functional.Form, batch: Tensor | None = None, batch_size: int = 1
+) -> Tensor:
+    """:func:`functional.node_weights`, on a GPU in one launch. A compiler makes few launches of the
+    equations itself."""
+    if not can_be_read(logits) or backend(logits) != "triton":
+        return functional.node_weights(logits, form, batch, batch_size)
+    if batch is None and logits.size(0) > _MAX_NODES_OF_A_PROGRAM:
+        return functional.node_weights(logits, form)
+    out: Tensor = _call(_Weigh, logits, form, batch, batch_size)
+    return out
+
+
 # Apply: `x [R, N, C]`, `gamma [R, N, 1 or K]`, `slopes` and `intercepts [R, B, K, C]`, `batch [N]`.
 
-# Written out, as torch 2.6 does not read `Sequence` in an annotation.
 _FACTORS = "Tensor x, Tensor gamma, Tensor slopes, Tensor intercepts, float[] base, Tensor? batch"
 
 
@@ -336,6 +426,7 @@ def _map_apply(
 
 class _Apply(torch.autograd.Function):
     @staticmethod
+    @_signed
     def forward(
         x: Tensor,
         gamma: Tensor,

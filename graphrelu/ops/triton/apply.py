@@ -4,7 +4,7 @@ The rows of one graph, or of one replica, are consecutive, so that the rows of a
 and intercepts. Graphs are the first dimension of a grid, as the others end at 65,535.
 
 Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `slopes` and `intercepts [R, B, K, C]`,
-`ptr [B + 1]` the first row of each graph.
+`batch [N]`, sorted.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.ops.triton.tiles import UNROLLED, cut, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import UNROLLED, cut, first_node, replica_stride, rows_apart
 
 
 @triton.jit
@@ -31,7 +31,7 @@ def apply_kernel(
     gamma_ptr,
     slopes_ptr,
     intercepts_ptr,
-    ptr_ptr,
+    batch_ptr,
     y_ptr,
     num_nodes,
     x_replica,
@@ -55,7 +55,8 @@ def apply_kernel(
     replica = tl.program_id(2).to(tl.int64)
     start, end = 0, num_nodes
     if BATCHED:
-        start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
+        start = first_node(batch_ptr, graph, num_nodes)
+        end = first_node(batch_ptr, graph + 1, num_nodes)
     x_ptr += replica * x_replica
     gamma_ptr += replica * gamma_replica
     parameters = replica * slopes_replica + graph * K * C
@@ -104,7 +105,7 @@ def apply_backward_kernel(
     gamma_ptr,
     slopes_ptr,
     intercepts_ptr,
-    ptr_ptr,
+    batch_ptr,
     grad_x_ptr,
     grad_gamma_ptr,
     partial_ptr,
@@ -133,7 +134,8 @@ def apply_backward_kernel(
     replica = tl.program_id(2).to(tl.int64)
     start, end = 0, num_nodes
     if BATCHED:
-        start, end = tl.load(ptr_ptr + graph), tl.load(ptr_ptr + graph + 1)
+        start = first_node(batch_ptr, graph, num_nodes)
+        end = first_node(batch_ptr, graph + 1, num_nodes)
     grad_ptr += replica * grad_replica
     x_ptr += replica * x_replica
     gamma_ptr += replica * gamma_replica
@@ -240,13 +242,6 @@ def apply_backward_kernel(
                 tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
 
 
-def _graph_starts(batch: Tensor | None, num_graphs: int, x: Tensor) -> Tensor:
-    """The first row of each graph, and the number of rows, `[B + 1]`."""
-    if batch is None:
-        return x  # not read
-    return torch.searchsorted(batch, torch.arange(num_graphs + 1, device=batch.device))
-
-
 def _ends(base: Sequence[float]) -> tuple[float, float]:
     """Segments beyond the first share one base slope; Triton would compile for an integer."""
     return float(base[0]), float(base[-1])
@@ -278,7 +273,7 @@ def apply(
         gamma.stride(1),
         replica_stride(slopes),
     )
-    tensors = (x, gamma, slopes, intercepts, _graph_starts(batch, num_graphs, x), y)
+    tensors = (x, gamma, slopes, intercepts, x if batch is None else batch, y)  # not read without
     programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs * replicas)
     with torch.cuda.device_of(x):
         apply_kernel[(num_graphs, programs, replicas)](
@@ -329,8 +324,8 @@ def apply_backward(
         gamma.stride(1),
         replica_stride(slopes),
     )
-    starts = _graph_starts(batch, num_graphs, x)
-    tensors = (grad, x, gamma, slopes, intercepts, starts, grad_x, grad_gamma, partial)
+    graphs = x if batch is None else batch
+    tensors = (grad, x, gamma, slopes, intercepts, graphs, grad_x, grad_gamma, partial)
     with torch.cuda.device_of(x):
         apply_backward_kernel[(num_graphs, programs, replicas)](
             *tensors,

@@ -4,6 +4,8 @@ A program adds the entries of its rows in a fixed order: the libraries' products
 among programs that finish in any order, and do not give the same bits twice.
 """
 
+from functools import lru_cache
+
 import torch
 import triton
 import triton.language as tl
@@ -15,8 +17,22 @@ from graphrelu.ops.cpu import CSR
 
 # Of one column, a program takes so many rows, and entries of each at a time; of several columns one
 # row.
-_ROWS, _FEW_ENTRIES = 8, 16
+_ROWS, _FEW_ENTRIES = 32, 16
 _COLS, _ENTRIES = 64, 32
+# Programs that wait for each other, for each multiprocessor: every GPU runs as many at a time.
+_PROGRAMS = 8
+# Triton starts programs that wait for each other from here on.
+HAS_COOPERATIVE_LAUNCH = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3)
+
+
+@triton.jit
+def _wait_for_all(arrived_ptr, count):
+    """Returns when `count` programs have come here; what they wrote can be read then."""
+    tl.debug_barrier()
+    tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
+    while tl.atomic_add(arrived_ptr, 0, sem="acq_rel") < count:
+        pass
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -25,31 +41,40 @@ def column_kernel(
     col_ptr,
     value_ptr,
     vector_ptr,
-    previous_ptr,
-    out_ptr,
+    constant_ptr,
+    rooms_ptr,
+    arrived_ptr,
     num_rows,
+    steps,
     a,
     b,
-    ADDS: tl.constexpr,
     ROWS: tl.constexpr,
     ENTRIES: tl.constexpr,
 ):
-    """`out = a * matrix @ vector + b * previous`, for one column."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    in_rows = rows < num_rows
-    start = tl.load(rowptr_ptr + rows, mask=in_rows, other=0)
-    end = tl.load(rowptr_ptr + rows + 1, mask=in_rows, other=0)
-    total = tl.zeros([ROWS, ENTRIES], dtype=tl.float32)
-    for first in range(0, tl.max(end - start, axis=0), ENTRIES):
-        entries = start[:, None] + first + tl.arange(0, ENTRIES)[None, :]
-        mask = entries < end[:, None]
-        col = tl.load(col_ptr + entries, mask=mask, other=0)
-        value = tl.load(value_ptr + entries, mask=mask, other=0.0)
-        total += value * tl.load(vector_ptr + col, mask=mask, other=0.0)
-    out = a * tl.sum(total, axis=1)
-    if ADDS:
-        out += b * tl.load(previous_ptr + rows, mask=in_rows, other=0.0)
-    tl.store(out_ptr + rows, out, mask=in_rows)
+    """`vector = a * matrix @ vector + b * constant`, for one column, so many times. Of `rooms` one
+    is read while the other is written."""
+    for step in range(steps):
+        out_ptr = rooms_ptr + (step % 2) * num_rows
+        first_row = tl.program_id(0).to(tl.int64) * ROWS
+        for first in range(first_row, num_rows, tl.num_programs(0) * ROWS):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < num_rows
+            start = tl.load(rowptr_ptr + rows, mask=in_rows, other=0)
+            end = tl.load(rowptr_ptr + rows + 1, mask=in_rows, other=0)
+            total = tl.zeros([ROWS, ENTRIES], dtype=tl.float32)
+            for passed in range(0, tl.max(end - start, axis=0), ENTRIES):
+                entries = start[:, None] + passed + tl.arange(0, ENTRIES)[None, :]
+                mask = entries < end[:, None]
+                col = tl.load(col_ptr + entries, mask=mask, other=0)
+                value = tl.load(value_ptr + entries, mask=mask, other=0.0)
+                # Past the cache of a multiprocessor, which others do not write to.
+                x = tl.load(vector_ptr + col, mask=mask, other=0.0, cache_modifier=".cg")
+                total += value * x
+            constant = tl.load(constant_ptr + rows, mask=in_rows, other=0.0)
+            tl.store(out_ptr + rows, a * tl.sum(total, axis=1) + b * constant, mask=in_rows)
+        if step + 1 < steps:
+            _wait_for_all(arrived_ptr, (step + 1) * tl.num_programs(0))
+        vector_ptr = out_ptr
 
 
 @triton.jit
@@ -88,23 +113,49 @@ def columns_kernel(
     tl.store(out_ptr + at, out, mask=in_cols)
 
 
+@lru_cache
+def _num_programs(device: torch.device) -> int:
+    """That run at a time; Triton's interpreter runs one after the other."""
+    if device.type != "cuda":
+        return 1
+    return _PROGRAMS * torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _iterate(x: Tensor, matrix: CSR, constant: Tensor, a: float, b: float, steps: int) -> Tensor:
+    """`a * matrix @ x + b * constant`, so many times, of one column: in one launch."""
+    num_rows = x.size(0)
+    programs = min(triton.cdiv(num_rows, _ROWS), _num_programs(x.device))
+    options = {"launch_cooperative_grid": True} if steps > 1 and programs > 1 else {}
+    rooms = x.new_empty(min(steps, 2), num_rows, 1)
+    arrived = torch.zeros(1, dtype=torch.int32, device=x.device)
+    with torch.cuda.device_of(x):
+        column_kernel[(programs,)](
+            *(*matrix, x, constant, rooms, arrived, num_rows, steps, a, b),
+            **{"ROWS": _ROWS, "ENTRIES": _FEW_ENTRIES, "num_warps": 4, **options},
+        )
+    return rooms[(steps - 1) % 2]
+
+
 def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) -> Tensor:
     """:func:`graphrelu.functional.polynomial` of `x [N, F]`."""
     if matrix.value.numel() == 0 or x.numel() == 0 or x.dtype != torch.float:
         return cpu.diffuse(x, matrix, alpha, steps, diffusion)
     num_rows, width = x.shape
-    if width == 1:
-        launch, size = column_kernel[(triton.cdiv(num_rows, _ROWS),)], num_rows
-        tile = {"ROWS": _ROWS, "ENTRIES": _FEW_ENTRIES, "num_warps": 1}
-    else:
-        cols = min(_COLS, triton.next_power_of_2(width))
-        launch, size = columns_kernel[(num_rows, triton.cdiv(width, cols))], width
-        tile = {"ENTRIES": _ENTRIES, "COLS": cols}
+    if width == 1 and diffusion == "power" and HAS_COOPERATIVE_LAUNCH:
+        return _iterate(x, matrix, x, 1.0 - alpha, float(alpha), steps)
+    cols = min(_COLS, triton.next_power_of_2(width))
 
     def step(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
+        if width == 1:
+            return _iterate(current, matrix, previous, a, b, steps=1)
         out = torch.empty_like(current)
         with torch.cuda.device_of(out):
-            launch(*matrix, current, previous, out, size, a, b, ADDS=b != 0, **tile)
+            columns_kernel[(num_rows, triton.cdiv(width, cols))](
+                *(*matrix, current, previous, out, width, a, b),
+                ADDS=b != 0,
+                ENTRIES=_ENTRIES,
+                COLS=cols,
+            )
         return out
 
     return polynomial(x, step, alpha, steps, diffusion)

@@ -1,6 +1,6 @@
 """Project on a GPU: both outputs of one pass over the features, and both gradients of another.
 
-Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass [N]`.
+Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass [N]`, `batch [N]`, sorted.
 """
 
 import torch
@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.ops import cpu
-from graphrelu.ops.triton.tiles import UNROLLED, cut, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import UNROLLED, cut, first_node, replica_stride, rows_apart
 
 
 @triton.jit
@@ -17,22 +17,30 @@ def project_kernel(
     x_ptr,
     weight_ptr,
     mass_ptr,
+    batch_ptr,
     projection_ptr,
     partial_ptr,
     num_nodes,
     x_replica,
     x_row,
     C: tl.constexpr,
+    BATCHED: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """`x @ weight` and the sum of `x` weighted by `mass`, in one pass."""
-    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    """`x @ weight` and the sum of `x` weighted by `mass` of each graph, in one pass."""
+    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
+    start, end = 0, num_nodes
+    if BATCHED:
+        start = first_node(batch_ptr, graph, num_nodes)
+        end = first_node(batch_ptr, graph + 1, num_nodes)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
     projection_ptr += replica * num_nodes
-    partial_ptr += (replica * tl.num_programs(0) + program) * C
+    group = replica * tl.num_programs(0) + graph
+    partial_ptr += (group * tl.num_programs(1) + program) * C  # [R, B, programs, C]
     SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
     for span in range(0, C, SPAN):
         for step in tl.static_range(0, SPAN, COLS):
@@ -41,10 +49,10 @@ def project_kernel(
             in_cols = cols < C
             weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
             total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-            begin = program * ROWS
-            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
+            begin = start + program * ROWS
+            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
                 rows = first + tl.arange(0, ROWS)
-                in_rows = rows < num_nodes
+                in_rows = rows < end
                 mask = in_rows[:, None] & in_cols[None, :]
                 x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
                 x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
@@ -62,6 +70,7 @@ def project_backward_kernel(
     x_ptr,
     weight_ptr,
     mass_ptr,
+    batch_ptr,
     grad_projection_ptr,
     grad_sum_ptr,
     grad_x_ptr,
@@ -72,19 +81,26 @@ def project_backward_kernel(
     grad_x_replica,
     grad_x_row,
     C: tl.constexpr,
+    BATCHED: tl.constexpr,
     ACCUMULATE: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """The gradients of x (added to what is there) and of the projection, in one pass."""
-    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
+    start, end = 0, num_nodes
+    if BATCHED:
+        start = first_node(batch_ptr, graph, num_nodes)
+        end = first_node(batch_ptr, graph + 1, num_nodes)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
     grad_projection_ptr += replica * num_nodes
-    grad_sum_ptr += replica * C
+    grad_sum_ptr += (replica * tl.num_programs(0) + graph) * C
     grad_x_ptr += replica * grad_x_replica
-    partial_ptr += (replica * tl.num_programs(0) + program) * C
+    group = replica * tl.num_programs(0) + graph
+    partial_ptr += (group * tl.num_programs(1) + program) * C  # [R, B, programs, C]
     SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
     for span in range(0, C, SPAN):
         for step in tl.static_range(0, SPAN, COLS):
@@ -94,10 +110,10 @@ def project_backward_kernel(
             weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
             grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
             total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-            begin = program * ROWS
-            for first in tl.range(begin, num_nodes, tl.num_programs(0) * ROWS, num_stages=STAGES):
+            begin = start + program * ROWS
+            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
                 rows = first + tl.arange(0, ROWS)
-                in_rows = rows < num_nodes
+                in_rows = rows < end
                 mask = in_rows[:, None] & in_cols[None, :]
                 x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
                 x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
@@ -112,58 +128,62 @@ def project_backward_kernel(
             tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
 
 
-def project(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[R, N, H]` and `mass @ x` `[R, 1, C]`."""
+def project(
+    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
+) -> tuple[Tensor, Tensor]:
+    """`x @ weight.T` `[R, N, H]` and the sums of `mass * x` over the nodes of each graph
+    `[R, B, C]`."""
     if weight.size(1) > 1:  # a hidden layer: a matrix product, which torch does best
-        return cpu.project(x, weight, mass)
-    if x.numel() == 0:
-        replicas, num_nodes, channels = x.shape
-        return weight.new_empty(replicas, num_nodes, 1), weight.new_zeros(replicas, 1, channels)
-    x, weight = rows_apart(x), weight.contiguous()
+        return cpu.project(x, weight, mass, batch, batch_size)
     replicas, num_nodes, channels = x.shape
-    strides = replica_stride(x), x.stride(1)
-    programs, options = cut("project", x.dtype, num_nodes, channels, replicas)
     projection = weight.new_empty(replicas, num_nodes, 1)
-    partial = weight.new_empty(replicas, programs, channels)
+    if x.numel() == 0:
+        return projection, weight.new_zeros(replicas, batch_size, channels)
+    x, weight = rows_apart(x), weight.contiguous()
+    strides = replica_stride(x), x.stride(1)
+    programs, options = cut("project", x.dtype, num_nodes, channels, batch_size * replicas)
+    partial = weight.new_empty(replicas, batch_size, programs, channels)
+    graphs = x if batch is None else batch  # not read without
     with torch.cuda.device_of(x):
-        project_kernel[(programs, replicas)](
-            x, weight, mass, projection, partial, num_nodes, *strides, **options
+        project_kernel[(batch_size, programs, replicas)](
+            *(x, weight, mass, graphs, projection, partial, num_nodes, *strides),
+            BATCHED=batch is not None,
+            **options,
         )
-    return projection, partial.sum(dim=1, keepdim=True)
+    return projection, partial.sum(dim=2)
 
 
 def project_backward(
     x: Tensor,
     weight: Tensor,
     mass: Tensor,
+    batch: Tensor | None,
     grad_projection: Tensor,
     grad_sum: Tensor,
     grad_x: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
     if weight.size(1) > 1:
-        return cpu.project_backward(x, weight, mass, grad_projection, grad_sum, grad_x)
+        return cpu.project_backward(x, weight, mass, batch, grad_projection, grad_sum, grad_x)
     x, weight = rows_apart(x), weight.contiguous()
     grad_projection, grad_sum = grad_projection.contiguous(), grad_sum.contiguous()
     replicas, num_nodes, channels = x.shape
+    batch_size = grad_sum.size(1)
     out = torch.empty_like(x) if grad_x is None else rows_apart(grad_x)
     if x.numel() == 0:
         return out, torch.zeros_like(weight)
     strides = replica_stride(x), x.stride(1), out.stride(0), out.stride(1)
-    programs, options = cut("project_backward", x.dtype, num_nodes, channels, replicas)
-    partial = weight.new_empty(replicas, programs, channels)
+    programs, options = cut("project_backward", x.dtype, num_nodes, channels, batch_size * replicas)
+    partial = weight.new_empty(replicas, batch_size, programs, channels)
+    graphs = x if batch is None else batch
+    tensors = (x, weight, mass, graphs, grad_projection, grad_sum, out, partial)
     with torch.cuda.device_of(x):
-        project_backward_kernel[(programs, replicas)](
-            x,
-            weight,
-            mass,
-            grad_projection,
-            grad_sum,
-            out,
-            partial,
+        project_backward_kernel[(batch_size, programs, replicas)](
+            *tensors,
             num_nodes,
             *strides,
+            BATCHED=batch is not None,
             ACCUMULATE=grad_x is not None,
             **options,
         )
-    return out, partial.sum(dim=1, keepdim=True)
+    return out, partial.sum(dim=(1, 2)).unsqueeze(1)

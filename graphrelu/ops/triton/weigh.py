@@ -1,0 +1,152 @@
+"""Node weights on a GPU: the softmax over the nodes of each graph, and what is made of it, in one
+pass forward and one backward.
+
+One program takes a column of a graph. Layout: `logits [N, H]`, `batch [N]`, sorted.
+"""
+
+import math
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from graphrelu.functional import Form
+from graphrelu.ops.triton.tiles import first_node
+
+_BLOCK = 1024  # nodes at a time
+
+
+@triton.jit
+def _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK: tl.constexpr):
+    """The largest logit, and the sum of the exponentials of the distances from it. A difference
+    comes before the division: a compiler would round the two of a product otherwise."""
+    largest = tl.full([BLOCK], float("-inf"), dtype=tl.float32)
+    for first in range(start, end, BLOCK):
+        nodes = first + tl.arange(0, BLOCK)
+        z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=float("-inf"))
+        largest = tl.maximum(largest, z)
+    largest = tl.max(largest, axis=0)
+    total = tl.zeros([BLOCK], dtype=tl.float64)  # nodes of a large graph, one by one
+    for first in range(start, end, BLOCK):
+        nodes = first + tl.arange(0, BLOCK)
+        z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=float("-inf"))
+        total += tl.exp((z - largest) / temperature).to(tl.float64)
+    return largest, tl.sum(total, axis=0).to(tl.float32)
+
+
+@triton.jit
+def weigh_kernel(
+    logits_ptr,
+    batch_ptr,
+    gamma_ptr,
+    num_nodes,
+    temperature,
+    gamma_max,
+    H,
+    BATCHED: tl.constexpr,
+    CALIBRATED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    start, end = graph * 0, graph * 0 + num_nodes
+    if BATCHED:
+        start = first_node(batch_ptr, graph, num_nodes)
+        end = first_node(batch_ptr, graph + 1, num_nodes)
+    logits_ptr += column
+    gamma_ptr += column
+    largest, total = _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK)
+    factor = 1.0 / total
+    if CALIBRATED:
+        factor = (end - start).to(tl.float32) / total
+    for first in range(start, end, BLOCK):
+        nodes = first + tl.arange(0, BLOCK)
+        z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=0.0)
+        gamma = tl.exp((z - largest) / temperature) * factor
+        gamma = tl.where(gamma > gamma_max, gamma_max, gamma)
+        tl.store(gamma_ptr + nodes * H, gamma, mask=nodes < end)
+
+
+@triton.jit
+def weigh_backward_kernel(
+    logits_ptr,
+    batch_ptr,
+    grad_ptr,
+    grad_logits_ptr,
+    num_nodes,
+    temperature,
+    gamma_max,
+    H,
+    BATCHED: tl.constexpr,
+    CALIBRATED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    start, end = graph * 0, graph * 0 + num_nodes
+    if BATCHED:
+        start = first_node(batch_ptr, graph, num_nodes)
+        end = first_node(batch_ptr, graph + 1, num_nodes)
+    logits_ptr += column
+    grad_ptr += column
+    grad_logits_ptr += column
+    largest, total = _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK)
+    factor = 1.0
+    if CALIBRATED:
+        factor = (end - start).to(tl.float32)
+    dot = tl.zeros([BLOCK], dtype=tl.float64)
+    for first in range(start, end, BLOCK):
+        nodes = first + tl.arange(0, BLOCK)
+        mask = nodes < end
+        z = tl.load(logits_ptr + nodes * H, mask=mask, other=float("-inf"))
+        softmax = tl.exp((z - largest) / temperature) / total
+        grad = factor * tl.load(grad_ptr + nodes * H, mask=mask, other=0.0)
+        dot += tl.where(softmax * factor > gamma_max, 0.0, softmax * grad).to(tl.float64)
+    dot = tl.sum(dot, axis=0).to(tl.float32)
+    for first in range(start, end, BLOCK):
+        nodes = first + tl.arange(0, BLOCK)
+        mask = nodes < end
+        z = tl.load(logits_ptr + nodes * H, mask=mask, other=0.0)
+        softmax = tl.exp((z - largest) / temperature) / total
+        grad = factor * tl.load(grad_ptr + nodes * H, mask=mask, other=0.0)
+        grad = tl.where(softmax * factor > gamma_max, 0.0, grad)
+        tl.store(grad_logits_ptr + nodes * H, softmax * (grad - dot) / temperature, mask=mask)
+
+
+def _launch(
+    kernel: Any, logits: Tensor, form: Form, batch: Tensor | None, batch_size: int, *rest: Tensor
+) -> None:
+    is_calibrated = form.mode == "calibrated"
+    with torch.cuda.device_of(logits):
+        kernel[(batch_size, logits.size(1))](
+            logits,
+            logits if batch is None else batch,  # not read without
+            *rest,
+            logits.size(0),
+            form.temperature if is_calibrated else 1.0,
+            form.gamma_max if is_calibrated else math.inf,
+            logits.size(1),
+            BATCHED=batch is not None,
+            CALIBRATED=is_calibrated,
+            BLOCK=_BLOCK,
+        )
+
+
+def weigh(logits: Tensor, form: Form, batch: Tensor | None, batch_size: int) -> Tensor:
+    """:func:`graphrelu.functional.node_weights`."""
+    logits = logits.contiguous()
+    gamma = torch.empty_like(logits)
+    if logits.numel() > 0:
+        _launch(weigh_kernel, logits, form, batch, batch_size, gamma)
+    return gamma
+
+
+def weigh_backward(
+    grad: Tensor, logits: Tensor, form: Form, batch: Tensor | None, batch_size: int
+) -> Tensor:
+    """The gradient of the logits."""
+    logits, grad = logits.contiguous(), grad.contiguous()
+    grad_logits = torch.empty_like(logits)
+    if logits.numel() > 0:
+        _launch(weigh_backward_kernel, logits, form, batch, batch_size, grad, grad_logits)
+    return grad_logits
