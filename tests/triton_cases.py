@@ -17,9 +17,10 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from graphrelu import GReLU
+from graphrelu import GReLU, functional
 from graphrelu.lab.engine import timing
 from graphrelu.lab.record.machine import commit, device_name, environment, now
+from graphrelu.ops import dispatch
 from graphrelu.ops.dispatch import backend
 from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
 
@@ -232,6 +233,32 @@ def vmap(device: str) -> Errors:
     return errors
 
 
+def vmap_batches(device: str) -> Errors:
+    """Each of three replicas has a batch of its own, as the folds of a laboratory have."""
+    sizes = torch.tensor([[7, 0, 1, 33], [0, 20, 20, 1], [41, 0, 0, 0]])
+    batch = torch.stack([torch.arange(4).repeat_interleave(own) for own in sizes]).to(device)
+    x, weight = torch.randn(3, 41, 5, device=device), torch.randn(3, 1, 5, device=device)
+    mass = torch.rand(3, 41, device=device)
+    form = GReLU(5)._form
+
+    def fast(x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor) -> Tensor:
+        logits, total, x = dispatch.project(x, weight, mass, batch, 4)
+        gamma = dispatch.weigh(logits, form, batch, 4)
+        return (gamma * x).pow(2).sum() + total.pow(3).sum()
+
+    def exact(x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor) -> Tensor:
+        gamma = functional.node_weights(x @ weight.t(), form, batch, 4)
+        total = functional.graph_sum(mass.unsqueeze(1) * x, batch, 4)
+        return (gamma * x).pow(2).sum() + total.pow(3).sum()
+
+    arguments = (x, weight, mass, batch)
+    found = torch.func.vmap(torch.func.grad(fast, argnums=(0, 1)))(*arguments)
+    wide = (t.double() if t.is_floating_point() else t for t in arguments)
+    derivative = torch.func.grad(exact, argnums=(0, 1))
+    expected = [torch.stack(own) for own in zip(*map(derivative, *wide), strict=True)]
+    return {name: error(a, b) for name, a, b in zip(("x", "weight"), found, expected, strict=True)}
+
+
 def compiled(device: str, mode: str) -> Errors:
     """In one graph of operations, training on three graphs of one size in turn."""
     torch.compiler.reset()
@@ -286,7 +313,7 @@ GPU_CASES = {
 
 
 def all_cases() -> dict[str, Case]:
-    cases = {"vmap": Case(vmap, (), 1e-4)}
+    cases = {"vmap": Case(vmap, (), 1e-4), "vmap: batches": Case(vmap_batches, (), 1e-4)}
     for dtype, tolerance in TOLERANCE.items():
         of_type = partial(Case, tolerance=tolerance, dtype=dtype)
         half = dtype != torch.float32  # where all but the widths of the tiles is as in float32

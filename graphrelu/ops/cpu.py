@@ -66,10 +66,12 @@ def project(
             x_block = x[:, block].to(weight.dtype)
             projection[:, block] = x_block @ weight.transpose(1, 2)
             if batch is None:
-                total += mass[block].view(1, 1, -1) @ x_block
-            else:
-                for of_replica, own in zip(total, x_block, strict=True):
-                    of_replica += graph_sum(mass[block].view(-1, 1) * own, batch[block], batch_size)
+                total += mass[:, None, block] @ x_block
+                continue
+            graphs = batch.expand(replicas, -1)[:, block]
+            weighted = mass[:, block, None] * x_block
+            for out, own, of_node in zip(total, weighted, graphs, strict=True):
+                out += graph_sum(own, of_node, batch_size)
     return projection, total
 
 
@@ -92,16 +94,21 @@ def project_backward(
     right = torch.cat([weight, grad_sum], dim=1) if batch is None else weight
     with torch.autocast(x.device.type, enabled=False):
         for block in _whole_or_blocks(x, weight):
-            left, mass_block = grad_projection[:, block], mass[block].view(1, -1, 1)
+            left = grad_projection[:, block]
+            mass_block = mass.expand(replicas, -1)[:, block, None]
             grad_weight += left.transpose(1, 2) @ x[:, block].to(weight.dtype)
             if batch is None:
-                left = torch.cat([left, mass_block.expand(replicas, -1, 1)], dim=2)
+                left = torch.cat([left, mass_block], dim=2)
                 if grad_x is not None and replicas == 1 and out.dtype == weight.dtype:
                     out[0, block].addmm_(left[0], right[0])
                     continue
             own = left @ right
             if batch is not None:
-                own.addcmul_(mass_block, grad_sum.index_select(1, batch[block]))
+                graphs = batch.expand(replicas, -1)[:, block]
+                for grad, weights, of_graph, of_node in zip(
+                    own, mass_block, grad_sum, graphs, strict=True
+                ):
+                    grad.addcmul_(weights, of_graph.index_select(0, of_node))
             out[:, block] = own if grad_x is None else out[:, block] + own
     return out, grad_weight
 

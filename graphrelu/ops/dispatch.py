@@ -13,7 +13,7 @@ the operators. Second derivatives are those of :mod:`graphrelu.functional`.
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any
@@ -105,6 +105,13 @@ def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
     return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
+def _shared(tensor: Tensor | None, dim: int | None, info: Any) -> Tensor | None:
+    """A number for each node, which all replicas may share."""
+    if tensor is None or (dim is None and tensor.dim() == 1):
+        return tensor
+    return replicated(tensor, dim, info.batch_size)
+
+
 def _stacked(tensor: Tensor, dims: int) -> Tensor:
     """One dimension of replicas before the last `dims`, as the operators have it."""
     leading = tensor.dim() - dims
@@ -115,7 +122,7 @@ def _unstacked(tensor: Tensor, leading: torch.Size) -> Tensor:
     return tensor.unflatten(0, leading) if leading else tensor.squeeze(0)
 
 
-# Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [N]`, `batch [N]`.
+# Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [1 or R, N]`, `batch [1 or R, N]`.
 
 # Schemas are written out: torch 2.6 does not read every annotation.
 _PROJECTION = "Tensor x, Tensor weight, Tensor mass, Tensor? batch"
@@ -170,7 +177,8 @@ class _Project(torch.autograd.Function):
         x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         leading = x.shape[:-2]
-        tensors = _stacked(x, 2), _stacked(weight, 2), mass, batch
+        graphs = None if batch is None else _stacked(batch, 1)
+        tensors = _stacked(x, 2), _stacked(weight, 2), _stacked(mass, 1), graphs
         projection, total = _run(_project, *tensors, batch_size)
         return _unstacked(projection, leading), _unstacked(total, leading), x.view_as(x)
 
@@ -183,7 +191,8 @@ class _Project(torch.autograd.Function):
         ctx: Any, grad_projection: Tensor, grad_sum: Tensor, grad_x: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, mass, batch = ctx.saved_tensors
-        tensors = [*(_stacked(t, 2) for t in (x, weight)), mass, batch]
+        graphs = None if batch is None else _stacked(batch, 1)
+        tensors = _stacked(x, 2), _stacked(weight, 2), _stacked(mass, 1), graphs
         grads = [_stacked(t, 2) for t in (grad_projection, grad_sum)]
         leading = x.shape[:-2]
         if ctx.needs_input_grad[2] or torch.is_grad_enabled():
@@ -200,9 +209,11 @@ class _Project(torch.autograd.Function):
             return own, _unstacked(grad_weight, leading), None, None, None
         # In terms that autograd and vmap can follow.
         features = x.to(weight.dtype)
-        of_node = grad_sum if batch is None else grad_sum.index_select(-2, batch)
-        own = grad_projection @ weight + mass.unsqueeze(1) * of_node
-        grad_mass = _stacked((features * of_node).sum(dim=-1), 1).sum(dim=0)
+        of_node = grad_sum
+        if batch is not None:
+            of_node = grad_sum.gather(-2, batch.unsqueeze(-1).expand(x.shape))
+        own = grad_projection @ weight + mass.unsqueeze(-1) * of_node
+        grad_mass = (features * of_node).sum(dim=-1).sum_to_size(mass.shape)
         return grad_x + own.to(x.dtype), grad_projection.mT @ features, grad_mass, None, None
 
     @staticmethod
@@ -219,16 +230,8 @@ class _Project(torch.autograd.Function):
             replicated(t, dim, info.batch_size)
             for t, dim in zip((x, weight), in_dims, strict=False)
         )
-        if in_dims[2] is None and in_dims[3] is None:
-            return _Project.apply(x, weight, mass, batch, batch_size), (0, 0, 0)
-        # Each replica has a graph of its own.
-        mass = replicated(mass, in_dims[2], info.batch_size)
-        batches: Sequence[Tensor | None] = [None] * info.batch_size
-        if batch is not None:
-            batches = replicated(batch, in_dims[3], info.batch_size).unbind()
-        each = zip(x, weight, mass, batches, strict=True)
-        outs = zip(*(_Project.apply(*own, batch_size) for own in each), strict=True)
-        return tuple(map(torch.stack, outs)), (0, 0, 0)
+        own = (_shared(t, dim, info) for t, dim in zip((mass, batch), in_dims[2:], strict=False))
+        return _Project.apply(x, weight, *own, batch_size), (0, 0, 0)
 
 
 def project(
@@ -318,7 +321,7 @@ def diffuse(
     return out
 
 
-# Weigh: `logits [N, H]`, `batch [N]`.
+# Weigh: `logits [R, N, H]`, `batch [1 or R, N]`.
 
 # Nodes of one graph: up to here a program that takes them all is no slower than torch's softmax.
 _MAX_NODES_OF_A_PROGRAM = 1 << 14
@@ -330,8 +333,9 @@ class _Weigh(torch.autograd.Function):
     def forward(
         logits: Tensor, form: functional.Form, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        out: Tensor = _implementation("weigh", logits).weigh(logits, form, batch, batch_size)
-        return out
+        graphs = None if batch is None else _stacked(batch, 1)
+        weigh = _implementation("weigh", logits).weigh
+        return _unstacked(weigh(_stacked(logits, 2), form, graphs, batch_size), logits.shape[:-2])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -341,15 +345,35 @@ class _Weigh(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         logits, batch = ctx.saved_tensors
-        settings = ctx.form, batch, ctx.batch_size
+        leading = logits.shape[:-2]
         if torch.is_grad_enabled() or not can_be_read(grad):
 
-            def reference(logits: Tensor) -> Tensor:
-                return functional.node_weights(logits, *settings)
+            def weights(logits: Tensor, batch: Tensor | None) -> Tensor:
+                return functional.node_weights(logits, ctx.form, batch, ctx.batch_size)
 
-            return *torch.func.vjp(reference, logits)[1](grad), None, None, None
+            for _ in leading:
+                own_graphs = batch is not None and batch.dim() > 1
+                weights = torch.func.vmap(weights, in_dims=(0, 0 if own_graphs else None))
+            derivative = torch.func.vjp(lambda logits: weights(logits, batch), logits)[1]
+            return *derivative(grad), None, None, None
+        graphs = None if batch is None else _stacked(batch, 1)
         passes = _implementation("weigh", logits)
-        return passes.weigh_backward(grad, logits, *settings), None, None, None
+        own = passes.weigh_backward(
+            _stacked(grad, 2), _stacked(logits, 2), ctx.form, graphs, ctx.batch_size
+        )
+        return _unstacked(own, leading), None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[Any, ...],
+        logits: Tensor,
+        form: functional.Form,
+        batch: Tensor | None,
+        batch_size: int,
+    ) -> tuple[Tensor, int]:
+        logits = replicated(logits, in_dims[0], info.batch_size)
+        return _Weigh.apply(logits, form, _shared(batch, in_dims[2], info), batch_size), 0
 
 
 def weigh(
@@ -357,7 +381,7 @@ def weigh(
 ) -> Tensor:
     """:func:`functional.node_weights`, on a GPU in one launch. A compiler makes few launches of the
     equations itself."""
-    if not can_be_read(logits) or backend(logits) != "triton":
+    if torch.compiler.is_compiling() or backend(logits) != "triton":
         return functional.node_weights(logits, form, batch, batch_size)
     if batch is None and logits.size(0) > _MAX_NODES_OF_A_PROGRAM:
         return functional.node_weights(logits, form)

@@ -1,6 +1,6 @@
 """Project on a GPU: both outputs of one pass over the features, and both gradients of another.
 
-Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass [N]`, `batch [N]`, sorted.
+Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass` and `batch [1 or R, N]`, the latter sorted.
 """
 
 import torch
@@ -21,6 +21,8 @@ def project_kernel(
     projection_ptr,
     partial_ptr,
     num_nodes,
+    mass_replica,
+    batch_replica,
     x_replica,
     x_row,
     C: tl.constexpr,
@@ -33,11 +35,13 @@ def project_kernel(
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
     start, end = 0, num_nodes
+    batch_ptr += replica * batch_replica
     if BATCHED:
         start = first_node(batch_ptr, graph, num_nodes)
         end = first_node(batch_ptr, graph + 1, num_nodes)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
+    mass_ptr += replica * mass_replica
     projection_ptr += replica * num_nodes
     group = replica * tl.num_programs(0) + graph
     partial_ptr += (group * tl.num_programs(1) + program) * C  # [R, B, programs, C]
@@ -76,6 +80,8 @@ def project_backward_kernel(
     grad_x_ptr,
     partial_ptr,
     num_nodes,
+    mass_replica,
+    batch_replica,
     x_replica,
     x_row,
     grad_x_replica,
@@ -91,11 +97,13 @@ def project_backward_kernel(
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
     start, end = 0, num_nodes
+    batch_ptr += replica * batch_replica
     if BATCHED:
         start = first_node(batch_ptr, graph, num_nodes)
         end = first_node(batch_ptr, graph + 1, num_nodes)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
+    mass_ptr += replica * mass_replica
     grad_projection_ptr += replica * num_nodes
     grad_sum_ptr += (replica * tl.num_programs(0) + graph) * C
     grad_x_ptr += replica * grad_x_replica
@@ -139,11 +147,11 @@ def project(
     projection = weight.new_empty(replicas, num_nodes, 1)
     if x.numel() == 0:
         return projection, weight.new_zeros(replicas, batch_size, channels)
-    x, weight = rows_apart(x), weight.contiguous()
-    strides = replica_stride(x), x.stride(1)
+    x, weight, mass = rows_apart(x), weight.contiguous(), rows_apart(mass)
+    graphs = x if batch is None else rows_apart(batch)  # not read without
+    strides = (*map(replica_stride, (mass, graphs, x)), x.stride(1))
     programs, options = cut("project", x.dtype, num_nodes, channels, batch_size * replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
-    graphs = x if batch is None else batch  # not read without
     with torch.cuda.device_of(x):
         project_kernel[(batch_size, programs, replicas)](
             *(x, weight, mass, graphs, projection, partial, num_nodes, *strides),
@@ -165,17 +173,18 @@ def project_backward(
     """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
     if weight.size(1) > 1:
         return cpu.project_backward(x, weight, mass, batch, grad_projection, grad_sum, grad_x)
-    x, weight = rows_apart(x), weight.contiguous()
+    x, weight, mass = rows_apart(x), weight.contiguous(), rows_apart(mass)
     grad_projection, grad_sum = grad_projection.contiguous(), grad_sum.contiguous()
     replicas, num_nodes, channels = x.shape
     batch_size = grad_sum.size(1)
     out = torch.empty_like(x) if grad_x is None else rows_apart(grad_x)
     if x.numel() == 0:
         return out, torch.zeros_like(weight)
-    strides = replica_stride(x), x.stride(1), out.stride(0), out.stride(1)
+    graphs = x if batch is None else rows_apart(batch)
+    shared = map(replica_stride, (mass, graphs, x))
+    strides = (*shared, x.stride(1), out.stride(0), out.stride(1))
     programs, options = cut("project_backward", x.dtype, num_nodes, channels, batch_size * replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
-    graphs = x if batch is None else batch
     tensors = (x, weight, mass, graphs, grad_projection, grad_sum, out, partial)
     with torch.cuda.device_of(x):
         project_backward_kernel[(batch_size, programs, replicas)](

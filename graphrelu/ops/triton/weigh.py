@@ -1,7 +1,7 @@
 """Node weights on a GPU: the softmax over the nodes of each graph, and what is made of it, in one
 pass forward and one backward.
 
-One program takes a column of a graph. Layout: `logits [N, H]`, `batch [N]`, sorted.
+One program takes a column of a graph. Layout: `logits [R, N, H]`, `batch [1 or R, N]`, sorted.
 """
 
 import math
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.functional import Form
-from graphrelu.ops.triton.tiles import first_node
+from graphrelu.ops.triton.tiles import first_node, replica_stride, rows_apart
 
 _BLOCK = 1024  # nodes at a time
 
@@ -44,16 +44,20 @@ def weigh_kernel(
     num_nodes,
     temperature,
     gamma_max,
+    batch_replica,
     H,
     BATCHED: tl.constexpr,
     CALIBRATED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
     start, end = graph * 0, graph * 0 + num_nodes
     if BATCHED:
+        batch_ptr += replica * batch_replica
         start = first_node(batch_ptr, graph, num_nodes)
         end = first_node(batch_ptr, graph + 1, num_nodes)
+    column += replica * num_nodes * H
     logits_ptr += column
     gamma_ptr += column
     largest, total = _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK)
@@ -77,16 +81,20 @@ def weigh_backward_kernel(
     num_nodes,
     temperature,
     gamma_max,
+    batch_replica,
     H,
     BATCHED: tl.constexpr,
     CALIBRATED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
     start, end = graph * 0, graph * 0 + num_nodes
     if BATCHED:
+        batch_ptr += replica * batch_replica
         start = first_node(batch_ptr, graph, num_nodes)
         end = first_node(batch_ptr, graph + 1, num_nodes)
+    column += replica * num_nodes * H
     logits_ptr += column
     grad_ptr += column
     grad_logits_ptr += column
@@ -116,16 +124,19 @@ def weigh_backward_kernel(
 def _launch(
     kernel: Any, logits: Tensor, form: Form, batch: Tensor | None, batch_size: int, *rest: Tensor
 ) -> None:
+    replicas, num_nodes, columns = logits.shape
+    graphs = logits if batch is None else rows_apart(batch)  # not read without
     is_calibrated = form.mode == "calibrated"
     with torch.cuda.device_of(logits):
-        kernel[(batch_size, logits.size(1))](
+        kernel[(batch_size, columns, replicas)](
             logits,
-            logits if batch is None else batch,  # not read without
+            graphs,
             *rest,
-            logits.size(0),
+            num_nodes,
             form.temperature if is_calibrated else 1.0,
             form.gamma_max if is_calibrated else math.inf,
-            logits.size(1),
+            replica_stride(graphs),
+            columns,
             BATCHED=batch is not None,
             CALIBRATED=is_calibrated,
             BLOCK=_BLOCK,
