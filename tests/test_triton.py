@@ -45,7 +45,6 @@ def test_graphs(kind: str, interpreter: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("case", attention_cases.CASES, ids=str)
 def test_attention(case: tuple, interpreter: Callable[..., Any]) -> None:
-    torch.manual_seed(0)
     for errors in interpreter(attention_cases.operator_errors, case, "cpu"):
         assert max(errors.values()) < attention_cases.TOLERANCES[case[-1]], errors
 
