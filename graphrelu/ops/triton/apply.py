@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.ops.triton.tiles import UNROLLED, cut, first_node, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import UNROLLED, cut, nodes_of, replica_stride, rows_apart
 
 
 @triton.jit
@@ -53,10 +53,7 @@ def apply_kernel(
 ):
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    start, end = 0, num_nodes
-    if BATCHED:
-        start = first_node(batch_ptr, graph, num_nodes)
-        end = first_node(batch_ptr, graph + 1, num_nodes)
+    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
     gamma_ptr += replica * gamma_replica
     parameters = replica * slopes_replica + graph * K * C
@@ -132,10 +129,7 @@ def apply_backward_kernel(
 ):
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    start, end = 0, num_nodes
-    if BATCHED:
-        start = first_node(batch_ptr, graph, num_nodes)
-        end = first_node(batch_ptr, graph + 1, num_nodes)
+    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     grad_ptr += replica * grad_replica
     x_ptr += replica * x_replica
     gamma_ptr += replica * gamma_replica

@@ -9,7 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.ops import cpu
-from graphrelu.ops.triton.tiles import UNROLLED, cut, first_node, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import UNROLLED, cut, nodes_of, replica_stride, rows_apart
 
 
 @triton.jit
@@ -34,11 +34,8 @@ def project_kernel(
     """`x @ weight` and the sum of `x` weighted by `mass` of each graph, in one pass."""
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    start, end = 0, num_nodes
     batch_ptr += replica * batch_replica
-    if BATCHED:
-        start = first_node(batch_ptr, graph, num_nodes)
-        end = first_node(batch_ptr, graph + 1, num_nodes)
+    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
     mass_ptr += replica * mass_replica
@@ -96,11 +93,8 @@ def project_backward_kernel(
     """The gradients of x (added to what is there) and of the projection, in one pass."""
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    start, end = 0, num_nodes
     batch_ptr += replica * batch_replica
-    if BATCHED:
-        start = first_node(batch_ptr, graph, num_nodes)
-        end = first_node(batch_ptr, graph + 1, num_nodes)
+    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
     mass_ptr += replica * mass_replica

@@ -48,7 +48,7 @@ _WIDE_SETTINGS = {"apply_backward": {2: Setting(512, 4, 3, 1056)}}
 
 
 @triton.jit
-def first_node(batch_ptr, graph, num_nodes):
+def _first_node(batch_ptr, graph, num_nodes):
     """The first node of a graph, in a sorted `batch`: a search by many probes at a time."""
     first = graph * 0
     left = first + num_nodes
@@ -62,6 +62,16 @@ def first_node(batch_ptr, graph, num_nodes):
         first += passed
         left = tl.where(before > 0, tl.minimum(left - passed, apart - 1), 0)
     return first
+
+
+@triton.jit
+def nodes_of(batch_ptr, graph, num_nodes, BATCHED: tl.constexpr):
+    """Where the nodes of a graph begin and end: without a batch they are all."""
+    start, end = graph * 0, graph * 0 + num_nodes
+    if BATCHED:
+        start = _first_node(batch_ptr, graph, num_nodes)
+        end = _first_node(batch_ptr, graph + 1, num_nodes)
+    return start, end
 
 
 @lru_cache(maxsize=1024)

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.functional import Form
-from graphrelu.ops.triton.tiles import first_node, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import nodes_of, replica_stride, rows_apart
 
 _BLOCK = 1024  # nodes at a time
 
@@ -52,11 +52,8 @@ def weigh_kernel(
 ):
     graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    start, end = graph * 0, graph * 0 + num_nodes
-    if BATCHED:
-        batch_ptr += replica * batch_replica
-        start = first_node(batch_ptr, graph, num_nodes)
-        end = first_node(batch_ptr, graph + 1, num_nodes)
+    batch_ptr += replica * batch_replica
+    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     column += replica * num_nodes * H
     logits_ptr += column
     gamma_ptr += column
@@ -89,11 +86,8 @@ def weigh_backward_kernel(
 ):
     graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    start, end = graph * 0, graph * 0 + num_nodes
-    if BATCHED:
-        batch_ptr += replica * batch_replica
-        start = first_node(batch_ptr, graph, num_nodes)
-        end = first_node(batch_ptr, graph + 1, num_nodes)
+    batch_ptr += replica * batch_replica
+    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     column += replica * num_nodes * H
     logits_ptr += column
     grad_ptr += column
