@@ -323,9 +323,6 @@ def diffuse(
 
 # Weigh: `logits [R, N, H]`, `batch [1 or R, N]`.
 
-# Nodes of one graph: up to here a program that takes them all is no slower than torch's softmax.
-_MAX_NODES_OF_A_PROGRAM = 1 << 14
-
 
 class _Weigh(torch.autograd.Function):
     @staticmethod
@@ -383,7 +380,7 @@ def weigh(
     equations itself."""
     if torch.compiler.is_compiling() or backend(logits) != "triton":
         return functional.node_weights(logits, form, batch, batch_size)
-    if batch is None and logits.size(0) > _MAX_NODES_OF_A_PROGRAM:
+    if batch is None and logits.size(0) > functional.LONG_COLUMN:  # too many for one program
         return functional.node_weights(logits, form)
     out: Tensor = _call(_Weigh, logits, form, batch, batch_size)
     return out

@@ -15,7 +15,8 @@ from torch import Tensor
 from graphrelu.functional import Form
 from graphrelu.ops.triton.tiles import nodes_of, replica_stride, rows_apart
 
-_BLOCK = 1024  # nodes at a time
+_FEW_NODES, _MANY_NODES = 1024, 4096  # that a program takes at a time
+_NODES_OF_A_WARP = 256
 
 
 @triton.jit
@@ -121,6 +122,8 @@ def _launch(
     replicas, num_nodes, columns = logits.shape
     graphs = logits if batch is None else rows_apart(batch)  # not read without
     is_calibrated = form.mode == "calibrated"
+    block = triton.next_power_of_2(triton.cdiv(num_nodes, batch_size))
+    block = min(max(block, _FEW_NODES), _MANY_NODES)
     with torch.cuda.device_of(logits):
         kernel[(batch_size, columns, replicas)](
             logits,
@@ -133,7 +136,8 @@ def _launch(
             columns,
             BATCHED=batch is not None,
             CALIBRATED=is_calibrated,
-            BLOCK=_BLOCK,
+            BLOCK=block,
+            num_warps=block // _NODES_OF_A_WARP,
         )
 
 
