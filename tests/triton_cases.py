@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
+from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.lab.engine import timing
 from graphrelu.lab.record.machine import commit, device_name, environment, now
-from graphrelu.ops import dispatch
+from graphrelu.ops import cpu, dispatch
 from graphrelu.ops.dispatch import backend
+from graphrelu.ops.triton import diffuse as triton_diffuse
 from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
 
 # Relative to the largest entry of the exact result, computed in float64.
@@ -205,6 +207,19 @@ def not_a_number(device: str, value: float) -> Errors:
     return {"other places": float((found[0] != found[1]).sum())}
 
 
+def infinite(device: str, diffusion: str) -> Errors:
+    """A product is not a number where an infinity meets one of the other sign, or zero; there
+    alone."""
+    edge_index, x = random_graph(12, 18, undirected=True), torch.randn(12, 1)
+    x[3] = torch.inf
+    settings = DiffusionSettings(0.1, 3, diffusion, False)
+    graph = prepare(edge_index.to(device), None, 12, torch.float32, settings, None, True)
+    assert graph.matrices is not None
+    arguments = (x.to(device), graph.matrices[0], *settings[:3])
+    found = [passes.diffuse(*arguments).isnan() for passes in (triton_diffuse, cpu)]
+    return {"other places": float((found[0] != found[1]).sum())}
+
+
 def vmap(device: str) -> Errors:
     """Three modules at once against the equations one by one, gradients included. The features of
     a node are side by side in memory, as behind a convolution."""
@@ -336,6 +351,8 @@ def all_cases() -> dict[str, Case]:
     cases |= {f"dropout: {variant}": Case(dropout, (variant,), 1.0) for variant in "AG"}
     for value in (torch.nan, torch.inf, -torch.inf):
         cases[f"not a number: {value}"] = Case(not_a_number, (value,), 1.0)
+    for diffusion in ("power", "chebyshev"):
+        cases[f"infinite: {diffusion}"] = Case(infinite, (diffusion,), 1.0)
     return cases
 
 

@@ -70,8 +70,10 @@ def column_kernel(
                 # Past the cache of a multiprocessor, which others do not write to.
                 x = tl.load(vector_ptr + col, mask=mask, other=0.0, cache_modifier=".cg")
                 total += value * x
-            constant = tl.load(constant_ptr + rows, mask=in_rows, other=0.0)
-            tl.store(out_ptr + rows, a * tl.sum(total, axis=1) + b * constant, mask=in_rows)
+            out = a * tl.sum(total, axis=1)
+            if b != 0:
+                out += b * tl.load(constant_ptr + rows, mask=in_rows, other=0.0)
+            tl.store(out_ptr + rows, out, mask=in_rows)
         if step + 1 < steps:
             _wait_for_all(arrived_ptr, (step + 1) * tl.num_programs(0))
         vector_ptr = out_ptr
@@ -124,10 +126,14 @@ def _num_programs(device: torch.device) -> int:
 def _iterate(x: Tensor, matrix: CSR, constant: Tensor, a: float, b: float, steps: int) -> Tensor:
     """`a * matrix @ x + b * constant`, so many times, of one column: in one launch."""
     num_rows = x.size(0)
-    programs = min(triton.cdiv(num_rows, _ROWS), _num_programs(x.device))
-    options = {"launch_cooperative_grid": True} if steps > 1 and programs > 1 else {}
+    programs = triton.cdiv(num_rows, _ROWS)
+    options = {}
+    if steps > 1:
+        programs = min(programs, _num_programs(x.device))
+        options = {"launch_cooperative_grid": True} if programs > 1 else {}
     rooms = x.new_empty(min(steps, 2), num_rows, 1)
-    arrived = torch.zeros(1, dtype=torch.int32, device=x.device)
+    counter = torch.zeros if steps > 1 else torch.empty  # of a single step nobody waits for
+    arrived = counter(1, dtype=torch.int32, device=x.device)
     with torch.cuda.device_of(x):
         column_kernel[(programs,)](
             *(*matrix, x, constant, rooms, arrived, num_rows, steps, a, b),
