@@ -190,11 +190,11 @@ def diffuse(
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` of each graph, `[B, C]`."""
     total = e.sum(dim=0, keepdim=True) if batch is None else graph_sum(e, batch, batch_size)
-    return total / at_least_one_node(e, batch, batch_size)
+    return total / nodes_to_divide_by(e, batch, batch_size)
 
 
-def at_least_one_node(x: Tensor, batch: Tensor | None, batch_size: int) -> int | Tensor:
-    """The nodes of each graph, `[B, 1]`, to divide by."""
+def nodes_to_divide_by(x: Tensor, batch: Tensor | None, batch_size: int) -> int | Tensor:
+    """The nodes of each graph, `[B, 1]`; one of a graph without nodes."""
     if batch is None:
         return max(1, x.size(0))
     return nodes_per_graph(batch, batch_size).clamp(min=1).view(-1, 1)

@@ -516,7 +516,7 @@ class GReLU(torch.nn.Module):
         if self.channel_mlp is not None and self.node_mlp is not None:
             weight = self.node_mlp.projection(dtype)
             logits, total, x = dispatch.project(x, weight, mass, batch, batch_size)
-            mean = total / functional.at_least_one_node(x, batch, batch_size)
+            mean = total / functional.nodes_to_divide_by(x, batch, batch_size)
         else:
             features = x.to(dtype)
             if self.channel_mlp is not None:

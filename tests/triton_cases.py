@@ -60,6 +60,7 @@ HARD = {
     "more channels than a tile": (WAVE[:3600].view(12, 300), 1e-30),
     "more tiles than are written out": (WAVE.view(3, 2100), 1e-30),
     "more nodes than a program": (WAVE[:2560].view(40, 64), 1e-30),
+    "a softmax in two parts": (WAVE[:4100].view(4100, 1), 1e-30),
 }
 
 # Of the graphs of a batch: none, and more than a program takes at a time.

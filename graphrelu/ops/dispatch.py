@@ -6,9 +6,10 @@ r"""The four operations that GReLU has fast implementations of, and the choice b
 - :func:`apply`: the piecewise maximum, straight from the factors of its coefficients.
 
 Each is an autograd function. Its tensors may have leading dimensions of independent replicas, which
-come from :func:`torch.func.vmap`. Inside is a custom operator, for :func:`torch.compile`, with one
-leading dimension `R`. :mod:`graphrelu.ops.cpu` and the files of :mod:`graphrelu.ops.triton` compute
-the operators. Second derivatives are those of :mod:`graphrelu.functional`.
+come from :func:`torch.func.vmap`. Inside, of all but `weigh`, is a custom operator, for
+:func:`torch.compile`, with one leading dimension `R`. :mod:`graphrelu.ops.cpu` and the files of
+:mod:`graphrelu.ops.triton` compute the operators. Second derivatives are those of
+:mod:`graphrelu.functional`.
 """
 
 import inspect
@@ -62,7 +63,7 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def _signed(forward: Callable[..., Any]) -> Callable[..., Any]:
+def _with_signature(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps the signature, which torch asks for in every call: to find it takes as long as a pass
     over a small graph."""
     forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
@@ -116,6 +117,10 @@ def _stacked(tensor: Tensor, dims: int) -> Tensor:
     """One dimension of replicas before the last `dims`, as the operators have it."""
     leading = tensor.dim() - dims
     return tensor.flatten(0, leading - 1) if leading else tensor.unsqueeze(0)
+
+
+def _graphs(batch: Tensor | None) -> Tensor | None:
+    return None if batch is None else _stacked(batch, 1)
 
 
 def _unstacked(tensor: Tensor, leading: torch.Size) -> Tensor:
@@ -172,12 +177,12 @@ class _Project(torch.autograd.Function):
     then added in one pass, in place, instead of being two tensors and their sum."""
 
     @staticmethod
-    @_signed
+    @_with_signature
     def forward(
         x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         leading = x.shape[:-2]
-        graphs = None if batch is None else _stacked(batch, 1)
+        graphs = _graphs(batch)
         tensors = _stacked(x, 2), _stacked(weight, 2), _stacked(mass, 1), graphs
         projection, total = _run(_project, *tensors, batch_size)
         return _unstacked(projection, leading), _unstacked(total, leading), x.view_as(x)
@@ -191,7 +196,7 @@ class _Project(torch.autograd.Function):
         ctx: Any, grad_projection: Tensor, grad_sum: Tensor, grad_x: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, mass, batch = ctx.saved_tensors
-        graphs = None if batch is None else _stacked(batch, 1)
+        graphs = _graphs(batch)
         tensors = _stacked(x, 2), _stacked(weight, 2), _stacked(mass, 1), graphs
         grads = [_stacked(t, 2) for t in (grad_projection, grad_sum)]
         leading = x.shape[:-2]
@@ -270,7 +275,7 @@ class _Diffuse(torch.autograd.Function):
     """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
 
     @staticmethod
-    @_signed
+    @_with_signature
     def forward(
         x: Tensor,
         rowptr: Tensor,
@@ -326,11 +331,11 @@ def diffuse(
 
 class _Weigh(torch.autograd.Function):
     @staticmethod
-    @_signed
+    @_with_signature
     def forward(
         logits: Tensor, form: functional.Form, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        graphs = None if batch is None else _stacked(batch, 1)
+        graphs = _graphs(batch)
         weigh = _implementation("weigh", logits).weigh
         return _unstacked(weigh(_stacked(logits, 2), form, graphs, batch_size), logits.shape[:-2])
 
@@ -353,7 +358,7 @@ class _Weigh(torch.autograd.Function):
                 weights = torch.func.vmap(weights, in_dims=(0, 0 if own_graphs else None))
             derivative = torch.func.vjp(lambda logits: weights(logits, batch), logits)[1]
             return *derivative(grad), None, None, None
-        graphs = None if batch is None else _stacked(batch, 1)
+        graphs = _graphs(batch)
         passes = _implementation("weigh", logits)
         own = passes.weigh_backward(
             _stacked(grad, 2), _stacked(logits, 2), ctx.form, graphs, ctx.batch_size
@@ -447,7 +452,7 @@ def _map_apply(
 
 class _Apply(torch.autograd.Function):
     @staticmethod
-    @_signed
+    @_with_signature
     def forward(
         x: Tensor,
         gamma: Tensor,

@@ -20,9 +20,17 @@ _NODES_OF_A_WARP = 256
 
 
 @triton.jit
+def _exponentials(logits_ptr, first, end, largest, temperature, H, BLOCK: tl.constexpr):
+    """Of the distances from the largest logit. The difference is first: of `z / T - largest / T` a
+    compiler makes a product and a difference in one, which does not vanish for the largest."""
+    nodes = first + tl.arange(0, BLOCK)
+    z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=float("-inf"))
+    return tl.exp((z - largest) / temperature)
+
+
+@triton.jit
 def _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK: tl.constexpr):
-    """The largest logit, and the sum of the exponentials of the distances from it. A difference
-    comes before the division: a compiler would round the two of a product otherwise."""
+    """The largest logit, and the sum of the exponentials."""
     largest = tl.full([BLOCK], float("-inf"), dtype=tl.float32)
     for first in range(start, end, BLOCK):
         nodes = first + tl.arange(0, BLOCK)
@@ -31,10 +39,18 @@ def _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK: tl.constexpr):
     largest = tl.max(largest, axis=0)
     total = tl.zeros([BLOCK], dtype=tl.float64)  # nodes of a large graph, one by one
     for first in range(start, end, BLOCK):
-        nodes = first + tl.arange(0, BLOCK)
-        z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=float("-inf"))
-        total += tl.exp((z - largest) / temperature).to(tl.float64)
+        own = _exponentials(logits_ptr, first, end, largest, temperature, H, BLOCK)
+        total += own.to(tl.float64)
     return largest, tl.sum(total, axis=0).to(tl.float32)
+
+
+@triton.jit
+def _column(batch_ptr, batch_replica, num_nodes, H, BATCHED: tl.constexpr):
+    """Of this program: where its nodes begin and end, and where its column begins."""
+    graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    replica = tl.program_id(2).to(tl.int64)
+    start, end = nodes_of(batch_ptr + replica * batch_replica, graph, num_nodes, BATCHED)
+    return start, end, column + replica * num_nodes * H
 
 
 @triton.jit
@@ -51,23 +67,16 @@ def weigh_kernel(
     CALIBRATED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    replica = tl.program_id(2).to(tl.int64)
-    batch_ptr += replica * batch_replica
-    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
-    column += replica * num_nodes * H
+    start, end, column = _column(batch_ptr, batch_replica, num_nodes, H, BATCHED)
     logits_ptr += column
-    gamma_ptr += column
     largest, total = _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK)
-    factor = 1.0 / total
-    if CALIBRATED:
-        factor = (end - start).to(tl.float32) / total
+    size = (end - start).to(tl.float32) if CALIBRATED else 1.0
     for first in range(start, end, BLOCK):
         nodes = first + tl.arange(0, BLOCK)
-        z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=0.0)
-        gamma = tl.exp((z - largest) / temperature) * factor
+        own = _exponentials(logits_ptr, first, end, largest, temperature, H, BLOCK)
+        gamma = own / total * size
         gamma = tl.where(gamma > gamma_max, gamma_max, gamma)
-        tl.store(gamma_ptr + nodes * H, gamma, mask=nodes < end)
+        tl.store(gamma_ptr + column + nodes * H, gamma, mask=nodes < end)
 
 
 @triton.jit
@@ -85,35 +94,26 @@ def weigh_backward_kernel(
     CALIBRATED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    replica = tl.program_id(2).to(tl.int64)
-    batch_ptr += replica * batch_replica
-    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
-    column += replica * num_nodes * H
+    start, end, column = _column(batch_ptr, batch_replica, num_nodes, H, BATCHED)
     logits_ptr += column
-    grad_ptr += column
-    grad_logits_ptr += column
     largest, total = _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK)
-    factor = 1.0
-    if CALIBRATED:
-        factor = (end - start).to(tl.float32)
+    size = (end - start).to(tl.float32) if CALIBRATED else 1.0
     dot = tl.zeros([BLOCK], dtype=tl.float64)
-    for first in range(start, end, BLOCK):
-        nodes = first + tl.arange(0, BLOCK)
-        mask = nodes < end
-        z = tl.load(logits_ptr + nodes * H, mask=mask, other=float("-inf"))
-        softmax = tl.exp((z - largest) / temperature) / total
-        grad = factor * tl.load(grad_ptr + nodes * H, mask=mask, other=0.0)
-        dot += tl.where(softmax * factor > gamma_max, 0.0, softmax * grad).to(tl.float64)
-    dot = tl.sum(dot, axis=0).to(tl.float32)
-    for first in range(start, end, BLOCK):
-        nodes = first + tl.arange(0, BLOCK)
-        mask = nodes < end
-        z = tl.load(logits_ptr + nodes * H, mask=mask, other=0.0)
-        softmax = tl.exp((z - largest) / temperature) / total
-        grad = factor * tl.load(grad_ptr + nodes * H, mask=mask, other=0.0)
-        grad = tl.where(softmax * factor > gamma_max, 0.0, grad)
-        tl.store(grad_logits_ptr + nodes * H, softmax * (grad - dot) / temperature, mask=mask)
+    # Twice over the nodes: for the sum of softmax times gradient, and with it.
+    mean = 0.0
+    for turn in tl.static_range(2):
+        for first in range(start, end, BLOCK):
+            nodes = first + tl.arange(0, BLOCK)
+            own = _exponentials(logits_ptr, first, end, largest, temperature, H, BLOCK)
+            softmax = own / total
+            grad = size * tl.load(grad_ptr + column + nodes * H, mask=nodes < end, other=0.0)
+            grad = tl.where(softmax * size > gamma_max, 0.0, grad)
+            if turn == 0:
+                dot += (softmax * grad).to(tl.float64)
+            else:
+                out = softmax * (grad - mean) / temperature
+                tl.store(grad_logits_ptr + column + nodes * H, out, mask=nodes < end)
+        mean = tl.sum(dot, axis=0).to(tl.float32)
 
 
 def _launch(
