@@ -26,8 +26,10 @@ from graphrelu.ops.dispatch import backend
 from graphrelu.ops.triton import diffuse as triton_diffuse
 from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph, reference
 
-# Relative to the largest entry of the exact result, computed in float64.
-TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+# Relative to the largest entry of the exact result, computed in float64. In half precision a
+# gradient is rounded twice, by `apply` and by `project`; the interpreter cuts off instead.
+TOLERANCE = {torch.float32: 1e-5}
+TOLERANCE |= {dtype: 2 * torch.finfo(dtype).eps for dtype in (torch.bfloat16, torch.float16)}
 
 # The whole activation: options, whether the graph is weighted, and directed.
 WHOLE: list[tuple[dict, bool, bool]] = [
