@@ -89,7 +89,7 @@ def project_backward(
     On one graph that of x is one product of rank H + 1 instead of two large terms and their sum.
     """
     replicas = x.size(0)
-    out = torch.empty_like(x) if grad_x is None else grad_x
+    out = torch.zeros_like(x) if grad_x is None else grad_x
     grad_weight = torch.zeros_like(weight)
     right = torch.cat([weight, grad_sum], dim=1) if batch is None else weight
     with torch.autocast(x.device.type, enabled=False):
@@ -99,17 +99,16 @@ def project_backward(
             grad_weight += left.transpose(1, 2) @ x[:, block].to(weight.dtype)
             if batch is None:
                 left = torch.cat([left, mass_block], dim=2)
-                if grad_x is not None and replicas == 1 and out.dtype == weight.dtype:
-                    out[0, block].addmm_(left[0], right[0])
-                    continue
-            own = left @ right
+            own = out[:, block].to(weight.dtype)  # a view, unless the features are converted
+            own.baddbmm_(left, right)
             if batch is not None:
                 graphs = batch.expand(replicas, -1)[:, block]
                 for grad, weights, of_graph, of_node in zip(
                     own, mass_block, grad_sum, graphs, strict=True
                 ):
                     grad.addcmul_(weights, of_graph.index_select(0, of_node))
-            out[:, block] = own if grad_x is None else out[:, block] + own
+            if out.dtype != weight.dtype:
+                out[:, block] = own
     return out, grad_weight
 
 
