@@ -189,15 +189,10 @@ def diffuse(
 
 def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` of each graph, `[B, C]`."""
-    total = e.sum(dim=0, keepdim=True) if batch is None else graph_sum(e, batch, batch_size)
-    return total / nodes_to_divide_by(e, batch, batch_size)
-
-
-def nodes_to_divide_by(x: Tensor, batch: Tensor | None, batch_size: int) -> int | Tensor:
-    """The nodes of each graph, `[B, 1]`; one of a graph without nodes."""
     if batch is None:
-        return max(1, x.size(0))
-    return nodes_per_graph(batch, batch_size).clamp(min=1).view(-1, 1)
+        return e.sum(dim=0, keepdim=True) / max(1, e.size(0))
+    nodes = nodes_per_graph(batch, batch_size).clamp(min=1)
+    return graph_sum(e, batch, batch_size) / nodes.view(-1, 1)
 
 
 def graph_sum(x: Tensor, batch: Tensor, batch_size: int) -> Tensor:
@@ -211,18 +206,20 @@ def nodes_per_graph(batch: Tensor, batch_size: int) -> Tensor:
     return scatter(torch.ones_like(batch), batch, dim=0, dim_size=batch_size, reduce="sum")
 
 
-def channel_parameters(logits: Tensor, channels: int, form: Form) -> tuple[Tensor, Tensor]:
+def channel_parameters(logits: Tensor, channels: int, form: Form) -> Tensor:
     r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts, from the
-    MLP's outputs; calibrated :math:`\tanh(s \, \mathrm{MLP}(\bar{\mathbf{e}}))`.
-
-    Each is `[B, K, C]`; without `bias` the intercepts are zero.
+    MLP's outputs; calibrated :math:`\tanh(s \, \mathrm{MLP}(\bar{\mathbf{e}}))`: `[B, 2, K, C]`.
     """
     if form.mode == "calibrated":
         logits = form.scale * logits
     both = 2 if form.bias else 1
     parameters = torch.tanh(logits).view(logits.size(0), both, form.K, channels)
-    slopes, *intercepts = parameters.unbind(1)
-    return slopes, intercepts[0] if form.bias else torch.zeros_like(slopes)
+    return parameters if form.bias else without_intercepts(parameters)
+
+
+def without_intercepts(slopes: Tensor) -> Tensor:
+    """Slopes `[B, 1, K, C]`, and zeros beside them."""
+    return F.pad(slopes, (0, 0, 0, 0, 0, 1))
 
 
 def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
@@ -262,14 +259,12 @@ def node_weights(
     return calibrated_node_parameters(logits, form, batch, batch_size)
 
 
-def dropped(
-    gamma: Tensor, slopes: Tensor, intercepts: Tensor, dropout: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def dropped(gamma: Tensor, parameters: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
     """For a training step: each node, and each channel, is plain ReLU with this probability.
     Nothing is rescaled."""
     nodes = F.dropout(gamma.new_ones(gamma.size(0), 1), p=dropout) > 0
-    channels = F.dropout(slopes.new_ones(slopes.size(2)), p=dropout) > 0
-    return gamma * nodes, slopes * channels, intercepts * channels
+    channels = F.dropout(parameters.new_ones(parameters.size(3)), p=dropout) > 0
+    return gamma * nodes, parameters * channels
 
 
 def log_sum_exp(logits: Tensor, form: Form) -> Tensor:
@@ -305,9 +300,9 @@ def hyperfunction(
     update: bool = False,
     training: bool = False,
     weigh: Callable[..., Tensor] = node_weights,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     r"""The two blocks: :math:`\gamma_n`, `[N, 1]` or `[N, K]`, and :math:`\alpha^k_c`,
-    :math:`\beta^k_c`, each `[B, K, C]`.
+    :math:`\beta^k_c`, `[B, 2, K, C]`.
 
     Args:
         mean: :math:`\bar{\mathbf{e}}` of each graph, `[B, C]`; none without channel block.
@@ -329,36 +324,34 @@ def hyperfunction(
     if statistics is not None:
         mean, log_normaliser = statistics(mean, logits, num_nodes, form, update)
     if channel_mlp is not None and mean is not None:
-        slopes, intercepts = channel_parameters(channel_mlp(mean), channels, form)
+        parameters = channel_parameters(channel_mlp(mean), channels, form)
     else:
         assert logits is not None
-        slopes = logits.new_ones(batch_size, form.K, channels)
+        slopes = logits.new_ones(batch_size, 1, form.K, channels)
         if shared_slopes is not None:
-            slopes = torch.tanh(form.scale * shared_slopes).view(1, -1, 1) * slopes
-        intercepts = torch.zeros_like(slopes)
+            slopes = torch.tanh(form.scale * shared_slopes).view(-1, 1) * slopes
+        parameters = without_intercepts(slopes)
     if logits is None:
-        gamma = slopes.new_ones(num_nodes, 1)
+        gamma = parameters.new_ones(num_nodes, 1)
     elif log_normaliser is not None:
         gamma = normalized_node_parameters(logits, log_normaliser, form)
     else:
         gamma = weigh(logits, form, batch, batch_size)
     if training and form.dropout > 0:
-        return dropped(gamma, slopes, intercepts, form.dropout)
-    return gamma, slopes, intercepts
+        return dropped(gamma, parameters, form.dropout)
+    return gamma, parameters
 
 
 def coefficients(
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: tuple[float, ...],
     batch: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r""":math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and :math:`\beta^k_{nc} = \gamma_n \beta^k_c`,
     on top of the base slopes; each `[N, K, C]`."""
     gamma = gamma.unsqueeze(-1)
-    if batch is not None:
-        slopes, intercepts = slopes[batch], intercepts[batch]
+    slopes, intercepts = (parameters if batch is None else parameters[batch]).unbind(1)
     return gamma.new_tensor(base).view(1, -1, 1) + gamma * slopes, gamma * intercepts
 
 
@@ -402,7 +395,7 @@ def grelu(
     e = x
     if topology:
         e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
-    gamma, slopes, intercepts = hyperfunction(
+    gamma, parameters = hyperfunction(
         None if channel_mlp is None else graph_mean(e, batch, batch_size),
         None if node_mlp is None else node_mlp(e),
         channel_mlp,
@@ -415,5 +408,5 @@ def grelu(
         update=True,
         training=training,
     )
-    a, b = coefficients(gamma, slopes, intercepts, form.base_slopes, batch)
+    a, b = coefficients(gamma, parameters, form.base_slopes, batch)
     return piecewise_max(x, a, b), a, b

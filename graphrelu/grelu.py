@@ -363,11 +363,11 @@ class GReLU(torch.nn.Module):
             )
         if isinstance(x, Tensor) and dispatch.backend(x) == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
-        x, gamma, slopes, intercepts, batch = self._hyperfunction(
+        x, gamma, parameters, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size, update=True, training=self.training
         )
         base = self._form.base_slopes
-        return dispatch.apply(x, gamma, slopes, intercepts, base, batch)
+        return dispatch.apply(x, gamma, parameters, base, batch)
 
     @property
     def _form(self) -> Form:
@@ -428,10 +428,10 @@ class GReLU(torch.nn.Module):
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped. Running statistics stay as
         they are."""
-        _, gamma, slopes, intercepts, batch = self._hyperfunction(
+        _, gamma, parameters, batch = self._hyperfunction(
             x, edge_index, edge_weight, batch, batch_size
         )
-        return functional.coefficients(gamma, slopes, intercepts, self._form.base_slopes, batch)
+        return functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
 
     def gamma(
         self,
@@ -455,9 +455,9 @@ class GReLU(torch.nn.Module):
         batch_size: int | None,
         update: bool = False,
         training: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-        """The features to activate; the factors of their coefficients: gamma, slopes and
-        intercepts; and the batch vector."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """The features to activate; the factors of their coefficients, gamma and the parameters of
+        the channels; and the batch vector."""
         check_features(x, edge_index, edge_weight, self.channels)
         looks = may_look(x, self.validate)
         batch, batch_size = check_batch(x, batch, batch_size, looks)
@@ -470,7 +470,7 @@ class GReLU(torch.nn.Module):
             if self.topology:
                 graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
             x, mean, logits = self._squeeze(x, dtype, graph, batch, batch_size)
-            gamma, slopes, intercepts = functional.hyperfunction(
+            gamma, parameters = functional.hyperfunction(
                 mean,
                 logits,
                 self.channel_mlp,
@@ -484,7 +484,7 @@ class GReLU(torch.nn.Module):
                 training,
                 weigh=dispatch.weigh,
             )
-        return x, gamma, slopes, intercepts, batch
+        return x, gamma, parameters, batch
 
     def _statistics(self, batch: Tensor | None) -> GraphStatistics | None:
         """What replaces the batch's own mean and normaliser; in a batch of graphs nothing does."""
@@ -515,8 +515,7 @@ class GReLU(torch.nn.Module):
         mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None:
             weight = self.node_mlp.projection(dtype)
-            logits, total, x = dispatch.project(x, weight, mass, batch, batch_size)
-            mean = total / functional.nodes_to_divide_by(x, batch, batch_size)
+            logits, mean, x = dispatch.project(x, weight, mass, batch, batch_size)
         else:
             features = x.to(dtype)
             if self.channel_mlp is not None:

@@ -95,25 +95,24 @@ class HeteroGReLU(torch.nn.Module):
             settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
             looks = may_look(first, act.validate)
             graph = prepared(edge_index, edge_weight, sum(sizes), dtype, settings, None, looks)
-            logits, channel_parameters = [], []
+            logits, parameters = [], []
             features = dict(x_dict)
             for name, mass in zip(types, graph.mass.split(sizes), strict=True):
                 own = self.acts[name]
-                projected, total, features[name] = dispatch.project(
+                projected, mean, features[name] = dispatch.project(
                     features[name], own.node_mlp.projection(dtype), mass
                 )
-                mean = own.channel_mlp(total / max(1, mass.size(0)))
-                channel_parameters.append(functional.channel_parameters(mean, own.channels, form))
+                mean = own.channel_mlp(mean)
+                parameters.append(functional.channel_parameters(mean, own.channels, form))
                 logits.append(projected)
             diffused = graph.diffuse(torch.cat(logits))
             gamma = dispatch.weigh(diffused, form)
             out = {}
-            parts = zip(types, gamma.split(sizes), channel_parameters, strict=True)
-            for name, weights, (slopes, intercepts) in parts:
-                factors = (weights, slopes, intercepts)
+            factors = zip(gamma.split(sizes), parameters, strict=True)
+            for name, (weights, own) in zip(types, factors, strict=True):
                 if self.training and form.dropout > 0:
-                    factors = functional.dropped(*factors, form.dropout)
-                out[name] = dispatch.apply(features[name], *factors, form.base_slopes)
+                    weights, own = functional.dropped(weights, own, form.dropout)
+                out[name] = dispatch.apply(features[name], weights, own, form.base_slopes)
         return out
 
     def _check(

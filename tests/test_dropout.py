@@ -59,10 +59,10 @@ def test_a_node_or_channel_is_relu_or_as_without_dropout(variant: str, batched: 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
 def test_share_of_what_is_dropped(dropout: float) -> None:
     """One mask for all weights of a node, and one for all segments of a channel."""
-    gamma, slopes = torch.rand(4000, 3) + 0.5, torch.rand(2, 3, 600) + 0.5
-    nodes, channels, intercepts = functional.dropped(gamma, slopes, 2 * slopes, dropout)
-    assert torch.equal(intercepts, 2 * channels)
-    for out, whole, dims, tolerance in ((nodes, gamma, 1, 0.04), (channels, slopes, (0, 1), 0.08)):
+    gamma, parameters = torch.rand(4000, 3) + 0.5, torch.rand(2, 2, 3, 600) + 0.5
+    nodes, channels = functional.dropped(gamma, parameters, dropout)
+    cases = (nodes, gamma, 1, 0.04), (channels, parameters, (0, 1, 2), 0.08)
+    for out, whole, dims, tolerance in cases:
         zero = (out == 0).all(dim=dims, keepdim=True)
         assert float(zero.float().mean()) == pytest.approx(dropout, abs=tolerance)
         assert torch.equal(out, whole * ~zero)

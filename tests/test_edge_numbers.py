@@ -115,10 +115,10 @@ def test_half_precision_at_its_largest(
         assert not any(bool(grad.isnan().any()) for grad in grads)
 
 
-@pytest.mark.parametrize("batch", [None, torch.zeros(1, dtype=torch.long)])
+@pytest.mark.parametrize("batch", [None, torch.zeros(1, 1, dtype=torch.long)])
 def test_half_gradient_overflows_only_as_a_whole(batch: torch.Tensor | None) -> None:
     """One of its two terms may be beyond the type, if their sum is not."""
-    x, weight, mass = torch.ones(1, 1, 1).half(), torch.ones(1, 1, 1), torch.ones(1)
+    x, weight, mass = torch.ones(1, 1, 1).half(), torch.ones(1, 1, 1), torch.ones(1, 1)
     first = torch.full((1, 1, 1), -3e4).half()
     terms = torch.full((1, 1, 1), 7e4), torch.zeros(1, 1, 1)
     grad, _ = cpu.project_backward(x, weight, mass, batch, *terms, first)
@@ -203,14 +203,14 @@ def test_more_graphs_than_a_grid_has_columns() -> None:
     num_graphs = 70_000
     batch = torch.arange(num_graphs)
     x, gamma = torch.ones(1, num_graphs, 1), torch.ones(1, num_graphs, 1)
-    slopes = torch.ones(1, num_graphs, 2, 1)
+    parameters = torch.ones(1, num_graphs, 2, 2, 1)
     base, kernel = (1.0, 0.0), mock.MagicMock()
     with (
         mock.patch.object(apply, "apply_kernel", kernel),
         mock.patch.object(apply, "apply_backward_kernel", kernel),
     ):
-        apply.apply(x, gamma, slopes, slopes, base, batch)
-        apply.apply_backward(x, x, gamma, slopes, slopes, base, batch)
+        apply.apply(x, gamma, parameters, base, batch)
+        apply.apply_backward(x, x, gamma, parameters, base, batch)
     grids = [call.args[0] for call in kernel.__getitem__.call_args_list]
     assert [first for first, *_ in grids] == [num_graphs] * 2
     assert all(max(others) <= 65_535 for _, *others in grids)

@@ -88,8 +88,8 @@ class Halves(torch.nn.Module):
         masses, gammas, outs = S.sum(dim=0).split(sizes), gamma.split(sizes), []
         for act, part, mass, own in zip(acts, parts, masses, gammas, strict=True):
             mean = (mass @ part).view(1, 4) / max(1, len(part))
-            factors = functional.channel_parameters(act.channel_mlp(mean), 4, form)
-            alpha, beta = functional.coefficients(own, *factors, form.base_slopes)
+            parameters = functional.channel_parameters(act.channel_mlp(mean), 4, form)
+            alpha, beta = functional.coefficients(own, parameters, form.base_slopes)
             outs.append(functional.piecewise_max(part, alpha, beta))
         return torch.cat(outs).to(x.dtype)
 

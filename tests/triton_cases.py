@@ -260,14 +260,14 @@ def vmap_batches(device: str) -> Errors:
     form = GReLU(5)._form
 
     def fast(x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor) -> Tensor:
-        logits, total, x = dispatch.project(x, weight, mass, batch, 4)
+        logits, mean, x = dispatch.project(x, weight, mass, batch, 4)
         gamma = dispatch.weigh(logits, form, batch, 4)
-        return (gamma * x).pow(2).sum() + total.pow(3).sum()
+        return (gamma * x).pow(2).sum() + mean.pow(3).sum()
 
     def exact(x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor) -> Tensor:
         gamma = functional.node_weights(x @ weight.t(), form, batch, 4)
-        total = functional.graph_sum(mass.unsqueeze(1) * x, batch, 4)
-        return (gamma * x).pow(2).sum() + total.pow(3).sum()
+        mean = functional.graph_mean(mass.unsqueeze(1) * x, batch, 4)
+        return (gamma * x).pow(2).sum() + mean.pow(3).sum()
 
     arguments = (x, weight, mass, batch)
     found = torch.func.vmap(torch.func.grad(fast, argnums=(0, 1)))(*arguments)

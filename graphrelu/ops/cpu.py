@@ -14,7 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.functional import coefficients, graph_sum, piecewise_max, polynomial
+from graphrelu.functional import (
+    coefficients,
+    graph_sum,
+    nodes_per_graph,
+    piecewise_max,
+    polynomial,
+)
 
 # Elements of one block: small enough that the temporaries of a block stay in the cache of a
 # core, large enough that the overhead of a torch call does not show (measured on two cores).
@@ -56,7 +62,7 @@ def _blocks(x: Tensor) -> Iterator[slice]:
 def project(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
 ) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[R, N, H]` and the sums of `mass * x` over the nodes of each graph
+    """`x @ weight.T` `[R, N, H]` and the means of `mass * x` over the nodes of each graph
     `[R, B, C]`, in the precision of `weight`."""
     replicas, num_nodes, channels = x.shape
     projection = weight.new_empty(replicas, num_nodes, weight.size(1))
@@ -72,7 +78,15 @@ def project(
             weighted = mass[:, block, None] * x_block
             for out, own, of_node in zip(total, weighted, graphs, strict=True):
                 out += graph_sum(own, of_node, batch_size)
-    return projection, total
+    return projection, total.div_(_nodes(x, batch, batch_size))
+
+
+def _nodes(x: Tensor, batch: Tensor | None, batch_size: int) -> int | Tensor:
+    """The nodes to divide by, of each graph, `[1 or R, B, 1]`: one of a graph without nodes."""
+    if batch is None:
+        return max(1, x.size(1))
+    counts = [nodes_per_graph(own, batch_size) for own in batch]
+    return torch.stack(counts).clamp(min=1).unsqueeze(2)
 
 
 def project_backward(
@@ -81,7 +95,7 @@ def project_backward(
     mass: Tensor,
     batch: Tensor | None,
     grad_projection: Tensor,
-    grad_sum: Tensor,
+    grad_mean: Tensor,
     grad_x: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x, added to `grad_x` in place where it is given, and of the weight.
@@ -89,6 +103,7 @@ def project_backward(
     On one graph that of x is one product of rank H + 1 instead of two large terms and their sum.
     """
     replicas = x.size(0)
+    grad_sum = grad_mean / _nodes(x, batch, grad_mean.size(1))
     out = torch.zeros_like(x) if grad_x is None else grad_x
     grad_weight = torch.zeros_like(weight)
     right = torch.cat([weight, grad_sum], dim=1) if batch is None else weight
@@ -176,21 +191,20 @@ def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) ->
 def apply(
     x: Tensor,
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
 ) -> Tensor:
     """The largest segment."""
-    replicas = max(x.size(0), gamma.size(0), slopes.size(0))
+    replicas = max(x.size(0), gamma.size(0), parameters.size(0))
     y = x.new_empty(replicas, x.size(1), x.size(2))
     if not _has_two_segments(gamma, base):
         for block in _blocks(y):
             nodes = (t.expand(replicas, -1, -1)[:, block].to(gamma.dtype) for t in (x, gamma))
-            graphs = (t.expand(replicas, -1, -1, -1) for t in (slopes, intercepts))
-            y[:, block] = _largest_segment(base, batch, block)(*nodes, *graphs)
+            own = parameters.expand(replicas, -1, -1, -1, -1)
+            y[:, block] = _largest_segment(base, batch, block)(*nodes, own)
         return y
-    parameters = torch.cat([slopes, intercepts], dim=2)
+    parameters = parameters.flatten(2, 3)
     buffers = _buffers(y, gamma.dtype, 2 if batch is None else 6)
     for block in _blocks(y):
         x_block, weight = x[:, block].to(gamma.dtype), gamma[:, block]
@@ -216,16 +230,15 @@ def apply_backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, gamma, slopes and intercepts."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, gamma and parameters."""
     with torch.autocast(grad.device.type, enabled=False):
         if _has_two_segments(gamma, base):
-            return _two_segments_backward(grad, x, gamma, slopes, intercepts, base, batch)
-        return _segments_backward(grad, x, gamma, slopes, intercepts, base, batch)
+            return _two_segments_backward(grad, x, gamma, parameters, base, batch)
+        return _segments_backward(grad, x, gamma, parameters, base, batch)
 
 
 def _has_two_segments(gamma: Tensor, base: Sequence[float]) -> bool:
@@ -237,11 +250,10 @@ def _two_segments_backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Half the time of :func:`_segments_backward`: the first segment is the second plus
 
     .. math:: (s_0 - s_1) x + \gamma (\Delta a \, x + \Delta b),
@@ -253,7 +265,7 @@ def _two_segments_backward(
     replicas, num_nodes, _ = grad.shape
     grad_x = torch.empty_like(grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, 1)
-    (a0, a1), (b0, b1) = slopes.unbind(2), intercepts.unbind(2)
+    a0, a1, b0, b1 = parameters.flatten(2, 3).unbind(2)
     parameters = torch.stack([a1, b1, a0 - a1, b0 - b1], dim=2)
     grads = parameters.new_zeros(replicas, *parameters.shape[1:])
     buffers = _buffers(grad, gamma.dtype, 5 if batch is None else 9)
@@ -284,33 +296,31 @@ def _two_segments_backward(
             for of_replica, own in zip(grads, beside, strict=True):  # the first dimension is fast
                 of_replica.index_add_(0, batch[block], own)
     grad_a, grad_b, grad_a0, grad_b0 = grads.unbind(2)
-    grad_slopes = torch.stack([grad_a0, grad_a - grad_a0], dim=2)
-    return grad_x, grad_gamma, grad_slopes, torch.stack([grad_b0, grad_b - grad_b0], dim=2)
+    grads = torch.stack([grad_a0, grad_a - grad_a0, grad_b0, grad_b - grad_b0], dim=2)
+    return grad_x, grad_gamma, grads.unflatten(2, (2, 2))
 
 
 def _segments_backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Any number of segments, and of weights per node: the derivative of the reference."""
     replicas = grad.size(0)
     x, gamma = (t.expand(replicas, -1, -1) for t in (x, gamma))
-    slopes, intercepts = (t.expand(replicas, -1, -1, -1) for t in (slopes, intercepts))
+    parameters = parameters.expand(replicas, -1, -1, -1, -1)
     grad_x, grad_gamma = torch.empty_like(grad), gamma.new_empty(gamma.shape)
-    grad_slopes, grad_intercepts = (t.new_zeros(t.shape) for t in (slopes, intercepts))
+    grad_parameters = parameters.new_zeros(parameters.shape)
     for block in _blocks(grad):
-        factors = x[:, block].to(gamma.dtype), gamma[:, block], slopes, intercepts
+        factors = x[:, block].to(gamma.dtype), gamma[:, block], parameters
         derivative = torch.func.vjp(_largest_segment(base, batch, block), *factors)[1]
         own = derivative(grad[:, block].to(gamma.dtype))
         grad_x[:, block], grad_gamma[:, block] = own[:2]
-        grad_slopes += own[2]
-        grad_intercepts += own[3]
-    return grad_x, grad_gamma, grad_slopes, grad_intercepts
+        grad_parameters += own[2]
+    return grad_x, grad_gamma, grad_parameters
 
 
 def _largest_segment(
@@ -322,8 +332,8 @@ def _largest_segment(
     def function(*factors: Tensor) -> Tensor:
         return torch.stack(
             [
-                piecewise_max(x, *coefficients(gamma, a, b, tuple(base), graphs))
-                for x, gamma, a, b in zip(*factors, strict=True)
+                piecewise_max(x, *coefficients(gamma, parameters, tuple(base), graphs))
+                for x, gamma, parameters in zip(*factors, strict=True)
             ]
         )
 

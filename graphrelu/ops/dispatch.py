@@ -1,6 +1,6 @@
 r"""The four operations that GReLU has fast implementations of, and the choice between them.
 
-- :func:`project`: from the features to the node logits, and to weighted sums of the nodes.
+- :func:`project`: from the features to the node logits, and to the mean of each graph.
 - :func:`diffuse`: personalised PageRank over a matrix in compressed rows.
 - :func:`weigh`: from the diffused logits to the weight of each node.
 - :func:`apply`: the piecewise maximum, straight from the factors of its coefficients.
@@ -168,7 +168,7 @@ _project_backward = _operator(
     "project_backward",
     _project_backward_compute,
     _project_backward_shapes,
-    f"({_PROJECTION}, Tensor grad_projection, Tensor grad_sum) -> (Tensor, Tensor)",
+    f"({_PROJECTION}, Tensor grad_projection, Tensor grad_mean) -> (Tensor, Tensor)",
 )
 
 
@@ -184,8 +184,8 @@ class _Project(torch.autograd.Function):
         leading = x.shape[:-2]
         graphs = _graphs(batch)
         tensors = _stacked(x, 2), _stacked(weight, 2), _stacked(mass, 1), graphs
-        projection, total = _run(_project, *tensors, batch_size)
-        return _unstacked(projection, leading), _unstacked(total, leading), x.view_as(x)
+        projection, mean = _run(_project, *tensors, batch_size)
+        return _unstacked(projection, leading), _unstacked(mean, leading), x.view_as(x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -193,16 +193,16 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     def backward(
-        ctx: Any, grad_projection: Tensor, grad_sum: Tensor, grad_x: Tensor
+        ctx: Any, grad_projection: Tensor, grad_mean: Tensor, grad_x: Tensor
     ) -> tuple[Tensor | None, ...]:
         x, weight, mass, batch = ctx.saved_tensors
         graphs = _graphs(batch)
         tensors = _stacked(x, 2), _stacked(weight, 2), _stacked(mass, 1), graphs
-        grads = [_stacked(t, 2) for t in (grad_projection, grad_sum)]
+        grads = [_stacked(t, 2) for t in (grad_projection, grad_mean)]
         leading = x.shape[:-2]
         if ctx.needs_input_grad[2] or torch.is_grad_enabled():
             pass  # learned edge weights, or a second derivative
-        elif can_be_read(x, weight, mass, grad_projection, grad_sum, grad_x):
+        elif can_be_read(x, weight, mass, grad_projection, grad_mean, grad_x):
             # Nobody else holds this gradient: it comes from `apply`, which made it.
             own, grad_weight = _implementation("project", x).project_backward(
                 *tensors, *grads, _stacked(grad_x, 2)
@@ -214,9 +214,14 @@ class _Project(torch.autograd.Function):
             return own, _unstacked(grad_weight, leading), None, None, None
         # In terms that autograd and vmap can follow.
         features = x.to(weight.dtype)
-        of_node = grad_sum
-        if batch is not None:
-            of_node = grad_sum.gather(-2, batch.unsqueeze(-1).expand(x.shape))
+        if batch is None:
+            of_node = grad_mean / max(1, x.size(-2))
+        else:
+            graphs = batch.expand(x.shape[:-1])
+            nodes = torch.zeros_like(grad_mean[..., 0])
+            nodes = nodes.scatter_add(-1, graphs, torch.ones_like(features[..., 0])).clamp(min=1)
+            of_node = grad_mean / nodes.unsqueeze(-1)
+            of_node = of_node.gather(-2, graphs.unsqueeze(-1).expand(x.shape))
         own = grad_projection @ weight + mass.unsqueeze(-1) * of_node
         grad_mass = (features * of_node).sum(dim=-1).sum_to_size(mass.shape)
         return grad_x + own.to(x.dtype), grad_projection.mT @ features, grad_mass, None, None
@@ -246,8 +251,8 @@ def project(
     batch: Tensor | None = None,
     batch_size: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`x @ weight.T` `[N, H]`, the sum of `x` over the nodes of each graph weighted by `mass`
-    `[B, C]`, and `x`, of which this must be the only use but one: :func:`apply`."""
+    """`x @ weight.T` `[N, H]`, the mean of `mass * x` over the nodes of each graph `[B, C]`, and
+    `x`, of which this must be the only use but one: :func:`apply`."""
     out: tuple[Tensor, Tensor, Tensor] = _call(_Project, x, weight, mass, batch, batch_size)
     return out
 
@@ -391,17 +396,17 @@ def weigh(
     return out
 
 
-# Apply: `x [R, N, C]`, `gamma [R, N, 1 or K]`, `slopes` and `intercepts [R, B, K, C]`, `batch [N]`.
+# Apply: `x [R, N, C]`, `gamma [R, N, 1 or K]`, `parameters [R, B, 2, K, C]`, `batch [N]`.
 
-_FACTORS = "Tensor x, Tensor gamma, Tensor slopes, Tensor intercepts, float[] base, Tensor? batch"
+_FACTORS = "Tensor x, Tensor gamma, Tensor parameters, float[] base, Tensor? batch"
 
 
 def _apply_compute(x: Tensor, *factors: Any) -> Tensor:
     return _implementation("apply", x).apply(x, *factors)
 
 
-def _apply_shapes(x: Tensor, gamma: Tensor, slopes: Tensor, *rest: Any) -> Tensor:
-    replicas = max(x.size(0), gamma.size(0), slopes.size(0))
+def _apply_shapes(x: Tensor, gamma: Tensor, parameters: Tensor, *rest: Any) -> Tensor:
+    replicas = max(x.size(0), gamma.size(0), parameters.size(0))
     return x.new_empty(replicas, x.size(1), x.size(2))
 
 
@@ -409,16 +414,16 @@ _apply = _operator("apply", _apply_compute, _apply_shapes, f"({_FACTORS}) -> Ten
 
 
 def _apply_backward_compute(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
-    """The gradients of x, gamma, slopes and intercepts."""
+    """The gradients of x, gamma and parameters."""
     return _implementation("apply", x).apply_backward(grad, x, *factors)
 
 
 def _apply_backward_shapes(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
-    parameters = (t.new_empty(grad.size(0), *t.shape[1:]) for t in factors[:3])
-    return torch.empty_like(grad), *parameters
+    own = (t.new_empty(grad.size(0), *t.shape[1:]) for t in factors[:2])
+    return torch.empty_like(grad), *own
 
 
-_SCHEMA = f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor, Tensor)"
+_SCHEMA = f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor)"
 _apply_backward = _operator(
     "apply_backward", _apply_backward_compute, _apply_backward_shapes, _SCHEMA
 )
@@ -435,9 +440,9 @@ def _map_apply(
     if in_dims[-1] is None:
         outs = function.apply(*tensors, base, batch)
         return outs, 0 if isinstance(outs, Tensor) else (0,) * len(outs)
-    # Nodes are the last dimension but one; graphs, of slopes and intercepts, the last but two.
-    dims = [2] * (len(tensors) - 2) + [3, 3]
-    first_graph = tensors[-1].size(-3) * torch.arange(size, device=batch.device)
+    # Nodes are the last dimension but one; graphs, of the parameters, the last but three.
+    dims = [2] * (len(tensors) - 1) + [4]
+    first_graph = tensors[-1].size(-4) * torch.arange(size, device=batch.device)
     batch = (batch.movedim(in_dims[-1], 0) + first_graph.view(-1, 1)).flatten()
     joined = [t.movedim(0, -d - 1).flatten(-d - 1, -d) for t, d in zip(tensors, dims, strict=True)]
     outs = function.apply(*joined, base, batch)
@@ -456,12 +461,11 @@ class _Apply(torch.autograd.Function):
     def forward(
         x: Tensor,
         gamma: Tensor,
-        slopes: Tensor,
-        intercepts: Tensor,
+        parameters: Tensor,
         base: tuple[float, ...],
         batch: Tensor | None,
     ) -> Tensor:
-        factors = _stacked(x, 2), _stacked(gamma, 2), _stacked(slopes, 3), _stacked(intercepts, 3)
+        factors = _stacked(x, 2), _stacked(gamma, 2), _stacked(parameters, 4)
         return _unstacked(_run(_apply, *factors, base, batch), x.shape[:-2])
 
     @staticmethod
@@ -487,14 +491,12 @@ class _ApplyBackward(torch.autograd.Function):
         grad: Tensor,
         x: Tensor,
         gamma: Tensor,
-        slopes: Tensor,
-        intercepts: Tensor,
+        parameters: Tensor,
         base: tuple[float, ...],
         batch: Tensor | None,
     ) -> tuple[Tensor, ...]:
         nodes = (_stacked(t, 2) for t in (grad, x, gamma))
-        tensors = *nodes, _stacked(slopes, 3), _stacked(intercepts, 3)
-        outs = _run(_apply_backward, *tensors, base, batch)
+        outs = _run(_apply_backward, *nodes, _stacked(parameters, 4), base, batch)
         return tuple(_unstacked(out, x.shape[:-2]) for out in outs)
 
     @staticmethod
@@ -507,8 +509,8 @@ class _ApplyBackward(torch.autograd.Function):
         *tensors, batch = ctx.saved_tensors
 
         def first_order(grad: Tensor, *factors: Tensor) -> tuple[Tensor, ...]:
-            def forward(x: Tensor, gamma: Tensor, slopes: Tensor, intercepts: Tensor) -> Tensor:
-                alpha, beta = functional.coefficients(gamma, slopes, intercepts, ctx.base, batch)
+            def forward(x: Tensor, gamma: Tensor, parameters: Tensor) -> Tensor:
+                alpha, beta = functional.coefficients(gamma, parameters, ctx.base, batch)
                 return functional.piecewise_max(x, alpha, beta)
 
             return torch.func.vjp(forward, *factors)[1](grad)
@@ -525,8 +527,7 @@ class _ApplyBackward(torch.autograd.Function):
 def apply(
     x: Tensor,
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: tuple[float, ...],
     batch: Tensor | None = None,
 ) -> Tensor:
@@ -536,10 +537,9 @@ def apply(
     Args:
         x: `[N, C]`.
         gamma: `[N, 1]`, or `[N, K]` with a weight for each segment; its type is computed in.
-        slopes: `[B, K, C]`.
-        intercepts: `[B, K, C]`.
+        parameters: Slopes and intercepts of the channels, `[B, 2, K, C]`.
         base: The `K` base slopes.
         batch: `[N]`, the graph of each node; none where `B` is one.
     """
-    out: Tensor = _call(_Apply, x, gamma, slopes, intercepts, base, batch)
+    out: Tensor = _call(_Apply, x, gamma, parameters, base, batch)
     return out

@@ -54,7 +54,7 @@ class Undecomposed(GraphActivation):
         weight, bias = (p.to(x.dtype) for p in (self.conv.lin.weight, self.conv.bias))
         logits = F.linear(graph.diffuse(x), weight, bias)
         form = functional.Form(K=self.K)
-        slopes, intercepts = functional.channel_parameters(logits, self.channels, form)
+        slopes, intercepts = functional.channel_parameters(logits, self.channels, form).unbind(1)
         first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0
         return functional.piecewise_max(x, first + slopes, intercepts)
 

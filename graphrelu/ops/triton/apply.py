@@ -3,8 +3,8 @@
 The rows of one graph, or of one replica, are consecutive, so that the rows of a tile share slopes
 and intercepts. Graphs are the first dimension of a grid, as the others end at 65,535.
 
-Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `slopes` and `intercepts [R, B, K, C]`,
-`batch [N]`, sorted.
+Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `parameters [R, B, 2, K, C]`, `batch [N]`,
+sorted.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from graphrelu.ops.triton.tiles import UNROLLED, cut, nodes_of, replica_stride, 
 
 
 @triton.jit
-def _parameters(slopes_ptr, intercepts_ptr, at, cols, C):
+def _segment(parameters_ptr, k, cols, K, C):
     """A segment's slopes and intercepts, as rows."""
-    a = tl.load(slopes_ptr + at + cols, mask=cols < C, other=0.0)
-    b = tl.load(intercepts_ptr + at + cols, mask=cols < C, other=0.0)
+    a = tl.load(parameters_ptr + k * C + cols, mask=cols < C, other=0.0)
+    b = tl.load(parameters_ptr + (K + k) * C + cols, mask=cols < C, other=0.0)
     return a[None, :], b[None, :]
 
 
@@ -29,8 +29,7 @@ def _parameters(slopes_ptr, intercepts_ptr, at, cols, C):
 def apply_kernel(
     x_ptr,
     gamma_ptr,
-    slopes_ptr,
-    intercepts_ptr,
+    parameters_ptr,
     batch_ptr,
     y_ptr,
     num_nodes,
@@ -40,7 +39,7 @@ def apply_kernel(
     y_row,
     gamma_replica,
     gamma_row,
-    slopes_replica,
+    parameters_replica,
     base_first,
     base_rest,
     C: tl.constexpr,
@@ -56,7 +55,7 @@ def apply_kernel(
     start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
     gamma_ptr += replica * gamma_replica
-    parameters = replica * slopes_replica + graph * K * C
+    parameters_ptr += replica * parameters_replica + graph * 2 * K * C
     y_ptr += replica * y_replica
     SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
     for span in range(0, C, SPAN):
@@ -64,10 +63,10 @@ def apply_kernel(
             chunk = span + step
             cols = chunk + tl.arange(0, COLS)
             in_cols = cols < C
-            first_a, first_b = _parameters(slopes_ptr, intercepts_ptr, parameters, cols, C)
+            first_a, first_b = _segment(parameters_ptr, 0, cols, K, C)
             last_a, last_b = first_a, first_b
             if K == 2:
-                last_a, last_b = _parameters(slopes_ptr, intercepts_ptr, parameters + C, cols, C)
+                last_a, last_b = _segment(parameters_ptr, 1, cols, K, C)
             begin = start + program * ROWS
             for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
                 rows = first + tl.arange(0, ROWS)
@@ -82,8 +81,7 @@ def apply_kernel(
                     if J > 1:
                         weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
                     if K > 2:
-                        at = parameters + k * C
-                        a, b = _parameters(slopes_ptr, intercepts_ptr, at, cols, C)
+                        a, b = _segment(parameters_ptr, k, cols, K, C)
                     elif k == 0:
                         a, b = first_a, first_b
                     else:
@@ -100,8 +98,7 @@ def apply_backward_kernel(
     grad_ptr,
     x_ptr,
     gamma_ptr,
-    slopes_ptr,
-    intercepts_ptr,
+    parameters_ptr,
     batch_ptr,
     grad_x_ptr,
     grad_gamma_ptr,
@@ -115,7 +112,7 @@ def apply_backward_kernel(
     grad_x_row,
     gamma_replica,
     gamma_row,
-    slopes_replica,
+    parameters_replica,
     base_first,
     base_rest,
     C: tl.constexpr,
@@ -133,7 +130,7 @@ def apply_backward_kernel(
     grad_ptr += replica * grad_replica
     x_ptr += replica * x_replica
     gamma_ptr += replica * gamma_replica
-    parameters = replica * slopes_replica + graph * K * C
+    parameters_ptr += replica * parameters_replica + graph * 2 * K * C
     grad_x_ptr += replica * grad_x_replica
     grad_gamma_ptr += replica * num_nodes * J
     # [R, B, programs, 2, K, C]
@@ -146,14 +143,10 @@ def apply_backward_kernel(
             chunk = span + step
             cols = chunk + tl.arange(0, COLS)
             in_cols = cols < C
-            first_slopes, first_intercepts = _parameters(
-                slopes_ptr, intercepts_ptr, parameters, cols, C
-            )
+            first_slopes, first_intercepts = _segment(parameters_ptr, 0, cols, K, C)
             last_slopes, last_intercepts = first_slopes, first_intercepts
             if K == 2:
-                last_slopes, last_intercepts = _parameters(
-                    slopes_ptr, intercepts_ptr, parameters + C, cols, C
-                )
+                last_slopes, last_intercepts = _segment(parameters_ptr, 1, cols, K, C)
             if K <= 2:  # a tile for each sum: rows are added across threads once, at the end
                 first_a = tl.zeros([ROWS, COLS], dtype=tl.float32)
                 first_b, last_a, last_b = first_a, first_a, first_a
@@ -178,8 +171,7 @@ def apply_backward_kernel(
                     if J > 1:
                         weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
                     if K > 2:
-                        at = parameters + k * C
-                        a, b = _parameters(slopes_ptr, intercepts_ptr, at, cols, C)
+                        a, b = _segment(parameters_ptr, k, cols, K, C)
                     elif k == 0:
                         a, b = first_slopes, first_intercepts
                     else:
@@ -244,20 +236,18 @@ def _ends(base: Sequence[float]) -> tuple[float, float]:
 def apply(
     x: Tensor,
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
 ) -> Tensor:
     """The forward pass: reads x once, writes y once."""
-    x, gamma = rows_apart(x), rows_apart(gamma)
-    slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
-    replicas = max(x.size(0), gamma.size(0), slopes.size(0))
+    x, gamma, parameters = rows_apart(x), rows_apart(gamma), parameters.contiguous()
+    replicas = max(x.size(0), gamma.size(0), parameters.size(0))
     _, num_nodes, channels = x.shape
     y = torch.empty_like(x) if x.size(0) == replicas else x.new_empty(replicas, *x.shape[1:])
     if y.numel() == 0:
         return y
-    _, num_graphs, K, _ = slopes.shape
+    _, num_graphs, _, K, _ = parameters.shape
     strides = (
         replica_stride(x),
         x.stride(1),
@@ -265,9 +255,9 @@ def apply(
         y.stride(1),
         replica_stride(gamma),
         gamma.stride(1),
-        replica_stride(slopes),
+        replica_stride(parameters),
     )
-    tensors = (x, gamma, slopes, intercepts, x if batch is None else batch, y)  # not read without
+    tensors = (x, gamma, parameters, x if batch is None else batch, y)  # not read without
     programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs * replicas)
     with torch.cuda.device_of(x):
         apply_kernel[(num_graphs, programs, replicas)](
@@ -287,26 +277,23 @@ def apply_backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
-    slopes: Tensor,
-    intercepts: Tensor,
+    parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of x, gamma, slopes and intercepts."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, gamma and parameters."""
     if grad.numel() == 0:
-        grad_gamma, grad_slopes, grad_intercepts = (
-            t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, slopes, intercepts)
-        )
-        return torch.empty_like(grad), grad_gamma, grad_slopes, grad_intercepts
+        zeros = [t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, parameters)]
+        return torch.empty_like(grad), zeros[0], zeros[1]
     grad, x, gamma = rows_apart(grad), rows_apart(x), rows_apart(gamma)
-    slopes, intercepts = slopes.contiguous(), intercepts.contiguous()
+    parameters = parameters.contiguous()
     replicas, num_nodes, channels = grad.shape
-    num_graphs, K, J = slopes.size(1), slopes.size(2), gamma.size(2)
+    num_graphs, K, J = parameters.size(1), parameters.size(3), gamma.size(2)
     programs, options = cut("apply_backward", x.dtype, num_nodes, channels, num_graphs * replicas)
     # In the layout of the features: a norm before them is slow where its gradient has another.
     grad_x = torch.empty_like(x if x.shape == grad.shape else grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)
-    partial = slopes.new_empty(replicas, num_graphs, programs, 2, K, channels)
+    partial = parameters.new_empty(replicas, num_graphs, programs, 2, K, channels)
     strides = (
         grad.stride(0),
         grad.stride(1),
@@ -316,10 +303,10 @@ def apply_backward(
         grad_x.stride(1),
         replica_stride(gamma),
         gamma.stride(1),
-        replica_stride(slopes),
+        replica_stride(parameters),
     )
     graphs = x if batch is None else batch
-    tensors = (grad, x, gamma, slopes, intercepts, graphs, grad_x, grad_gamma, partial)
+    tensors = (grad, x, gamma, parameters, graphs, grad_x, grad_gamma, partial)
     with torch.cuda.device_of(x):
         apply_backward_kernel[(num_graphs, programs, replicas)](
             *tensors,
@@ -332,6 +319,4 @@ def apply_backward(
             K_PADDED=1 << (K - 1).bit_length(),
             **options,
         )
-    # Two sums: the outputs of an operator must not share memory.
-    grad_slopes, grad_intercepts = (partial[:, :, :, i].sum(dim=2) for i in range(2))
-    return grad_x, grad_gamma, grad_slopes, grad_intercepts
+    return grad_x, grad_gamma, partial.sum(dim=2)

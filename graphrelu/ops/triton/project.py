@@ -31,7 +31,7 @@ def project_kernel(
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """`x @ weight` and the sum of `x` weighted by `mass` of each graph, in one pass."""
+    """`x @ weight` and the mean of `mass * x` of each graph, in one pass."""
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
     batch_ptr += replica * batch_replica
@@ -63,7 +63,8 @@ def project_kernel(
                 if chunk > 0:
                     projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
                 tl.store(projection_ptr + rows, projected, mask=in_rows)
-            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
+            share = tl.sum(total, axis=0) / tl.maximum(end - start, 1)
+            tl.store(partial_ptr + cols, share, mask=in_cols)
 
 
 @triton.jit
@@ -73,7 +74,7 @@ def project_backward_kernel(
     mass_ptr,
     batch_ptr,
     grad_projection_ptr,
-    grad_sum_ptr,
+    grad_mean_ptr,
     grad_x_ptr,
     partial_ptr,
     num_nodes,
@@ -99,7 +100,7 @@ def project_backward_kernel(
     weight_ptr += replica * C
     mass_ptr += replica * mass_replica
     grad_projection_ptr += replica * num_nodes
-    grad_sum_ptr += (replica * tl.num_programs(0) + graph) * C
+    grad_mean_ptr += (replica * tl.num_programs(0) + graph) * C
     grad_x_ptr += replica * grad_x_replica
     group = replica * tl.num_programs(0) + graph
     partial_ptr += (group * tl.num_programs(1) + program) * C  # [R, B, programs, C]
@@ -110,7 +111,8 @@ def project_backward_kernel(
             cols = chunk + tl.arange(0, COLS)
             in_cols = cols < C
             weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
-            grad_sum = tl.load(grad_sum_ptr + cols, mask=in_cols, other=0.0)[None, :]
+            grad_sum = tl.load(grad_mean_ptr + cols, mask=in_cols, other=0.0)[None, :]
+            grad_sum /= tl.maximum(end - start, 1)
             total = tl.zeros([ROWS, COLS], dtype=tl.float32)
             begin = start + program * ROWS
             for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
@@ -133,7 +135,7 @@ def project_backward_kernel(
 def project(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
 ) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[R, N, H]` and the sums of `mass * x` over the nodes of each graph
+    """`x @ weight.T` `[R, N, H]` and the means of `mass * x` over the nodes of each graph
     `[R, B, C]`."""
     if weight.size(1) > 1:  # a hidden layer: a matrix product, which torch does best
         return cpu.project(x, weight, mass, batch, batch_size)
@@ -161,16 +163,16 @@ def project_backward(
     mass: Tensor,
     batch: Tensor | None,
     grad_projection: Tensor,
-    grad_sum: Tensor,
+    grad_mean: Tensor,
     grad_x: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
     if weight.size(1) > 1:
-        return cpu.project_backward(x, weight, mass, batch, grad_projection, grad_sum, grad_x)
+        return cpu.project_backward(x, weight, mass, batch, grad_projection, grad_mean, grad_x)
     x, weight, mass = rows_apart(x), weight.contiguous(), rows_apart(mass)
-    grad_projection, grad_sum = grad_projection.contiguous(), grad_sum.contiguous()
+    grad_projection, grad_mean = grad_projection.contiguous(), grad_mean.contiguous()
     replicas, num_nodes, channels = x.shape
-    batch_size = grad_sum.size(1)
+    batch_size = grad_mean.size(1)
     out = torch.empty_like(x) if grad_x is None else rows_apart(grad_x)
     if x.numel() == 0:
         return out, torch.zeros_like(weight)
@@ -179,7 +181,7 @@ def project_backward(
     strides = (*shared, x.stride(1), out.stride(0), out.stride(1))
     programs, options = cut("project_backward", x.dtype, num_nodes, channels, batch_size * replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
-    tensors = (x, weight, mass, graphs, grad_projection, grad_sum, out, partial)
+    tensors = (x, weight, mass, graphs, grad_projection, grad_mean, out, partial)
     with torch.cuda.device_of(x):
         project_backward_kernel[(batch_size, programs, replicas)](
             *tensors,
