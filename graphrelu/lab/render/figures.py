@@ -33,7 +33,7 @@ STYLE: Any = {
     "font.size": 9,
     "grid.alpha": 0.3,
     "legend.frameon": False,
-    "savefig.dpi": 200,
+    "savefig.dpi": 150,
     "svg.hashsalt": "graphrelu",  # the same record gives the same bytes
 }
 
