@@ -24,7 +24,7 @@ from graphrelu.functional import (
 
 # Elements of one block: small enough that the temporaries of a block stay in the cache of a
 # core, large enough that the overhead of a torch call does not show (measured on two cores).
-_BLOCK = 1 << 18
+_BLOCK = 1 << 19
 _kept = threading.local()
 
 _MAX_UINT16 = 1 << 16  # indices below it
