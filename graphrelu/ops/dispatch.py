@@ -16,6 +16,7 @@ import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -48,11 +49,14 @@ def backend(x: Tensor) -> str:
 
 def _implementation(operation: str, x: Tensor) -> Any:
     """The module that computes an operation for `x`."""
-    if backend(x) != "triton":
-        return cpu
+    return cpu if backend(x) != "triton" else _kernels()[operation]
+
+
+@cache
+def _kernels() -> dict[str, Any]:
     from graphrelu.ops.triton import apply, diffuse, project, weigh
 
-    return {"project": project, "diffuse": diffuse, "weigh": weigh, "apply": apply}[operation]
+    return {"project": project, "diffuse": diffuse, "weigh": weigh, "apply": apply}
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
@@ -86,11 +90,10 @@ def _operator(
     return op
 
 
-def _run(op: Any, *args: Any) -> Any:
+def _run(op: Any, x: Tensor, *args: Any) -> Any:
     """The operator, or its function alone where nothing compiles it: on a small graph the
     dispatcher of custom operators takes longer than the function."""
-    is_plain = can_be_read(*(arg for arg in args if isinstance(arg, Tensor)))
-    return _COMPUTE[op](*args) if is_plain else op(*args)
+    return _COMPUTE[op](x, *args) if can_be_read(x) else op(x, *args)
 
 
 def _call(function: type[torch.autograd.Function], *args: Any) -> Any:

@@ -122,7 +122,7 @@ def _launch(
     replicas, num_nodes, columns = logits.shape
     graphs = logits if batch is None else rows_apart(batch)  # not read without
     is_calibrated = form.mode == "calibrated"
-    block = triton.next_power_of_2(triton.cdiv(num_nodes, batch_size))
+    block = 1 << (num_nodes // batch_size).bit_length()
     block = min(max(block, _FEW_NODES), _MANY_NODES)
     with torch.cuda.device_of(logits):
         kernel[(batch_size, columns, replicas)](
