@@ -34,7 +34,7 @@ def errors(name: str, root: Path | None) -> list[dict[str, object]]:
     graph = load(name, root)
     edges = as_edges(graph.edge_index, None, graph.num_nodes, torch.double)
     edges = normalized_adjacency(edges)
-    operator, matrix = exact_operator(edges, ALPHA), to_csr(edges)
+    operator, matrix = exact_operator(edges, ALPHA), to_csr(edges)[0]
     inputs = columns(row_normalized(graph.x) if graph.family == "citation" else graph.x)
     single = torch.randn(graph.num_nodes, 1)
     narrow = matrix._replace(value=matrix.value.float())

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import SparseTensor
-from torch_geometric.utils import is_torch_sparse_tensor, scatter, to_edge_index
+from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pagerank
 from graphrelu.ops import dispatch
@@ -22,6 +22,7 @@ from graphrelu.ops.cpu import (
     can_be_read,
     index_dtype,
     is_read_for_free,
+    order_by,
     sorted_entries,
 )
 
@@ -129,8 +130,8 @@ def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
     """The checks that look at the numbers; they cost a pass over the edges."""
     if edges.source.numel() == 0:
         return
-    index = torch.stack([edges.source, edges.target])
-    low, high = int(index.min()), int(index.max())
+    ends = edges.source, edges.target
+    low, high = min(int(end.min()) for end in ends), max(int(end.max()) for end in ends)
     if low < 0 or high >= edges.num_nodes:
         raise ValueError(
             f"edge_index must hold indices between 0 and {edges.num_nodes - 1}, the rows of x, "
@@ -165,14 +166,23 @@ def _is_symmetric(edges: Edges) -> bool:
     )
 
 
-def to_csr(edges: Edges) -> CSR:
-    """Rows are targets, columns sources, sorted in both; duplicates stay and add up."""
-    order = sorted_entries(edges.target, edges.source, edges.num_nodes, edges.num_nodes)
-    count = torch.ones_like(edges.target)
-    count = scatter(count, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
-    rowptr = torch.cat([count.new_zeros(1), count.cumsum(0)])
-    dtype = index_dtype(order.size(0), edges.num_nodes)
-    return CSR(rowptr.to(dtype), edges.source[order].to(dtype), edges.weight[order])
+def to_csr(edges: Edges) -> tuple[CSR, CSR]:
+    """The matrix, whose rows are targets and columns sources, and its transpose. Both are sorted by
+    row, then by column; duplicates stay and add up."""
+    *parts, num_nodes = edges
+    dtype = index_dtype(edges.source.size(0), num_nodes)
+    starts = torch.arange(num_nodes + 1, device=edges.source.device)
+
+    def compressed(row: Tensor, col: Tensor, value: Tensor) -> CSR:
+        rowptr = torch.searchsorted(row, starts, out_int32=dtype == torch.int32)
+        return CSR(rowptr, col.to(dtype), value)
+
+    # Not `part[order]`, which takes twice the time.
+    order = sorted_entries(edges.target, edges.source, num_nodes, num_nodes)
+    source, target, weight = parts = [part.index_select(0, order) for part in parts]
+    matrix = compressed(target, source, weight)
+    order = order_by(source, num_nodes)  # the targets of a source are in order already
+    return matrix, compressed(*(part.index_select(0, order) for part in parts))
 
 
 def prepare(
@@ -205,7 +215,7 @@ def prepare(
         mass = pagerank(ones, edges.transposed(), alpha, steps, diffusion)
         return PreparedGraph(settings, mass.view(-1), edges=edges)
 
-    matrix, transposed = to_csr(edges), to_csr(edges.transposed())
+    matrix, transposed = to_csr(edges)
     if is_read_for_free(*matrix) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix  # an undirected graph is kept once
     mass = dispatch.diffuse(ones, transposed, matrix, alpha, steps, diffusion).view(-1)

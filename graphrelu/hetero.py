@@ -108,11 +108,11 @@ class HeteroGReLU(torch.nn.Module):
             diffused = graph.diffuse(torch.cat(logits))
             gamma = dispatch.weigh(diffused, form)
             out = {}
-            factors = zip(gamma.split(sizes), parameters, strict=True)
-            for name, (weights, own) in zip(types, factors, strict=True):
+            for name, weights, own in zip(types, gamma.split(sizes), parameters, strict=True):
+                factors = weights, own
                 if self.training and form.dropout > 0:
-                    weights, own = functional.dropped(weights, own, form.dropout)
-                out[name] = dispatch.apply(features[name], weights, own, form.base_slopes)
+                    factors = functional.dropped(*factors, form.dropout)
+                out[name] = dispatch.apply(features[name], *factors, form.base_slopes)
         return out
 
     def _check(
