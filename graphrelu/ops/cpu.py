@@ -50,10 +50,10 @@ def is_read_for_free(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" for tensor in tensors) and can_be_read(*tensors)
 
 
-def _blocks(x: Tensor) -> Iterator[slice]:
-    """Slices of nodes; a GPU takes all nodes at once."""
+def _blocks(x: Tensor, K: int = 2) -> Iterator[slice]:
+    """Slices of nodes; a GPU takes all nodes at once. Temporaries of many segments are longer."""
     num_nodes = x.size(1)
-    step = num_nodes if x.is_cuda else _BLOCK // max(1, x.size(0) * x.size(2))
+    step = num_nodes if x.is_cuda else 2 * _BLOCK // max(1, x.size(0) * x.size(2) * max(2, K))
     step = max(1, step)
     for start in range(0, num_nodes, step):
         yield slice(start, min(start + step, num_nodes))
@@ -204,7 +204,7 @@ def apply(
     replicas = max(x.size(0), gamma.size(0), parameters.size(0))
     y = x.new_empty(replicas, x.size(1), x.size(2))
     if not _has_two_segments(gamma, base):
-        for block in _blocks(y):
+        for block in _blocks(y, len(base)):
             nodes = (t.expand(replicas, -1, -1)[:, block].to(gamma.dtype) for t in (x, gamma))
             own = parameters.expand(replicas, -1, -1, -1, -1)
             y[:, block] = _largest_segment(base, batch, block)(*nodes, own)
@@ -319,7 +319,7 @@ def _segments_backward(
     parameters = parameters.expand(replicas, -1, -1, -1, -1)
     grad_x, grad_gamma = torch.empty_like(grad), gamma.new_empty(gamma.shape)
     grad_parameters = parameters.new_zeros(parameters.shape)
-    for block in _blocks(grad):
+    for block in _blocks(grad, len(base)):
         factors = x[:, block].to(gamma.dtype), gamma[:, block], parameters
         derivative = torch.func.vjp(_largest_segment(base, batch, block), *factors)[1]
         own = derivative(grad[:, block].to(gamma.dtype))
