@@ -8,19 +8,14 @@ gives the shapes.
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.functional import (
-    coefficients,
-    graph_sum,
-    nodes_per_graph,
-    piecewise_max,
-    polynomial,
-)
+from graphrelu.functional import graph_sum, nodes_per_graph, polynomial
 
 # Elements of one block: small enough that the temporaries of a block stay in the cache of a
 # core, large enough that the overhead of a torch call does not show (measured on two cores).
@@ -50,10 +45,10 @@ def is_read_for_free(*tensors: Tensor) -> bool:
     return all(tensor.device.type == "cpu" for tensor in tensors) and can_be_read(*tensors)
 
 
-def _blocks(x: Tensor, K: int = 2) -> Iterator[slice]:
-    """Slices of nodes; a GPU takes all nodes at once. Temporaries of many segments are longer."""
+def _blocks(x: Tensor) -> Iterator[slice]:
+    """Slices of nodes; a GPU takes all nodes at once."""
     num_nodes = x.size(1)
-    step = num_nodes if x.is_cuda else 2 * _BLOCK // max(1, x.size(0) * x.size(2) * max(2, K))
+    step = num_nodes if x.is_cuda else _BLOCK // max(1, x.size(0) * x.size(2))
     step = max(1, step)
     for start in range(0, num_nodes, step):
         yield slice(start, min(start + step, num_nodes))
@@ -204,10 +199,9 @@ def apply(
     replicas = max(x.size(0), gamma.size(0), parameters.size(0))
     y = x.new_empty(replicas, x.size(1), x.size(2))
     if not _has_two_segments(gamma, base):
-        for block in _blocks(y, len(base)):
-            nodes = (t.expand(replicas, -1, -1)[:, block].to(gamma.dtype) for t in (x, gamma))
-            own = parameters.expand(replicas, -1, -1, -1, -1)
-            y[:, block] = _largest_segment(base, batch, block)(*nodes, own)
+        for block in _blocks(y):
+            segment = _segments(x, gamma, parameters, base, batch, block)
+            y[:, block] = reduce(torch.maximum, (segment(k)[2] for k in range(len(base))))
         return y
     parameters = parameters.flatten(2, 3)
     buffers = _buffers(y, gamma.dtype, 2 if batch is None else 6)
@@ -313,36 +307,58 @@ def _segments_backward(
     base: Sequence[float],
     batch: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Any number of segments, and of weights per node: the derivative of the reference."""
+    """Any number of segments, and of weights per node, one segment after the other."""
     replicas = grad.size(0)
-    x, gamma = (t.expand(replicas, -1, -1) for t in (x, gamma))
-    parameters = parameters.expand(replicas, -1, -1, -1, -1)
-    grad_x, grad_gamma = torch.empty_like(grad), gamma.new_empty(gamma.shape)
-    grad_parameters = parameters.new_zeros(parameters.shape)
-    for block in _blocks(grad, len(base)):
-        factors = x[:, block].to(gamma.dtype), gamma[:, block], parameters
-        derivative = torch.func.vjp(_largest_segment(base, batch, block), *factors)[1]
-        own = derivative(grad[:, block].to(gamma.dtype))
-        grad_x[:, block], grad_gamma[:, block] = own[:2]
-        grad_parameters += own[2]
-    return grad_x, grad_gamma, grad_parameters
+    grad_x = torch.empty_like(grad)
+    grad_gamma = gamma.new_zeros(replicas, *gamma.shape[1:])
+    grads = parameters.new_zeros(replicas, *parameters.shape[1:])
+    for block in _blocks(grad):
+        segment = _segments(x, gamma, parameters, base, batch, block)
+        g, x_block = grad[:, block].to(gamma.dtype), x[:, block].to(gamma.dtype)
+        best, choice = segment(0)[2], torch.zeros_like(g, dtype=torch.int16)
+        for k in range(1, len(base)):
+            value = segment(k)[2]
+            choice.masked_fill_(value >= best, k)  # a tie goes to the later segment
+            best = torch.maximum(best, value)
+        total = torch.zeros_like(g)
+        for k, slope in enumerate(base):
+            weight, inner, _, a = segment(k)
+            part = torch.where(choice == k, g, 0.0)
+            grad_gamma[:, block, k % gamma.size(2)] += (part * inner).sum(dim=2)
+            total.add_(part, alpha=slope)
+            part *= weight
+            total.addcmul_(part, a)
+            for i, own in enumerate((part * x_block, part)):
+                if batch is None:
+                    grads[:, 0, i, k] += own.sum(dim=1)
+                    continue
+                for of_replica, of_nodes in zip(grads, own, strict=True):
+                    of_replica[:, i, k] += graph_sum(of_nodes, batch[block], grads.size(1))
+        grad_x[:, block] = total
+    return grad_x, grad_gamma, grads
 
 
-def _largest_segment(
-    base: Sequence[float], batch: Tensor | None, block: slice
-) -> Callable[..., Tensor]:
-    """The reference on a block of nodes, replica by replica."""
-    graphs = None if batch is None else batch[block]
+def _segments(
+    x: Tensor,
+    gamma: Tensor,
+    parameters: Tensor,
+    base: Sequence[float],
+    batch: Tensor | None,
+    block: slice,
+) -> Callable[[int], tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Of the k-th segment on a block of nodes: the weights, `a * x + b`, what both and the base
+    slope make of `x`, and `a`."""
+    x, gamma = x[:, block].to(gamma.dtype), gamma[:, block]
+    if batch is not None:
+        parameters = parameters.index_select(1, batch[block])
+    slopes, intercepts = parameters.unbind(2)
 
-    def function(*factors: Tensor) -> Tensor:
-        return torch.stack(
-            [
-                piecewise_max(x, *coefficients(gamma, parameters, tuple(base), graphs))
-                for x, gamma, parameters in zip(*factors, strict=True)
-            ]
-        )
+    def segment(k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        weight, a = gamma[:, :, k % gamma.size(2), None], slopes[:, :, k]
+        inner = torch.addcmul(intercepts[:, :, k], a, x)
+        return weight, inner, torch.addcmul(base[k] * x, weight, inner), a
 
-    return function
+    return segment
 
 
 def _rows(parameters: Tensor, batch: Tensor | None, block: slice, room: Tensor) -> Tensor:
