@@ -4,6 +4,7 @@ import pickle
 import threading
 import weakref
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_t
 from graphrelu import GReLU
 from graphrelu import diffusion as diffusion_module
 from graphrelu.functional import MODES
+from graphrelu.ops import cpu
 from tests import oracle
 from tests.helpers import (
     FULL,
@@ -165,13 +167,18 @@ def test_a_tie_goes_to_the_last_segment(
     assert not torch.allclose(slopes[:, -1], slopes[:, -2], atol=1e-2)
 
 
-def test_several_blocks_of_nodes() -> None:
-    """As many features as a CPU takes in two passes."""
-    edge_index, x = random_graph(70_000, 100), torch.randn(70_000, 4, dtype=torch.double)
-    act = opened(GReLU(4)).double()
+@pytest.mark.parametrize("variant", [{"K": 1}, {}, {"K": 3}, {"channel_wise": False}], ids=str)
+@pytest.mark.parametrize("batched", [False, True])
+def test_several_blocks_of_nodes(variant: dict, batched: bool) -> None:
+    """A CPU takes block after block of nodes; a graph of a batch may begin inside of one."""
+    edge_index, batch = batch_of_graphs([20, 0, 25])
+    graph = {"batch": batch, "batch_size": 3} if batched else {}
+    act, x = opened(GReLU(4, **variant)).double(), torch.randn(45, 4, dtype=torch.double)
     inputs = [x.requires_grad_(), *act.parameters()]
-    expected = outcome(reference(act, x, edge_index)[0], inputs)
-    assert_close(outcome(act(x, edge_index), inputs), expected, 1e-9)
+    expected = outcome(reference(act, x, edge_index, **graph)[0], inputs)
+    with mock.patch.object(cpu, "_BLOCK", 4 * 16):  # 16 nodes, and 13 in the last block
+        found = outcome(act(x, edge_index, **graph), inputs)
+    assert_close(found, expected, 1e-10)
 
 
 def test_edge_index_types() -> None:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from graphrelu.functional import graph_sum, nodes_per_graph, polynomial
 
-# Elements of one block: small enough that the temporaries of a block stay in the cache of a
-# core, large enough that the overhead of a torch call does not show (measured on two cores).
+# Elements of one block: small enough that the temporaries of a block stay in the cache that the
+# cores share, large enough that the overhead of a torch call does not show (measured on two cores).
 _BLOCK = 1 << 19
 _kept = threading.local()
 
