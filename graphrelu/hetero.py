@@ -102,17 +102,16 @@ class HeteroGReLU(torch.nn.Module):
                 projected, mean, features[name] = dispatch.project(
                     features[name], own.node_mlp.projection(dtype), mass
                 )
-                mean = own.channel_mlp(mean)
-                parameters.append(functional.channel_parameters(mean, own.channels, form))
+                outputs = own.channel_mlp(mean)
+                parameters.append(functional.channel_parameters(outputs, own.channels, form))
                 logits.append(projected)
             diffused = graph.diffuse(torch.cat(logits))
             gamma = dispatch.weigh(diffused, form)
             out = {}
-            for name, weights, own in zip(types, gamma.split(sizes), parameters, strict=True):
-                factors = weights, own
+            for name, nodes, channels in zip(types, gamma.split(sizes), parameters, strict=True):
                 if self.training and form.dropout > 0:
-                    factors = functional.dropped(*factors, form.dropout)
-                out[name] = dispatch.apply(features[name], *factors, form.base_slopes)
+                    nodes, channels = functional.dropped(nodes, channels, form.dropout)
+                out[name] = dispatch.apply(features[name], nodes, channels, form.base_slopes)
         return out
 
     def _check(
