@@ -270,11 +270,13 @@ def render(record: Path) -> list[Path]:
 
 
 def _not_run(table: Sequence[StrongRow]) -> str:
-    found = {row.cell for row in table}
-    missing = [row.cell.title for row in rows() if row.cell not in found]
-    if not missing or len(missing) == len(rows()):
+    """What is empty in a table that has been begun."""
+    found = {(row.cell, row.activation) for row in table}
+    lacking = {row.cell: [n for n in NAMES if (row.cell, n) not in found] for row in rows()}
+    if all(len(names) == len(NAMES) for names in lacking.values()):
         return ""
-    return f"Not run yet: {'; '.join(missing)}.\n"
+    missing = [f"{cell.title} ({' / '.join(names)})" for cell, names in lacking.items() if names]
+    return f"Not run yet: {'; '.join(missing)}.\n" if missing else ""
 
 
 def _in_short(made: Sequence[StrongRow]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from graphrelu.lab.models.backbones import DeepGNN
-from graphrelu.lab.record.results import Result
+from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import strong
 from tests.lab.fake_engine import make_result
 
@@ -77,3 +78,12 @@ def test_held_against_the_published_split() -> None:
     made = [*elsewhere, *(make_result(reached, seed, 0.85) for seed in range(3))]
     assert "in 1 of 1 rows. The published" in strong.check(made)
     assert "in 0 of 0 rows. The published" in strong.check(elsewhere)
+
+
+def test_page_names_what_is_not_run_yet(tmp_path: Path) -> None:
+    """Rows, and activations of a row that has been begun."""
+    record = Record(tmp_path / "strong.jsonl")
+    record.append(made_up({"ReLU": 0.0, "GReLU": 1.0}))
+    page = strong.render(record.path)[0].read_text()
+    assert "Squirrel, GCN, 4 layers (PReLU / GELU / SiLU / GReLU-B / ReLU, wider);" in page
+    assert f"Cora, GCN, 3 layers ({' / '.join(strong.NAMES)});" in page
