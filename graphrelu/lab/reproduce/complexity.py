@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby, product
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,11 +49,6 @@ FIELDS: dict[str, kinds.Kind] = {
     **kinds.SURROUNDINGS,
 }
 record_of = partial(Entries, event="timed", identity=IDENTITY, fields=FIELDS)  # of a path
-# The default on a CPU. A GPU has the form with fewer products, of the same worst-case accuracy.
-DIFFUSION: dict[str, dict[str, Any]] = {
-    "cpu": {"diffusion": "power", "steps": 10},
-    "cuda": {"diffusion": "chebyshev", "steps": 5},
-}
 
 
 class Sweep(NamedTuple):
@@ -163,11 +158,10 @@ def expected_seconds(missing: Sequence[Point], repeats: int, device: torch.devic
 def measure(point: Point, repeats: int, device: torch.device) -> Entry:
     """Seconds of a forward and a backward pass, and seconds of preparing the graph."""
     torch.manual_seed(0)
-    settings = DIFFUSION[device.type]
     edge_index = random_graph(point.nodes, point.edges, device)
     x = torch.randn(point.nodes, point.channels, device=device, requires_grad=True)
     grad = torch.randn_like(x)
-    act = GReLU(point.channels, K=point.K, device=device, validate=False, **settings)
+    act = GReLU(point.channels, K=point.K, device=device, validate=False)
     with torch.no_grad():
         for parameter in act.parameters():  # zeros would hide a part of the work
             parameter.fill_(0.1)
@@ -196,6 +190,7 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
         step = captured(step, device)  # else launches would hide what a size costs
     times = [seconds(step, device) for _ in range(repeats)]
     median = statistics.median(times)
+    settings = {"diffusion": act.diffusion, "steps": act.steps}
     return {"seconds": median, "repeats": times, "preparation": preparation, **settings}
 
 

@@ -79,7 +79,7 @@ def test_only_what_is_missing_is_measured(tiny: Path, monkeypatch: pytest.Monkey
 
     def measure(point: Point, repeats: int, device: torch.device) -> dict[str, Any]:
         asked.append(point)
-        settings = complexity.DIFFUSION["cpu"]
+        settings = {"diffusion": "power", "steps": 10}
         return {"seconds": 1.0, "repeats": [1.0] * repeats, "preparation": None, **settings}
 
     monkeypatch.setattr(complexity, "measure", measure)
