@@ -12,7 +12,6 @@ come from :func:`torch.func.vmap`. Inside, of all but `weigh`, is a custom opera
 :mod:`graphrelu.functional`.
 """
 
-import inspect
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -67,13 +66,6 @@ def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def _with_signature(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Keeps the signature, which torch asks for in every call: to find it takes as long as a pass
-    over a small graph."""
-    forward.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
-    return forward
-
-
 _COMPUTE: dict[Any, Callable[..., Any]] = {}
 
 
@@ -96,12 +88,27 @@ def _run(op: Any, x: Tensor, *args: Any) -> Any:
     return _COMPUTE[op](x, *args) if can_be_read(x) else op(x, *args)
 
 
+@cache
+def _plain(function: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
+    """The same function without `setup_context`, which only :mod:`torch.func` needs: torch binds
+    the arguments of such functions to their names, which takes as long as a pass over a small
+    graph."""
+
+    def forward(ctx: Any, *args: Any) -> Any:
+        out = function.forward(*args)
+        function.setup_context(ctx, args, out)
+        return out
+
+    body = {"forward": staticmethod(forward), "backward": staticmethod(function.backward)}
+    return type(function.__name__, (torch.autograd.Function,), body)
+
+
 def _call(function: type[torch.autograd.Function], *args: Any) -> Any:
     """An autograd function, by its forward pass alone where nothing is differentiated: in inference
     and in most backward passes."""
-    if torch.is_grad_enabled() or not can_be_read(*(a for a in args if isinstance(a, Tensor))):
+    if not can_be_read(*(a for a in args if isinstance(a, Tensor))):
         return function.apply(*args)
-    return function.forward(*args)
+    return _plain(function).apply(*args) if torch.is_grad_enabled() else function.forward(*args)
 
 
 def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
@@ -180,7 +187,6 @@ class _Project(torch.autograd.Function):
     then added in one pass, in place, instead of being two tensors and their sum."""
 
     @staticmethod
-    @_with_signature
     def forward(
         x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -283,7 +289,6 @@ class _Diffuse(torch.autograd.Function):
     """The gradient of :math:`S x` is :math:`S^T` applied to the incoming gradient."""
 
     @staticmethod
-    @_with_signature
     def forward(
         x: Tensor,
         rowptr: Tensor,
@@ -339,7 +344,6 @@ def diffuse(
 
 class _Weigh(torch.autograd.Function):
     @staticmethod
-    @_with_signature
     def forward(
         logits: Tensor, form: functional.Form, batch: Tensor | None, batch_size: int
     ) -> Tensor:
@@ -460,7 +464,6 @@ def _map_apply(
 
 class _Apply(torch.autograd.Function):
     @staticmethod
-    @_with_signature
     def forward(
         x: Tensor,
         gamma: Tensor,
