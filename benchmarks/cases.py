@@ -82,6 +82,11 @@ def without_kernels(step: Step) -> None:
         step()
 
 
+def in_one_thread(step: Step) -> None:
+    with torch.autograd.set_multithreading_enabled(False):
+        step()
+
+
 def steps_of(
     conv: str,
     nodes: int,
@@ -92,10 +97,11 @@ def steps_of(
     fresh: bool = False,
     compiled: bool = False,
     replayed: bool = False,
+    one_thread: bool = False,
     graphs: int = 1,
 ) -> dict[str, Step]:
     """A training step of each rival on one graph, or on a graph that is new in every step; on a GPU
-    also `replayed` as a CUDA graph."""
+    also `replayed` as a CUDA graph, or with the backward pass in the thread of the caller."""
     torch.manual_seed(0)
     edge_index = random_graph(nodes, edges, 0)
     batch = None
@@ -123,6 +129,8 @@ def steps_of(
         made[name] = training_step(model, lambda: inputs(edge_index), y)
     if replayed:
         return {name: captured(step, device) for name, step in made.items()}
+    if one_thread:
+        return {name: partial(in_one_thread, step) for name, step in made.items()}
     if not compiled and device.type == "cuda":
         model = Network(partial(convolution, conv), GReLU(width), width).to(device)
         step = training_step(model, partial(inputs, edge_index.clone()), y)
@@ -225,6 +233,9 @@ def cases(device: torch.device) -> dict[str, Callable[[], dict[str, Step]]]:
     }
     if large:
         made |= {
+            "backward in the caller's thread: GCN, 3,300 nodes, 9,100 edges": partial(
+                steps_of, "gcn", 3_300, 9_100, device, one_thread=True
+            ),
             "captured as a CUDA graph: GCN, 3,300 nodes, 9,100 edges": partial(
                 steps_of, "gcn", 3_300, 9_100, device, replayed=True
             ),
