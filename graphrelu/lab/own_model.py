@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from html import escape
-from statistics import fmean
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
@@ -178,7 +178,7 @@ def compare(
         {name: {seed: run.score for seed, run in enumerate(own)} for name, own in found.items()},
         {
             name: Price(
-                seconds_per_epoch=fmean(run.seconds for run in own) / epochs,
+                seconds_per_epoch=median(run.seconds for run in own) / epochs,
                 parameters=own[0].parameters,
             )
             for name, own in found.items()

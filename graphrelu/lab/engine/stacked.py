@@ -6,11 +6,13 @@ elementwise; on a GPU a whole epoch is captured once and replayed.
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -122,6 +124,12 @@ class Nodes:
         return class_accuracy(logits, self.label, self.weight > 0)
 
 
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all batches: a stream that has multiplied matrices keeps memory for it."""
+    return torch.cuda.Stream(device)
+
+
 class StackedRuns(ABC):
     """The state of the runs, and of the books that choosing an epoch and the record need.
 
@@ -179,13 +187,16 @@ class StackedRuns(ABC):
         device: torch.device,
         progress: Callable[[int], None] | None = None,
     ) -> tuple[Runs, list[Result]]:
-        """Trains the runs of a cell at once; returns the trained batch and its results."""
-        started = time.perf_counter()
+        """Trains the runs of a cell at once; returns the trained batch and its results.
+
+        Their time and memory are those of the epochs: without first calls, which compile kernels,
+        and without what a batch before has left.
+        """
         if device.type == "cuda":
+            gc.collect()
             torch.cuda.reset_peak_memory_stats(device)
         batch = cls(config, graph, inputs, seeds, device)
-        batch.run(progress)
-        return batch, batch.results(time.perf_counter() - started)
+        return batch, batch.results(batch.run(progress))
 
     @abstractmethod
     def model(self, seed: int) -> torch.nn.Module:
@@ -238,9 +249,12 @@ class StackedRuns(ABC):
         for name, value in values.items():
             self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
 
-    def run(self, progress: Callable[[int], None] | None = None) -> None:
-        """Trains until every run has stopped or the epochs are over."""
+    def run(self, progress: Callable[[int], None] | None = None) -> float:
+        """Trains until every run has stopped or the epochs are over; returns the seconds of it."""
         advance = self.stepper()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        started = time.perf_counter()
         look_every = LOOK_EVERY[self.device.type]
         for epoch in range(1, self.config.epochs + 1):
             advance()
@@ -249,12 +263,13 @@ class StackedRuns(ABC):
                     progress(epoch)
                 if not bool(self.active.any()):
                     break
+        return time.perf_counter() - started
 
     def stepper(self) -> Callable[[], None]:
         """A function that runs an epoch; on a GPU as CUDA graphs, since launches take long."""
         if self.device.type != "cuda":
             return self.epoch
-        stream = torch.cuda.Stream(self.device)
+        stream = _side_stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for part, _ in self.parts():
@@ -266,7 +281,7 @@ class StackedRuns(ABC):
         replays = []
         for part, times in self.parts():
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=stream):
                 part()
             replays += [graph.replay] * times
 
