@@ -251,6 +251,9 @@ class StackedRuns(ABC):
 
     def run(self, progress: Callable[[int], None] | None = None) -> float:
         """Trains until every run has stopped or the epochs are over; returns the seconds of it."""
+        if self.device.type == "cuda":
+            with torch.no_grad():
+                self.outputs()  # a stream keeps memory for products: let the first batch count it
         advance = self.stepper()
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
