@@ -6,7 +6,6 @@ elementwise; on a GPU a whole epoch is captured once and replayed.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from abc import ABC, abstractmethod
@@ -193,7 +192,6 @@ class StackedRuns(ABC):
         and without what a batch before has left.
         """
         if device.type == "cuda":
-            gc.collect()
             torch.cuda.reset_peak_memory_stats(device)
         batch = cls(config, graph, inputs, seeds, device)
         return batch, batch.results(batch.run(progress))
