@@ -223,13 +223,13 @@ def infinite(device: str, diffusion: str) -> Errors:
     return {"other places": float((found[0] != found[1]).sum())}
 
 
-def vmap(device: str) -> Errors:
+def vmap(device: str, nodes: int) -> Errors:
     """Three modules at once against the equations one by one, gradients included. The features of
     a node are side by side in memory, as behind a convolution."""
     acts = [opened(GReLU(5, steps=3)).to(device) for _ in range(3)]
     parameters, _ = torch.func.stack_module_state(acts)
-    edge_index = random_graph(12, 36).to(device)
-    x = torch.randn(12, 3, 5, device=device).movedim(1, 0)
+    edge_index = random_graph(nodes, 3 * nodes).to(device)
+    x = torch.randn(nodes, 3, 5, device=device).movedim(1, 0)
 
     def loss(p: dict[str, Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
         out = torch.func.functional_call(acts[0], p, (x, edge_index))
@@ -331,7 +331,11 @@ GPU_CASES = {
 
 
 def all_cases() -> dict[str, Case]:
-    cases = {"vmap": Case(vmap, (), 1e-4), "vmap: batches": Case(vmap_batches, (), 1e-4)}
+    cases = {
+        "vmap": Case(vmap, (12,), 1e-4),
+        "vmap: more nodes than a program": Case(vmap, (300,), 1e-4),
+        "vmap: batches": Case(vmap_batches, (), 1e-4),
+    }
     for dtype, tolerance in TOLERANCE.items():
         of_type = partial(Case, tolerance=tolerance, dtype=dtype)
         half = dtype != torch.float32  # where all but the widths of the tiles is as in float32

@@ -258,7 +258,7 @@ def apply(
         replica_stride(parameters),
     )
     tensors = (x, gamma, parameters, x if batch is None else batch, y)  # not read without
-    programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs * replicas)
+    programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs, replicas)
     with torch.cuda.device_of(x):
         apply_kernel[(num_graphs, programs, replicas)](
             *tensors,
@@ -289,7 +289,7 @@ def apply_backward(
     parameters = parameters.contiguous()
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = parameters.size(1), parameters.size(3), gamma.size(2)
-    programs, options = cut("apply_backward", x.dtype, num_nodes, channels, num_graphs * replicas)
+    programs, options = cut("apply_backward", x.dtype, num_nodes, channels, num_graphs, replicas)
     # In the layout of the features: a norm before them is slow where its gradient has another.
     grad_x = torch.empty_like(x if x.shape == grad.shape else grad)
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)

@@ -146,7 +146,7 @@ def project(
     x, weight, mass = rows_apart(x), weight.contiguous(), rows_apart(mass)
     graphs = x if batch is None else rows_apart(batch)  # not read without
     strides = (*map(replica_stride, (mass, graphs, x)), x.stride(1))
-    programs, options = cut("project", x.dtype, num_nodes, channels, batch_size * replicas)
+    programs, options = cut("project", x.dtype, num_nodes, channels, batch_size, replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
     with torch.cuda.device_of(x):
         project_kernel[(batch_size, programs, replicas)](
@@ -179,7 +179,7 @@ def project_backward(
     graphs = x if batch is None else rows_apart(batch)
     shared = map(replica_stride, (mass, graphs, x))
     strides = (*shared, x.stride(1), out.stride(0), out.stride(1))
-    programs, options = cut("project_backward", x.dtype, num_nodes, channels, batch_size * replicas)
+    programs, options = cut("project_backward", x.dtype, num_nodes, channels, batch_size, replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
     tensors = (x, weight, mass, graphs, grad_projection, grad_mean, out, partial)
     with torch.cuda.device_of(x):

@@ -76,15 +76,16 @@ def nodes_of(batch_ptr, graph, num_nodes, BATCHED: tl.constexpr):
 
 @lru_cache(maxsize=1024)
 def cut(
-    name: str, dtype: torch.dtype, num_nodes: int, channels: int, groups: int
+    name: str, dtype: torch.dtype, num_nodes: int, channels: int, graphs: int, replicas: int
 ) -> tuple[int, dict[str, Any]]:
-    """The programs of a pass for each group (a graph of a replica), and their constants."""
+    """The programs of a pass for each graph of a replica, and their constants."""
     cols = min(triton.next_power_of_2(channels), _MAX_CHANNELS_PER_TILE)
     setting = _SETTINGS[name].get(dtype.itemsize, _SETTINGS[name][4])
     if cols > _WIDE:
         setting = _WIDE_SETTINGS.get(name, {}).get(dtype.itemsize, setting)
     rows = max(1, setting.tile // cols)
-    programs = max(1, min(triton.cdiv(num_nodes, rows * groups), setting.programs // groups))
+    at_most = setting.programs // (graphs * replicas)
+    programs = max(1, min(triton.cdiv(num_nodes, rows * graphs), at_most))
     tile = {"C": channels, "ROWS": rows, "COLS": cols, "STAGES": setting.stages}
     return programs, {"num_warps": setting.num_warps, **tile}
 
