@@ -8,6 +8,7 @@ from torch_geometric.nn import APPNP
 from graphrelu import diffusion, functional
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.functional import diffuse
+from graphrelu.ops import cpu
 from tests.helpers import assert_close, random_graph
 
 POWER = DiffusionSettings(0.2, 4, "power", False)
@@ -71,6 +72,25 @@ def test_chebyshev_beats_power_at_equal_cost() -> None:
     }
     assert errors["chebyshev", 5] < errors["power", 10]
     assert errors["chebyshev", 10] < 0.1 * errors["power", 10]
+
+
+@pytest.mark.parametrize("method", ["power", "chebyshev"])
+@pytest.mark.parametrize("multiplies_vectors", [True, False])
+def test_one_column_on_every_machine(
+    multiplies_vectors: bool, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch multiplies a sparse matrix by a vector with MKL on Linux, and nowhere else."""
+    if multiplies_vectors and not cpu._MULTIPLIES_VECTORS:
+        pytest.skip("torch multiplies no vectors here")
+    monkeypatch.setattr(cpu, "_MULTIPLIES_VECTORS", multiplies_vectors)
+    edge_index = random_graph(15, 40, undirected=True)
+    x = torch.randn(15, 1, dtype=torch.double)
+    expected = diffuse(x, edge_index, None, 0.2, 4, method)
+    if not multiplies_vectors:
+        monkeypatch.delattr(torch, "addmv")
+    settings = POWER._replace(diffusion=method)
+    graph = prepare(edge_index, None, 15, torch.double, settings, None, True)
+    assert_close(graph.diffuse(x), expected)
 
 
 @pytest.mark.parametrize("method", ["power", "chebyshev"])
