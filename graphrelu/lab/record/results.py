@@ -45,11 +45,12 @@ class Result:
 
     The best epoch is the one that ``config.select`` names, and ``score`` the metric on the test
     nodes then. ``curves`` are thinned (see :func:`thin`); ``note`` says how the nodes were split.
-    ``seconds`` and ``peak_memory``, the bytes that a GPU held at most, are those of the batch that
-    the run was trained in, divided by the runs of the batch. ``class_accuracy`` is the share of
-    each class's test nodes that are predicted right, ``None`` for a class without test nodes. Older
-    records have no calibration error (NaN), no number of parameters, no peak memory and no accuracy
-    of classes; a CPU has no peak memory either, and many classes have no accuracy of their own.
+    ``seconds``, of the epochs, and ``peak_memory``, the bytes that a GPU held at most, are those of
+    the batch that the run was trained in, divided by the runs of the batch. ``class_accuracy`` is
+    the share of each class's test nodes that are predicted right, ``None`` for a class without test
+    nodes. Older records have seconds that include first calls, and no calibration error (NaN), no
+    number of parameters, no peak memory and no accuracy of classes; a CPU has no peak memory
+    either, and many classes have no accuracy of their own.
     """
 
     config: Config
