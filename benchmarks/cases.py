@@ -160,33 +160,28 @@ def activation_alone(
     return {name: partial(both, act) for name, act in acts.items()}
 
 
-def seeds_at_once(dataset: str, runs: int, device: torch.device) -> dict[str, Step]:
-    """100 epochs of all seeds of the laboratory, on a generated graph."""
+def seeds_at_once(dataset: str, seeds: int, device: torch.device) -> dict[str, Step]:
+    """100 epochs of all seeds of the laboratory, on a generated graph; building the models and, on
+    a GPU, capturing an epoch are not counted."""
     from graphrelu.lab.data import load
-    from graphrelu.lab.engine import run
+    from graphrelu.lab.models import dropout, propagation
     from graphrelu.lab.record.recipes import recipe
+    from graphrelu.lab.reproduce.runtime import batched
 
     graph = load(dataset, None)
 
-    def train(activation: str, backbone: str) -> None:
-        config = recipe(graph.name, graph.family, backbone, activation, epochs=100)
-        run([config], range(runs), None, graphs={graph.name: graph}, device=device.type)
+    def training(activation: str, backbone: str) -> Step:
+        config = recipe(graph.name, graph.family, backbone, activation, epochs=100, patience=0)
+        return partial(batched(config, graph, seeds, device)(config), config.epochs)
 
     names = {"ReLU": "relu", "PReLU": "prelu", "Maxout": "maxout", "GReLU": "grelu"}
-    steps = {name: partial(train, own, "gcn") for name, own in names.items()}
+    steps = {name: training(own, "gcn") for name, own in names.items()}
     if device.type == "cuda":
-        from graphrelu.lab.models import dropout, propagation
-
-        steps["GAT with ReLU"] = partial(train, "relu", "gat")
-
-        def unlike(module: Any, target: str, backbone: str) -> None:
-            with mock.patch.object(module, target, return_value="torch"):
-                train("relu", backbone)
-
-        steps["ReLU, no dropout kernel"] = partial(unlike, dropout, "backend", "gcn")
-        steps["GAT with ReLU, no attention kernels"] = partial(
-            unlike, propagation.dispatch, "backend", "gat"
-        )
+        steps["GAT with ReLU"] = training("relu", "gat")
+        with mock.patch.object(dropout, "backend", return_value="torch"):
+            steps["ReLU, no dropout kernel"] = training("relu", "gcn")
+        with mock.patch.object(propagation.dispatch, "backend", return_value="torch"):
+            steps["GAT with ReLU, no attention kernels"] = training("relu", "gat")
     return steps
 
 
@@ -283,7 +278,7 @@ def main() -> None:
         if args.only in name and name not in rows:
             with busy(2 if "busy" in name else 0):
                 show(name, milliseconds_in_turn(make(), device), "ms")
-    name = f"{args.seeds} seeds at once: GCN, 100 epochs, 3,000 nodes"
+    name = f"{args.seeds} seeds at once: 100 epochs of a GCN, 3,000 nodes"
     if args.only in name and name not in rows:
         made = seeds_at_once("csbm:nodes=3000,degree=3", args.seeds, device)
         show(name, milliseconds_in_turn(made, device, calls=1), "ms")
