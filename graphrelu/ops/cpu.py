@@ -22,7 +22,7 @@ from graphrelu.functional import graph_sum, nodes_per_graph, polynomial
 # cores share, large enough that the overhead of a torch call does not show (measured on two cores).
 _BLOCK = 1 << 19
 _kept = threading.local()
-# By a sparse matrix, on a CPU: torch needs MKL on Linux for it.
+# Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
 _MULTIPLIES_VECTORS = torch.backends.mkl.is_available() and sys.platform == "linux"
 
 _MAX_UINT16 = 1 << 16  # indices below it
@@ -177,7 +177,6 @@ def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, 
 def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) -> Tensor:
     """:func:`graphrelu.functional.polynomial`, with the update in the product."""
     shape = x.shape
-    multiply: Callable[..., Tensor] = torch.addmm
     if matrix.value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
 
         def step(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
@@ -186,6 +185,7 @@ def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) ->
     else:
         size = (x.size(0), x.size(0))
         csr = torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
+        multiply: Callable[..., Tensor] = torch.addmm
         if x.is_cpu and x.size(1) == 1 and _MULTIPLIES_VECTORS:  # faster than one column
             x, multiply = x.squeeze(1), torch.addmv
 
