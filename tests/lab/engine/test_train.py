@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -52,6 +53,28 @@ def results_of(config: Config, graph: Graph, seeds: list[int]) -> list[Result]:
 
 def cell(backbone: str, activation: str, **overrides: object) -> Config:
     return recipe("blocks", "other", backbone, activation, **{"hidden": 4, **overrides})
+
+
+def test_seconds_are_those_of_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what comes before the first epoch, as the compilation of kernels on a GPU."""
+    now, stepper = [0.0], SeedBatch.stepper
+
+    def slow_to_prepare(batch: SeedBatch) -> Callable[[], None]:
+        now[0] += 1000.0
+        advance = stepper(batch)
+
+        def one_epoch() -> None:
+            now[0] += 1.0
+            advance()
+
+        return one_epoch
+
+    monkeypatch.setattr(SeedBatch, "stepper", slow_to_prepare)
+    monkeypatch.setattr("graphrelu.lab.engine.stacked.time.perf_counter", lambda: now[0])
+    config, graph = cell("gcn", "relu", epochs=6, patience=0), blocks()
+    inputs = PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
+    _, results = SeedBatch.trained(config, graph, inputs, [0, 1, 2], CPU)
+    assert [result.seconds for result in results] == [2.0] * 3
 
 
 @pytest.mark.usefixtures("own_signals")
