@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby, product
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, stan
 
 HEAD_WIDTH = 8
 SIZES = ("nodes", "edges", "channels", "K")
-IDENTITY = ("axis", "value", "what", *SIZES, "device")
+IDENTITY = ("axis", "value", "what", *SIZES, "device", "diffusion", "steps")
 AXES = {
     "edges": "directed edges |E|",
     "nodes": "nodes |V|",
@@ -129,7 +129,8 @@ def collect(request: Request) -> str:
     record = record_of(output.check_record(request.out))
     wanted = list(points(SWEEPS["quick" if request.quick else device.type]))
     done = {record.key(entry) for entry in record.read()}
-    where = {"device": device_name(device)}
+    act = GReLU(1)
+    where = {"device": device_name(device), "diffusion": act.diffusion, "steps": act.steps}
     missing = [point for point in wanted if record.key(point._asdict() | where) not in done]
     request.announce(lambda: expected_seconds(missing, request.runs, device))
     finished = len(wanted) - len(missing)
@@ -190,8 +191,7 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
         step = captured(step, device)  # else launches would hide what a size costs
     times = [seconds(step, device) for _ in range(repeats)]
     median = statistics.median(times)
-    settings = {"diffusion": act.diffusion, "steps": act.steps}
-    return {"seconds": median, "repeats": times, "preparation": preparation, **settings}
+    return {"seconds": median, "repeats": times, "preparation": preparation}
 
 
 def random_graph(nodes: int, edges: int, device: torch.device) -> Tensor:
@@ -210,8 +210,9 @@ def sweeps_of(entries: Sequence[Entry]) -> list[list[Entry]]:
     """The points of each sweep that has two sizes or more, by size."""
     axes, whats = list(AXES), list(WHAT)
 
-    def place(entry: Entry) -> tuple[str, int, int]:
-        return entry["device"], axes.index(entry["axis"]), whats.index(entry["what"])
+    def place(entry: Entry) -> tuple[Any, ...]:
+        form = entry["device"], entry["diffusion"], entry["steps"]
+        return *form, axes.index(entry["axis"]), whats.index(entry["what"])
 
     ordered = sorted(entries, key=lambda entry: (*place(entry), entry["value"]))
     groups = [list(group) for _, group in groupby(ordered, key=place)]

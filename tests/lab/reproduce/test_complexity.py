@@ -79,8 +79,7 @@ def test_only_what_is_missing_is_measured(tiny: Path, monkeypatch: pytest.Monkey
 
     def measure(point: Point, repeats: int, device: torch.device) -> dict[str, Any]:
         asked.append(point)
-        settings = {"diffusion": "power", "steps": 10}
-        return {"seconds": 1.0, "repeats": [1.0] * repeats, "preparation": None, **settings}
+        return {"seconds": 1.0, "repeats": [1.0] * repeats, "preparation": None}
 
     monkeypatch.setattr(complexity, "measure", measure)
     late = Request(1, tiny, quick=True, device="cpu", seconds=1e-9)
@@ -90,10 +89,13 @@ def test_only_what_is_missing_is_measured(tiny: Path, monkeypatch: pytest.Monkey
     request = Request(1, tiny, quick=True, device="cpu")
     complexity.collect(request)
     lines = tiny.read_text().splitlines(keepends=True)
-    tiny.write_text("".join(lines[:4] + lines[5:]))
+    of_another_default = lines[6].replace('"steps":10', '"steps":5')
+    assert of_another_default != lines[6]
+    tiny.write_text("".join([*lines[:4], lines[5], of_another_default, *lines[7:]]))
     asked.clear()
     complexity.collect(request)
-    assert asked == [list(complexity.points(TINY))[4]]
+    wanted = list(complexity.points(TINY))
+    assert asked == [wanted[4], wanted[6]]
 
 
 def test_what_is_measured_is_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
