@@ -15,10 +15,10 @@ from graphrelu.functional import polynomial
 from graphrelu.ops import cpu
 from graphrelu.ops.cpu import CSR
 
-# Of one column, a program takes so many rows, and entries of each at a time; of several columns one
-# row.
-_ROWS, _FEW_ENTRIES = 32, 16
-_COLS, _ENTRIES = 64, 32
+# Of one column, a program takes so many rows, and entries of each at a time.
+_ROWS, _ENTRIES = 32, 16
+# Of several columns it takes one row: a warp, and a tile of so many columns and products.
+_COLS, _TILE = 128, 256
 # Programs that wait for each other, for each multiprocessor: every GPU runs as many at a time.
 _PROGRAMS = 8
 # Triton starts programs that wait for each other from here on.
@@ -137,7 +137,7 @@ def _iterate(x: Tensor, matrix: CSR, constant: Tensor, a: float, b: float, steps
     with torch.cuda.device_of(x):
         column_kernel[(programs,)](
             *(*matrix, x, constant, rooms, arrived, num_rows, steps, a, b),
-            **{"ROWS": _ROWS, "ENTRIES": _FEW_ENTRIES, "num_warps": 4, **options},
+            **{"ROWS": _ROWS, "ENTRIES": _ENTRIES, "num_warps": 4, **options},
         )
     return rooms[(steps - 1) % 2]
 
@@ -159,8 +159,9 @@ def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) ->
             columns_kernel[(num_rows, triton.cdiv(width, cols))](
                 *(*matrix, current, previous, out, width, a, b),
                 ADDS=b != 0,
-                ENTRIES=_ENTRIES,
+                ENTRIES=_TILE // cols,
                 COLS=cols,
+                num_warps=1,
             )
         return out
 
