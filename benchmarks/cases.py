@@ -41,19 +41,20 @@ Step = Callable[[], None]
 
 
 class Network(torch.nn.Module):
-    """Two convolutions with one activation between them."""
+    """Two convolutions with one activation between them, for nodes or for a batch of graphs."""
 
-    def __init__(self, conv: Callable[[int, int], Any], act: torch.nn.Module, width: int) -> None:
+    def __init__(
+        self, conv: Callable[[int, int], Any], act: torch.nn.Module, width: int, batch_size: int
+    ) -> None:
         super().__init__()
         self.first, self.act, self.second = conv(width, width), act, conv(width, width)
+        self.batch_size = batch_size
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, batch_size: int = 1
-    ) -> Tensor:
-        own = {} if batch is None else {"batch": batch, "batch_size": batch_size}
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        own = {} if batch is None else {"batch": batch, "batch_size": self.batch_size}
         x = self.act(self.first(x, edge_index), edge_index, **own)
         x = self.second(x, edge_index)
-        return x if batch is None else global_add_pool(x, batch, batch_size)
+        return x if batch is None else global_add_pool(x, batch, self.batch_size)
 
 
 def convolution(name: str, width: int, out: int) -> torch.nn.Module:
@@ -95,13 +96,14 @@ def steps_of(
     *,
     width: int = 64,
     fresh: bool = False,
-    compiled: bool = False,
-    replayed: bool = False,
-    one_thread: bool = False,
+    how: str = "eager",
     graphs: int = 1,
 ) -> dict[str, Step]:
-    """A training step of each rival on one graph, or on a graph that is new in every step; on a GPU
-    also `replayed` as a CUDA graph, or with the backward pass in the thread of the caller."""
+    """A training step of each rival on one graph, or on a graph that is new in every step.
+
+    `how` is `"eager"`, `"compiled"`, or on a GPU `"replayed"` as a CUDA graph, `"graphed"`, which
+    is the model alone as CUDA graphs, or `"one thread"`, with the backward pass in the caller's.
+    """
     torch.manual_seed(0)
     edge_index = random_graph(nodes, edges, 0)
     batch = None
@@ -112,32 +114,32 @@ def steps_of(
     x = torch.randn(nodes, width, device=device)
     y = torch.randint(width, (graphs if graphs > 1 else nodes,), device=device)
 
-    def inputs(graph: Tensor) -> tuple[Tensor, Tensor, Tensor | None, int]:
-        return x, graph.clone() if fresh else graph, batch, graphs
+    def inputs(graph: Tensor = edge_index) -> tuple[Tensor, ...]:
+        of_graph = (x, graph.clone() if fresh else graph)
+        return of_graph if batch is None else (*of_graph, batch)
 
-    names = dict(ACTIVATIONS)
-    if compiled:
-        names = {"ReLU": ReLU, "GReLU": GReLU}
+    def network(act: Callable[[int], torch.nn.Module], conv: str = conv) -> torch.nn.Module:
+        return Network(partial(convolution, conv), act(width), width, graphs).to(device)
+
+    names = {"ReLU": ReLU, "GReLU": GReLU} if how == "compiled" else ACTIVATIONS
     made = {}
     for name, act in names.items():
-        model = Network(partial(convolution, conv), act(width), width).to(device)
-        if compiled:
-            made[f"{name}, eager"] = training_step(
-                copy.deepcopy(model), lambda: inputs(edge_index), y
-            )
+        model = network(act)
+        if how == "compiled":
+            made[f"{name}, eager"] = training_step(copy.deepcopy(model), inputs, y)
             model = torch.compile(model)
-        made[name] = training_step(model, lambda: inputs(edge_index), y)
-    if replayed:
+        elif how == "graphed":
+            model = torch.cuda.make_graphed_callables(model, inputs())
+        made[name] = training_step(model, inputs, y)
+    if how == "replayed":
         return {name: captured(step, device) for name, step in made.items()}
-    if one_thread:
+    if how == "one thread":
         return {name: partial(in_one_thread, step) for name, step in made.items()}
-    if not compiled and device.type == "cuda":
-        model = Network(partial(convolution, conv), GReLU(width), width).to(device)
-        step = training_step(model, partial(inputs, edge_index.clone()), y)
+    if how == "eager" and device.type == "cuda":
+        step = training_step(network(GReLU), partial(inputs, edge_index.clone()), y)
         made["GReLU, no kernels"] = partial(without_kernels, step)
-    if conv == "gcn" and not fresh and not compiled:
-        model = Network(partial(convolution, "gat"), ReLU(width), width).to(device)
-        made["GAT with ReLU"] = training_step(model, lambda: inputs(edge_index), y)
+    if how == "eager" and conv == "gcn" and not fresh:
+        made["GAT with ReLU"] = training_step(network(ReLU, "gat"), inputs, y)
     return made
 
 
@@ -217,7 +219,7 @@ def cases(device: torch.device) -> dict[str, Callable[[], dict[str, Step]]]:
         ),
         "GCN, 100,000 nodes, 1,000,000 edges": partial(steps_of, "gcn", 100_000, 1_000_000, device),
         "compiled: GCN, 20,000 nodes, 200,000 edges": partial(
-            steps_of, "gcn", 20_000, 200_000, device, compiled=True
+            steps_of, "gcn", 20_000, 200_000, device, how="compiled"
         ),
         "batch of 128 graphs: GIN, 39 nodes and 146 edges each": partial(
             steps_of, "gin", 39, 146, device, graphs=128
@@ -229,13 +231,19 @@ def cases(device: torch.device) -> dict[str, Callable[[], dict[str, Step]]]:
     if large:
         made |= {
             "backward in the caller's thread: GCN, 3,300 nodes, 9,100 edges": partial(
-                steps_of, "gcn", 3_300, 9_100, device, one_thread=True
+                steps_of, "gcn", 3_300, 9_100, device, how="one thread"
             ),
             "captured as a CUDA graph: GCN, 3,300 nodes, 9,100 edges": partial(
-                steps_of, "gcn", 3_300, 9_100, device, replayed=True
+                steps_of, "gcn", 3_300, 9_100, device, how="replayed"
             ),
             "captured as a CUDA graph: 128 graphs, GIN, 39 nodes and 146 edges each": partial(
-                steps_of, "gin", 39, 146, device, graphs=128, replayed=True
+                steps_of, "gin", 39, 146, device, graphs=128, how="replayed"
+            ),
+            "make_graphed_callables: GCN, 3,300 nodes, 9,100 edges": partial(
+                steps_of, "gcn", 3_300, 9_100, device, how="graphed"
+            ),
+            "make_graphed_callables: 128 graphs, GIN, 39 nodes and 146 edges each": partial(
+                steps_of, "gin", 39, 146, device, graphs=128, how="graphed"
             ),
             "GCN, 1,000,000 nodes, 10,000,000 edges": partial(
                 steps_of, "gcn", 1_000_000, 10_000_000, device

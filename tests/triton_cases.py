@@ -315,6 +315,36 @@ def captured(device: str) -> Errors:
     return {name: error(a, b.detach()) for name, a, b in pairs}
 
 
+def graphed(device: str, graphs: int) -> Errors:
+    """Forward and backward as CUDA graphs of torch's own making, on other features."""
+    act, edge_index = opened(GReLU(7, steps=3)).to(device), random_graph(12, 36).to(device)
+    x = torch.randn(12, 7, device=device, requires_grad=True)
+    tensors: tuple[Tensor, ...] = (x, edge_index)
+    if graphs > 1:
+        edge_index.remainder_(12 // graphs)  # all edges are within the first graph
+        tensors += (torch.arange(graphs, device=device).repeat_interleave(12 // graphs),)
+
+    class OfTensors(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = act
+
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+            size = None if batch is None else graphs
+            return self.act(x, edge_index, batch=batch, batch_size=size)
+
+    eager = OfTensors()
+    made = torch.cuda.make_graphed_callables(copy.deepcopy(eager), tensors)
+    x = torch.randn_like(x, requires_grad=True)
+    found = []
+    for model in (made, eager):
+        out = model(x, *tensors[1:])
+        grads = torch.autograd.grad(out.pow(2).sum(), [x, *model.parameters()])
+        found.append([t.detach().clone() for t in (out, *grads)])
+    names = ["out", "x", *dict(act.named_parameters())]
+    return {name: error(a, b) for name, a, b in zip(names, *found, strict=True)}
+
+
 def large(device: str) -> Errors:
     """More rows than programs that run at a time, which wait for each other."""
     act, x = opened(GReLU(7)), torch.randn(50_000, 7)
@@ -327,6 +357,8 @@ GPU_CASES = {
     "compiled": Case(compiled, ("default",)),
     "compiled, with CUDA graphs": Case(compiled, ("reduce-overhead",)),
     "captured as a CUDA graph": Case(captured, ()),
+    "captured by make_graphed_callables": Case(graphed, (1,)),
+    "captured by make_graphed_callables: a batch": Case(graphed, (3,)),
 }
 
 
