@@ -246,9 +246,6 @@ def cases(device: torch.device, seeds: int) -> dict[str, Callable[[], dict[str, 
             "make_graphed_callables: GCN, 3,300 nodes, 9,100 edges": partial(
                 steps_of, "gcn", 3_300, 9_100, device, how="graphed"
             ),
-            "make_graphed_callables: 128 graphs, GIN, 39 nodes and 146 edges each": partial(
-                steps_of, "gin", 39, 146, device, graphs=128, how="graphed"
-            ),
             "GCN, 1,000,000 nodes, 10,000,000 edges": partial(
                 steps_of, "gcn", 1_000_000, 10_000_000, device
             ),

@@ -314,7 +314,7 @@ def cost() -> str:
         f"adds {added['GReLU']:.1f} % to the time with ReLU, Maxout {added['Maxout']:.1f} %. On a "
         "small graph a GPU waits for the host, and launches count: with 3,300 nodes a step takes "
         f"{times['GReLU']:.1f} times as long as with ReLU, with Maxout {times['Maxout']:.1f} "
-        "times. Where shapes repeat, [one line](docs/cost.md#what-bounds-it), "
+        "times. On a graph that stays the same, [one line](docs/cost.md#what-bounds-it), "
         "`torch.cuda.make_graphed_callables`, makes that "
         f"{graphed['GReLU'] / graphed['ReLU']:.2f} times, and both faster: with GReLU "
         f"{graphed['GReLU']:.1f} ms instead of {small['GReLU']:.1f}, with ReLU "
