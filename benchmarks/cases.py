@@ -1,6 +1,7 @@
 """What GReLU costs where people train: one row for each case, rivals taking turns in one process.
 
-    python benchmarks/cases.py --out benchmarks/results/cases_cpu.json
+    python benchmarks/cases.py --out benchmarks/results/cases_h200.json
+    python benchmarks/cases.py --seeds 10 --out benchmarks/results/cases_cpu.json
     GOMP_SPINCOUNT=1000 python benchmarks/cases.py --only busy --out FILE  # the same file
 
 The same command again measures the cases that the record lacks. Each figure is the median time of
@@ -278,7 +279,8 @@ def main() -> None:
         rows = json.loads(args.out.read_text())["milliseconds"]
 
     made = cases(device, args.seeds)
-    names = [name for name in made if args.only in name and name not in rows]
+    chosen = [args.only] if args.only in made else [name for name in made if args.only in name]
+    names = [name for name in chosen if name not in rows]
     if device.type == "cpu" and len(names) > 1:
         # Each in a process of its own, as in a training: in one that has used much memory before,
         # no page is fresh, and some rivals are three times as fast.
