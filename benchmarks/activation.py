@@ -22,6 +22,7 @@ from torch_geometric.nn import APPNP
 from graphrelu import GReLU, functional
 from graphrelu import diffusion as diffusion_module
 from graphrelu.lab.models.activations import Maxout, PReLU, ReLU
+from graphrelu.lab.models.digraf import DiGRAF
 from graphrelu.lab.record.machine import surroundings
 
 
@@ -70,6 +71,7 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
         "ReLU": ReLU(args.channels),
         "PReLU": PReLU(args.channels),
         "Maxout": Maxout(args.channels),
+        "DiGRAF": DiGRAF(args.channels),
         "GReLU, straightforward": StraightforwardGReLU(args.channels, **options),
         "GReLU": GReLU(args.channels, diffusion=args.diffusion, **options),
     }

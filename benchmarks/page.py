@@ -78,7 +78,7 @@ def seeds(record: dict[str, Any]) -> str:
 def diffusion(record: dict[str, Any]) -> str:
     lines = [
         (
-            f"{row['graph']}, {row['diffusion']}, {row['steps']}",
+            f"{row['graph']}, {row['form']}",
             *(f"{row[name]:.3f}" for name in ("error_features", "error_noise")),
             f"{row['ms']:.2f}",
         )
