@@ -239,12 +239,15 @@ def apply_backward(
     parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
+    needs_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, gamma and parameters."""
+    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
     with torch.autocast(grad.device.type, enabled=False):
-        if _has_two_segments(gamma, base):
-            return _two_segments_backward(grad, x, gamma, parameters, base, batch)
-        return _segments_backward(grad, x, gamma, parameters, base, batch)
+        grad_x = torch.empty_like(grad if needs_x else grad[:, :0])
+        of_segments = (
+            _two_segments_backward if _has_two_segments(gamma, base) else _segments_backward
+        )
+        return grad_x, *of_segments(grad, x, gamma, parameters, base, batch, grad_x)
 
 
 def _has_two_segments(gamma: Tensor, base: Sequence[float]) -> bool:
@@ -259,7 +262,8 @@ def _two_segments_backward(
     parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad_x: Tensor,
+) -> tuple[Tensor, Tensor]:
     r"""Half the time of :func:`_segments_backward`: the first segment is the second plus
 
     .. math:: (s_0 - s_1) x + \gamma (\Delta a \, x + \Delta b),
@@ -269,7 +273,7 @@ def _two_segments_backward(
     weights in one product, and those of :math:`a_1, b_1, \Delta a, \Delta b` in another.
     """
     replicas, num_nodes, _ = grad.shape
-    grad_x = torch.empty_like(grad)
+    needs_x = grad_x.size(1) == num_nodes
     grad_gamma = gamma.new_empty(replicas, num_nodes, 1)
     a0, a1, b0, b1 = parameters.flatten(2, 3).unbind(2)
     parameters = torch.stack([a1, b1, a0 - a1, b0 - b1], dim=2)
@@ -289,10 +293,11 @@ def _two_segments_backward(
         torch.ops.aten.threshold_backward.grad_input(g, value, 0.0, grad_input=p)
         torch.mul(g, x_block, out=g_x)
         torch.mul(p, x_block, out=p_x)
-        torch.mul(a, g, out=value).addcmul_(more_a, p)
-        _scaled(value, weight, p, base[0], out=grad_x[:, block])
-        if base[1]:
-            grad_x[:, block].add_(torch.sub(g, p, out=value), alpha=base[1])
+        if needs_x:
+            torch.mul(a, g, out=value).addcmul_(more_a, p)
+            _scaled(value, weight, p, base[0], out=grad_x[:, block])
+            if base[1]:
+                grad_x[:, block].add_(torch.sub(g, p, out=value), alpha=base[1])
         if batch is None:
             grad_gamma[:, block] = beside.flatten(2) @ own.flatten(2).transpose(1, 2)
             grads += (weight.transpose(1, 2) @ beside.flatten(2)).view_as(grads)
@@ -303,7 +308,7 @@ def _two_segments_backward(
                 of_replica.index_add_(0, batch[block], own)
     grad_a, grad_b, grad_a0, grad_b0 = grads.unbind(2)
     grads = torch.stack([grad_a0, grad_a - grad_a0, grad_b0, grad_b - grad_b0], dim=2)
-    return grad_x, grad_gamma, grads.unflatten(2, (2, 2))
+    return grad_gamma, grads.unflatten(2, (2, 2))
 
 
 def _segments_backward(
@@ -313,10 +318,11 @@ def _segments_backward(
     parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad_x: Tensor,
+) -> tuple[Tensor, Tensor]:
     """Any number of segments, and of weights per node, one segment after the other."""
-    replicas = grad.size(0)
-    grad_x = torch.empty_like(grad)
+    replicas, num_nodes, _ = grad.shape
+    needs_x = grad_x.size(1) == num_nodes
     grad_gamma = gamma.new_zeros(replicas, *gamma.shape[1:])
     grads = parameters.new_zeros(replicas, *parameters.shape[1:])
     for block in _blocks(grad):
@@ -341,8 +347,9 @@ def _segments_backward(
                     continue
                 for of_replica, of_nodes in zip(grads, own, strict=True):
                     of_replica[:, i, k] += graph_sum(of_nodes, batch[block], grads.size(1))
-        grad_x[:, block] = total
-    return grad_x, grad_gamma, grads
+        if needs_x:
+            grad_x[:, block] = total
+    return grad_gamma, grads
 
 
 def _segments(

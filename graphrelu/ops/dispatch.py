@@ -134,7 +134,9 @@ def _graphs(batch: Tensor | None) -> Tensor | None:
 
 
 def _unstacked(tensor: Tensor, leading: torch.Size) -> Tensor:
-    return tensor.unflatten(0, leading) if leading else tensor.squeeze(0)
+    """The replicas apart again. Not a view in autograd's sense: torch refuses in-place operations
+    on a view that an autograd function returns, and nobody else holds `tensor`."""
+    return torch.ops.aten._unsafe_view(tensor, (*leading, *tensor.shape[1:]))
 
 
 # Project: `x [R, N, C]`, `weight [R, H, C]`, `mass [1 or R, N]`, `batch [1 or R, N]`.
@@ -199,12 +201,24 @@ class _Project(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs[:4])
+        ctx.batch_size = inputs[4]
+        if not inputs[0].requires_grad:
+            ctx.mark_non_differentiable(output[2])
+        ctx.set_materialize_grads(False)  # zeros for an `x` that needs no gradient
 
     @staticmethod
     def backward(
-        ctx: Any, grad_projection: Tensor, grad_mean: Tensor, grad_x: Tensor
+        ctx: Any, grad_projection: Tensor | None, grad_mean: Tensor | None, grad_x: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         x, weight, mass, batch = ctx.saved_tensors
+        if grad_projection is None:
+            grad_projection = weight.new_zeros(*x.shape[:-1], weight.size(-2))
+        if grad_mean is None:
+            grad_mean = weight.new_zeros(*x.shape[:-2], ctx.batch_size, x.size(-1))
+        if not ctx.needs_input_grad[0] and not ctx.needs_input_grad[2]:
+            return None, grad_projection.mT @ x.to(weight.dtype), None, None, None
+        if grad_x is None:
+            grad_x = torch.zeros_like(x)
         graphs = _graphs(batch)
         tensors = _stacked(x, 2), _stacked(weight, 2), _stacked(mass, 1), graphs
         grads = [_stacked(t, 2) for t in (grad_projection, grad_mean)]
@@ -421,16 +435,16 @@ _apply = _operator("apply", _apply_compute, _apply_shapes, f"({_FACTORS}) -> Ten
 
 
 def _apply_backward_compute(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
-    """The gradients of x, gamma and parameters."""
+    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
     return _implementation("apply", x).apply_backward(grad, x, *factors)
 
 
 def _apply_backward_shapes(grad: Tensor, x: Tensor, *factors: Any) -> tuple[Tensor, ...]:
     own = (t.new_empty(grad.size(0), *t.shape[1:]) for t in factors[:2])
-    return torch.empty_like(grad), *own
+    return torch.empty_like(grad if factors[-1] else grad[:, :0]), *own
 
 
-_SCHEMA = f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor)"
+_SCHEMA = f"(Tensor grad, {_FACTORS}, bool needs_x) -> (Tensor, Tensor, Tensor)"
 _apply_backward = _operator(
     "apply_backward", _apply_backward_compute, _apply_backward_shapes, _SCHEMA
 )
@@ -441,18 +455,19 @@ def _map_apply(
 ) -> tuple[Any, Any]:
     """The vmap rule of both functions: the mapped dimension is one of replicas. Where `batch` is
     mapped, too, the mapped dimension joins the nodes, and each of its places has own graphs."""
-    *tensors, base, batch = args
-    size = info.batch_size
+    place = 3 if function is _Apply else 4
+    tensors, (base, batch, *needs_x) = list(args[:place]), args[place:]
+    size, batch_dim = info.batch_size, in_dims[place + 1]
     tensors = [replicated(t, dim, size) for t, dim in zip(tensors, in_dims, strict=False)]
-    if in_dims[-1] is None:
-        outs = function.apply(*tensors, base, batch)
+    if batch_dim is None:
+        outs = function.apply(*tensors, base, batch, *needs_x)
         return outs, 0 if isinstance(outs, Tensor) else (0,) * len(outs)
     # Nodes are the last dimension but one; graphs, of the parameters, the last but three.
     dims = [2] * (len(tensors) - 1) + [4]
     first_graph = tensors[-1].size(-4) * torch.arange(size, device=batch.device)
-    batch = (batch.movedim(in_dims[-1], 0) + first_graph.view(-1, 1)).flatten()
+    batch = (batch.movedim(batch_dim, 0) + first_graph.view(-1, 1)).flatten()
     joined = [t.movedim(0, -d - 1).flatten(-d - 1, -d) for t, d in zip(tensors, dims, strict=True)]
-    outs = function.apply(*joined, base, batch)
+    outs = function.apply(*joined, base, batch, *needs_x)
     if isinstance(outs, Tensor):
         return outs.unflatten(-2, (size, outs.size(-2) // size)), outs.dim() - 2
     outs = [
@@ -482,7 +497,9 @@ class _Apply(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *factors, batch = ctx.saved_tensors
-        return *_call(_ApplyBackward, grad, *factors, ctx.base, batch), None, None
+        needs_x = ctx.needs_input_grad[0]
+        grads = _call(_ApplyBackward, grad, *factors, ctx.base, batch, needs_x)
+        return grads[0] if needs_x else None, *grads[1:], None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
@@ -500,30 +517,33 @@ class _ApplyBackward(torch.autograd.Function):
         parameters: Tensor,
         base: tuple[float, ...],
         batch: Tensor | None,
+        needs_x: bool,
     ) -> tuple[Tensor, ...]:
         nodes = (_stacked(t, 2) for t in (grad, x, gamma))
-        outs = _run(_apply_backward, *nodes, _stacked(parameters, 4), base, batch)
+        outs = _run(_apply_backward, *nodes, _stacked(parameters, 4), base, batch, needs_x)
         return tuple(_unstacked(out, x.shape[:-2]) for out in outs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        *tensors, ctx.base, batch = inputs
+        *tensors, ctx.base, batch, ctx.needs_x = inputs
         ctx.save_for_backward(*tensors, batch)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         *tensors, batch = ctx.saved_tensors
+        known = slice(0 if ctx.needs_x else 1, None)
 
         def first_order(grad: Tensor, *factors: Tensor) -> tuple[Tensor, ...]:
             def forward(x: Tensor, gamma: Tensor, parameters: Tensor) -> Tensor:
                 alpha, beta = functional.coefficients(gamma, parameters, ctx.base, batch)
                 return functional.piecewise_max(x, alpha, beta)
 
-            return torch.func.vjp(forward, *factors)[1](grad)
+            derivatives: tuple[Tensor, ...] = torch.func.vjp(forward, *factors)[1](grad)
+            return derivatives[known]
 
         for _ in tensors[0].shape[:-2]:
             first_order = torch.func.vmap(first_order)
-        return *torch.func.vjp(first_order, *tensors)[1](grads), None, None
+        return *torch.func.vjp(first_order, *tensors)[1](grads[known]), None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:

@@ -123,6 +123,7 @@ def apply_backward_kernel(
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
     K_PADDED: tl.constexpr,
+    NEEDS_X: tl.constexpr,
 ):
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
@@ -193,8 +194,10 @@ def apply_backward_kernel(
                         choice = tl.where(takes_over, k, choice)
                         if J > 1:
                             chosen_weight = tl.where(takes_over, weight, chosen_weight)
-                grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
-                tl.store(grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :], grad_x, mask=mask)
+                if NEEDS_X:
+                    grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
+                    grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
+                    tl.store(grad_x_at, grad_x, mask=mask)
                 inner *= grad  # the gradient of the weight of the chosen segment
                 weighted = grad * chosen_weight
                 for k in tl.static_range(K):
@@ -280,18 +283,20 @@ def apply_backward(
     parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
+    needs_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, gamma and parameters."""
+    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
     if grad.numel() == 0:
         zeros = [t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, parameters)]
-        return torch.empty_like(grad), zeros[0], zeros[1]
+        return torch.empty_like(grad if needs_x else grad[:, :0]), zeros[0], zeros[1]
     grad, x, gamma = rows_apart(grad), rows_apart(x), rows_apart(gamma)
     parameters = parameters.contiguous()
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = parameters.size(1), parameters.size(3), gamma.size(2)
     programs, options = cut("apply_backward", x.dtype, num_nodes, channels, num_graphs, replicas)
     # In the layout of the features: a norm before them is slow where its gradient has another.
-    grad_x = torch.empty_like(x if x.shape == grad.shape else grad)
+    like = x if x.shape == grad.shape else grad
+    grad_x = torch.empty_like(like if needs_x else like[:, :0])
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)
     partial = parameters.new_empty(replicas, num_graphs, programs, 2, K, channels)
     strides = (
@@ -317,6 +322,7 @@ def apply_backward(
             J=J,
             BATCHED=batch is not None,
             K_PADDED=1 << (K - 1).bit_length(),
+            NEEDS_X=needs_x,
             **options,
         )
     return grad_x, grad_gamma, partial.sum(dim=2)
