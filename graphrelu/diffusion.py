@@ -7,6 +7,7 @@ import threading
 import warnings
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -65,8 +66,21 @@ class PreparedGraph(NamedTuple):
             return self.operator @ z
         if self.matrices is not None:
             return dispatch.diffuse(z, *self.matrices, alpha, steps, diffusion)
-        assert self.edges is not None
-        return pagerank(z, self.edges, alpha, steps, diffusion)
+        return self.diffuse_by_reference(z)
+
+    def diffuse_by_reference(self, z: Tensor) -> Tensor:
+        """The same by the equations of :mod:`graphrelu.functional`."""
+        alpha, steps, diffusion, _ = self.settings
+        if self.operator is not None:
+            return self.operator @ z
+        edges = self.edges
+        if self.matrices is not None:
+            rowptr, col, value = self.matrices[0]
+            targets = torch.arange(z.size(0), device=z.device)
+            target = targets.repeat_interleave(rowptr.diff(), output_size=col.numel())
+            edges = Edges(col.long(), target, value, z.size(0))
+        assert edges is not None
+        return pagerank(z, edges, alpha, steps, diffusion)
 
 
 def as_edges(
@@ -152,6 +166,23 @@ def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
         )
 
 
+def check_prepared(
+    graph: PreparedGraph, settings: DiffusionSettings, x: Tensor, dtype: torch.dtype
+) -> None:
+    """A prepared graph fits the module and the features that it is used with."""
+    if graph.settings != settings:
+        raise ValueError(
+            f"edge_index must be prepared with the module's {settings}, got {graph.settings}."
+        )
+    found = graph.mass.size(-1), graph.mass.dtype, graph.mass.device
+    expected = x.size(-2), dtype, x.device
+    if found != expected:
+        raise ValueError(
+            f"edge_index must be prepared for {expected[0]} nodes, {expected[1]} and {expected[2]} "
+            f"to fit x, got {found[0]} nodes, {found[1]} and {found[2]}."
+        )
+
+
 def _is_symmetric(edges: Edges) -> bool:
     forward, backward = (
         torch.sparse_coo_tensor(
@@ -222,11 +253,66 @@ def prepare(
     return PreparedGraph(settings, mass, (matrix, transposed))
 
 
+class Snapshot:
+    """Tensors as they were when they were read, without keeping them alive.
+
+    What changes a tensor in torch changes its version. Writes through `.data` or through memory
+    that NumPy shares do not, so that on a CPU the content is compared with a copy, which takes a
+    hundredth of a step. On a GPU this would wait for the device.
+    """
+
+    def __init__(self, parts: Sequence[Tensor], forget: Callable[[Any], Any] | None = None) -> None:
+        self.refs = [weakref.ref(part, forget) for part in parts]
+        self.versions = [_versions(part) for part in parts]
+        held = (held for part in parts for held in _held(part))
+        self.copies = [t.clone() if t.device.type == "cpu" else None for t in held]
+
+    def matches(self, parts: Sequence[Tensor]) -> bool:
+        return (
+            len(parts) == len(self.refs)
+            and all(ref() is part for ref, part in zip(self.refs, parts, strict=True))
+            and self.versions == [_versions(part) for part in parts]
+            and all(
+                copy is None or torch.equal(copy, tensor)
+                for copy, tensor in zip(
+                    self.copies, (t for part in parts for t in _held(part)), strict=True
+                )
+            )
+        )
+
+
+def can_be_watched(part: Any) -> bool:
+    """Whether a :class:`Snapshot` can tell that the tensor changed."""
+    if not isinstance(part, Tensor) or part.requires_grad or part.is_inference():
+        return False
+    held = _held(part)
+    return len(held) > 0 and can_be_read(*held)
+
+
+def _held(part: Tensor) -> tuple[Tensor, ...]:
+    """The plain tensors that hold the content."""
+    if isinstance(part, EdgeIndex):
+        return (part.as_tensor(),)
+    if part.layout == torch.strided:
+        return (part,)
+    if part.layout == torch.sparse_coo:  # indices() asks for a coalesced one
+        return part._indices(), part._values()
+    if part.layout == torch.sparse_csr:
+        return part.crow_indices(), part.col_indices(), part.values()
+    if part.layout == torch.sparse_csc:
+        return part.ccol_indices(), part.row_indices(), part.values()
+    return ()
+
+
+def _versions(part: Tensor) -> list[int]:
+    numbers = (number for t in _held(part) for number in (t._version, t.data_ptr()))
+    return [part._version, *numbers]
+
+
 # Several layers of a model, and the epochs of full-batch training, call with the same graph:
-# it is recognised by the identity and version of its tensors and prepared once. A few entries
-# suffice for that, and each one goes when its graph goes.
+# it is prepared once. A few entries suffice for that, and each one goes when its graph goes.
 _MEMORY_SIZE = 8
-_memory: OrderedDict[tuple[Any, ...], tuple[list[Any], PreparedGraph]] = OrderedDict()
+_memory: OrderedDict[tuple[Any, ...], tuple[Snapshot, PreparedGraph]] = OrderedDict()
 _lock = threading.RLock()
 
 
@@ -245,22 +331,20 @@ def prepared(
     arguments = (num_nodes, dtype, settings)
     if torch.compiler.is_compiling():
         return _prepared_at_run_time(edge_index, edge_weight, *arguments)
-    fingerprints = list(map(_fingerprint, parts))
-    if None in fingerprints or not fingerprints:
+    if not parts or not all(map(can_be_watched, parts)):
         return prepare(edge_index, edge_weight, *arguments, batch, validate)
 
-    key = (*fingerprints, *arguments, validate)
+    key = (*map(id, parts), *arguments, validate)
     with _lock:
-        if key in _memory and all(
-            ref() is part for ref, part in zip(_memory[key][0], parts, strict=True)
-        ):
+        if key in _memory and _memory[key][0].matches(parts):
             _memory.move_to_end(key)
             return _memory[key][1]
     # What is remembered must serve training too, whatever mode the first call was in.
     with torch.inference_mode(False), torch.no_grad():
         graph = prepare(edge_index, edge_weight, *arguments, batch, validate)
+        snapshot = Snapshot(parts, lambda _: _forget(key))
     with _lock:
-        _memory[key] = ([weakref.ref(part, lambda _: _forget(key)) for part in parts], graph)
+        _memory[key] = (snapshot, graph)
         while len(_memory) > _MEMORY_SIZE:
             _memory.popitem(last=False)
     return graph
@@ -342,14 +426,3 @@ def _tensors(edge_index: Any) -> tuple[Any, ...]:
 def _forget(key: tuple[Any, ...]) -> None:
     with _lock:
         _memory.pop(key, None)
-
-
-def _fingerprint(part: Any) -> tuple[int, ...] | None:
-    """What changes when a tensor, or its content, is replaced; none where it is not to be kept."""
-    if not isinstance(part, Tensor) or part.requires_grad or part.is_inference():
-        return None
-    storage = part
-    if part.layout != torch.strided and is_torch_sparse_tensor(part):
-        # values() of a COO matrix asks for a coalesced one
-        storage = part._values() if part.layout == torch.sparse_coo else part.values()
-    return (id(part), storage._version, storage.data_ptr()) if can_be_read(storage) else None

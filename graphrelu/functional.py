@@ -90,12 +90,17 @@ def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
         source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
         weight = torch.cat([weight, (loops == 0).to(weight.dtype)])
 
-    # In float64: in float32 a sum of ones ends at 2^24, and small weights have no inverse.
-    wide = weight.double()
+    # In float32 a sum of ones ends at 2^24, and small weights have no inverse.
+    wide = widened(weight)
     scale = inverse_root(scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum"))
     # The product of the two scales commutes: a symmetric graph stays symmetric to the last bit.
     normalized = (wide * (scale[source] * scale[target])).to(weight.dtype)
     return Edges(source, target, normalized, num_nodes)
+
+
+def widened(x: Tensor) -> Tensor:
+    """In float64, where the device has it: Apple's GPUs do not."""
+    return x if x.device.type == "mps" else x.double()
 
 
 def inverse_root(degree: Tensor) -> Tensor:
@@ -233,7 +238,7 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # One by one, in float32, the nodes of a large graph would not add up.
-    total = graph_sum(weight.double(), batch, batch_size)
+    total = graph_sum(widened(weight), batch, batch_size)
     return weight / total.to(weight.dtype)[batch]
 
 
@@ -369,7 +374,7 @@ def piecewise_max(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
 
 def grelu(
     x: Tensor,
-    edge_index: Tensor | Edges,
+    edge_index: Tensor | Edges | Block | None,
     channel_mlp: Block | None,
     node_mlp: Block | None,
     shared_slopes: Tensor | None = None,
@@ -390,11 +395,14 @@ def grelu(
 
     Without `node_mlp` all nodes share the channel-wise parameters (variant F); without
     `channel_mlp` all channels share the node-wise ones (variant G). With `statistics`, mean and
-    normaliser are not those of `x` alone.
+    normaliser are not those of `x` alone. `edge_index` may be the diffusion itself.
     """
     e = x
-    if topology:
-        e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
+    if topology and edge_index is not None:
+        if isinstance(edge_index, (Tensor, Edges)):
+            e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
+        else:
+            e = edge_index(x)
     gamma, parameters = hyperfunction(
         None if channel_mlp is None else graph_mean(e, batch, batch_size),
         None if node_mlp is None else node_mlp(e),

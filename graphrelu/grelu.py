@@ -9,9 +9,17 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_batch, check_features, check_options, may_look
 from graphrelu.context import graph_around
-from graphrelu.diffusion import DiffusionSettings, PreparedGraph, as_edges, prepared
-from graphrelu.functional import Form
+from graphrelu.diffusion import (
+    DiffusionSettings,
+    PreparedGraph,
+    as_edges,
+    check_prepared,
+    check_values,
+    prepared,
+)
+from graphrelu.functional import Block, Edges, Form
 from graphrelu.ops import dispatch
+from graphrelu.ops.cpu import can_be_read
 from graphrelu.ops.dispatch import without_autocast
 from graphrelu.statistics import GraphStatistics
 
@@ -392,15 +400,23 @@ class GReLU(torch.nn.Module):
     ) -> Tensor:
         """The equations as they stand in :mod:`graphrelu.functional`, for debugging."""
         check_features(x, edge_index, edge_weight, self.channels)
-        batch, batch_size = check_batch(x, batch, batch_size, may_look(x, self.validate))
+        looks = may_look(x, self.validate)
+        batch, batch_size = check_batch(x, batch, batch_size, looks)
         statistics = self._statistics(batch)
         dtype = torch.promote_types(x.dtype, torch.float32)
         shared = None if self.shared_slopes is None else self.shared_slopes.to(dtype)
         with without_autocast(x):
-            edges = as_edges(edge_index, edge_weight, x.size(0), dtype)
+            graph: Edges | Block | None = None
+            if self.topology and (edge_index is None or isinstance(edge_index, PreparedGraph)):
+                known = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
+                graph = known.diffuse_by_reference
+            elif self.topology:
+                graph = as_edges(edge_index, edge_weight, x.size(0), dtype)
+                if looks and can_be_read(graph.source, graph.weight):
+                    check_values(graph, self.diffusion, batch)
             out, _, _ = functional.grelu(
                 x.to(dtype),
-                edges,
+                graph,
                 self.channel_mlp,
                 self.node_mlp,
                 shared,
@@ -537,7 +553,9 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None,
         looks: bool,
     ) -> PreparedGraph:
+        settings = DiffusionSettings(self.alpha, self.steps, self.diffusion, self.add_self_loops)
         if isinstance(edge_index, PreparedGraph):
+            check_prepared(edge_index, settings, x, dtype)
             return edge_index
         graph = self._cached_graph
         if graph is not None and graph.mass.device == x.device and graph.mass.dtype == dtype:
@@ -547,9 +565,9 @@ class GReLU(torch.nn.Module):
                     f"{x.size(0)}; use cached=False for more than one graph."
                 )
             return graph
-        settings = DiffusionSettings(self.alpha, self.steps, self.diffusion, self.add_self_loops)
         graph = prepared(edge_index, edge_weight, x.size(0), dtype, settings, batch, looks)
-        if self.cached and not torch.compiler.is_compiling():
+        # A graph with learned weights is part of one backward pass.
+        if self.cached and not graph.mass.requires_grad and not torch.compiler.is_compiling():
             self._cached_graph = graph
         return graph
 

@@ -8,10 +8,11 @@ from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
 from graphrelu.checks import may_look
-from graphrelu.diffusion import DiffusionSettings, prepared
+from graphrelu.diffusion import DiffusionSettings, Snapshot, can_be_watched, prepared
 from graphrelu.functional import Form
 from graphrelu.grelu import GReLU
 from graphrelu.ops import dispatch
+from graphrelu.ops.cpu import can_be_read
 from graphrelu.ops.dispatch import without_autocast
 
 Relation = tuple[str, str, str]
@@ -60,7 +61,7 @@ class HeteroGReLU(torch.nn.Module):
                 raise ValueError(f"{name} must be left out: HeteroGReLU does not have it.")
         self.channels = dict(channels)
         self.acts = ModuleDict({name: GReLU(size, **options) for name, size in channels.items()})
-        self._merged: tuple[list[Tensor], list[Any], Tensor, Tensor | None] | None = None
+        self._merged: tuple[Snapshot, list[Any], Tensor, Tensor | None] | None = None
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -89,11 +90,11 @@ class HeteroGReLU(torch.nn.Module):
         dtype = torch.promote_types(first.dtype, torch.float32)
         sizes = [x.size(0) for x in x_dict.values()]
         with without_autocast(first):
+            looks = may_look(first, act.validate)
             edge_index, edge_weight = self._union(
-                dict(zip(types, sizes, strict=True)), edge_index_dict, edge_weight_dict or {}
+                dict(zip(types, sizes, strict=True)), edge_index_dict, edge_weight_dict or {}, looks
             )
             settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
-            looks = may_look(first, act.validate)
             graph = prepared(edge_index, edge_weight, sum(sizes), dtype, settings, None, looks)
             logits, parameters = [], []
             features = dict(x_dict)
@@ -159,6 +160,7 @@ class HeteroGReLU(torch.nn.Module):
         sizes: dict[str, int],
         edge_index_dict: dict[Relation, Tensor],
         edge_weight_dict: dict[Relation, Tensor],
+        looks: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """All relations as one graph, whose nodes are those of one type after the other. The last
         union is remembered, so that its preparation is as well."""
@@ -167,15 +169,23 @@ class HeteroGReLU(torch.nn.Module):
             offsets[name], total = total, total + size
         parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
         names = [*edge_index_dict, *edge_weight_dict]
-        state = [*offsets.items(), *names, *(part._version for part in parts)]
-        may_remember = not torch.compiler.is_compiling()
+        state = [*offsets.items(), *names, looks]
+        may_remember = not torch.compiler.is_compiling() and all(map(can_be_watched, parts))
         if may_remember and self._merged is not None:
             known, known_state, edge_index, edge_weight = self._merged
-            same = len(known) == len(parts) and known_state == state
-            if same and all(a is b for a, b in zip(known, parts, strict=True)):
+            if known_state == state and known.matches(parts):
                 return edge_index, edge_weight
         moved, weights = [], []
         for relation, own in edge_index_dict.items():
+            if looks and own.numel() > 0 and can_be_read(own):
+                for name, ends in zip((relation[0], relation[-1]), own, strict=True):
+                    low, high = int(ends.min()), int(ends.max())
+                    if low < 0 or high >= sizes[name]:
+                        raise ValueError(
+                            f"edge_index_dict[{relation!r}] must hold indices between 0 and "
+                            f"{sizes[name] - 1}, the nodes of {name!r}, got "
+                            f"{low if low < 0 else high}."
+                        )
             offset = own.new_tensor([[offsets[relation[0]]], [offsets[relation[-1]]]])
             moved.append(own + offset)
             ones = torch.ones(own.size(1), device=own.device)
@@ -185,8 +195,8 @@ class HeteroGReLU(torch.nn.Module):
             return torch.empty(2, 0, dtype=torch.long, device=device), None
         edge_index = torch.cat(moved, dim=1)
         edge_weight = torch.cat(weights) if edge_weight_dict else None
-        if may_remember and not any(part.requires_grad for part in parts):
-            self._merged = (parts, state, edge_index, edge_weight)
+        if may_remember:
+            self._merged = (Snapshot(parts), state, edge_index, edge_weight)
         return edge_index, edge_weight
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,15 +1,20 @@
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch_geometric import EdgeIndex
 from torch_geometric.nn import APPNP
+from torch_geometric.utils import to_torch_csr_tensor
 
-from graphrelu import diffusion, functional
+from graphrelu import GReLU, diffusion, functional
 from graphrelu.diffusion import DiffusionSettings, prepare
 from graphrelu.functional import diffuse
 from graphrelu.ops import cpu
-from tests.helpers import assert_close, random_graph
+from tests.helpers import assert_close, opened, random_graph
 
 POWER = DiffusionSettings(0.2, 4, "power", False)
 
@@ -210,3 +215,86 @@ def test_an_adjacency_that_is_not_coalesced_is_remembered() -> None:
 def test_the_index_that_is_too_large_is_named() -> None:
     with pytest.raises(ValueError, match=r"between 0 and 2.*got 7"):
         prepare(torch.tensor([[0], [7]]), None, 3, torch.double, POWER, None, True)
+
+
+def written_in_place(edge_index: Tensor) -> Tensor:
+    edge_index[0] = edge_index[0].flip(0)
+    return edge_index
+
+
+def written_through_data(edge_index: Tensor) -> Tensor:
+    edge_index.data[0] = edge_index.data[0].flip(0)
+    return edge_index
+
+
+def written_by_numpy(edge_index: Tensor) -> Tensor:
+    array = edge_index.numpy()
+    array[0] = array[0, ::-1].copy()
+    return edge_index
+
+
+WRITES = [written_in_place, written_through_data, written_by_numpy]
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("kind", ["tensor", "EdgeIndex", "compiled"])
+def test_a_graph_that_was_written_to_is_another_graph(write: Callable, kind: str) -> None:
+    act, x = opened(GReLU(4)), torch.randn(20, 4)
+    run = torch.compile(act, backend="aot_eager") if kind == "compiled" else act
+    held = random_graph(20, 60)
+    edge_index = EdgeIndex(held, sparse_size=(20, 20)) if kind == "EdgeIndex" else held
+    before = run(x, edge_index)
+    if kind == "EdgeIndex":
+        held = edge_index.as_tensor()
+    write(held)
+    after = run(x, edge_index)
+    assert torch.equal(after, run(x, held.clone()))
+    assert not torch.equal(before, after)
+
+
+def test_an_edge_weight_that_was_written_to_is_another_graph() -> None:
+    act, x, edge_index = opened(GReLU(4)), torch.randn(20, 4), random_graph(20, 60)
+    weight = torch.rand(60)
+    act(x, edge_index, weight)
+    weight.numpy()[:] = weight.numpy()[::-1].copy()
+    assert torch.equal(act(x, edge_index, weight), act(x, edge_index, weight.clone()))
+
+
+def test_an_adjacency_whose_columns_were_written_to_is_another_graph() -> None:
+    act, x = opened(GReLU(4)), torch.randn(3, 4)
+    adjacency = to_torch_csr_tensor(torch.tensor([[0, 1, 2], [1, 2, 0]]), size=3)
+    act(x, adjacency)
+    adjacency.col_indices().copy_(torch.tensor([2, 0, 1]))
+    assert torch.equal(act(x, adjacency), act(x, adjacency.clone()))
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "dtype", "message"),
+    [
+        (
+            {"alpha": 0.2},
+            15,
+            torch.float,
+            r"prepared with the module's .*alpha=0.2.*got .*alpha=0.1",
+        ),
+        ({"steps": 3}, 15, torch.float, r"prepared with the module's .*steps=3.*got .*steps=10"),
+        ({}, 14, torch.float, "prepared for 14 nodes.*got 15 nodes"),
+        ({}, 15, torch.double, "prepared for 15 nodes, torch.float64.*got 15 nodes, torch.float32"),
+    ],
+    ids=str,
+)
+def test_a_prepared_graph_of_another_module_or_size_is_refused(
+    options: dict, nodes: int, dtype: torch.dtype, message: str
+) -> None:
+    settings = DiffusionSettings(0.1, 10, "power", False)
+    graph = prepare(random_graph(15, 40), None, 15, torch.float, settings, None, True)
+    act = GReLU(4, **options).to(dtype)
+    with pytest.raises(ValueError, match=message):
+        act(torch.randn(nodes, 4, dtype=dtype), graph)
+
+
+def test_devices_without_float64_get_none() -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        on_apple = torch.empty(3, device="mps")
+        assert functional.widened(on_apple).dtype == torch.float32
+    assert functional.widened(torch.empty(3)).dtype == torch.float64

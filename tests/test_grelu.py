@@ -353,3 +353,40 @@ def test_device_of_all_parameters(options: dict) -> None:
     assert all(tensor.is_meta for tensor in act.state_dict().values())
     assert act.statistics is not None
     assert act.statistics.sync
+
+
+def test_cached_with_a_learned_edge_weight() -> None:
+    """Every call is a new backward pass, and the module can be copied."""
+    act, x, edge_index = opened(GReLU(4, cached=True)), torch.randn(9, 4), random_graph(9, 30)
+    weight = torch.rand(30, requires_grad=True)
+    grads = [torch.autograd.grad(act(x, edge_index, weight).sum(), weight)[0] for _ in range(2)]
+    assert torch.equal(*grads)
+    copy.deepcopy(act)
+
+
+@pytest.mark.parametrize("options", [{}, {"K": 3}, {"steps": 3, "diffusion": "chebyshev"}], ids=str)
+def test_the_reference_takes_what_the_fast_path_takes(
+    options: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act, x = opened(GReLU(4, **options)), torch.randn(9, 4)
+    edge_index = random_graph(9, 30, undirected=True)
+    without_graph = opened(GReLU(4, topology=False))
+    settings = (act.alpha, act.steps, act.diffusion, act.add_self_loops)
+    settings = diffusion_module.DiffusionSettings(*settings)
+    graph = diffusion_module.prepare(edge_index, None, 9, torch.float, settings, None, True)
+    cached = copy.deepcopy(act)
+    cached.cached = True
+    cached(x, edge_index)
+    calls = [
+        lambda: act(x, edge_index),
+        lambda: act(x, graph),
+        lambda: without_graph(x),
+        lambda: cached(x),
+        lambda: act(x[:0], edge_index[:, :0]),
+    ]
+    expected = [call() for call in calls]
+    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
+    for call, own in zip(calls, expected, strict=True):
+        assert_close(call(), own, 1e-5)
+    with pytest.raises(ValueError, match="edge_index must hold indices between 0 and 8"):
+        act(x, torch.tensor([[0], [9]]))

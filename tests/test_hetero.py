@@ -172,3 +172,32 @@ def test_errors(message: str, call: Callable[..., Any], arguments: tuple) -> Non
 
 def test_repr() -> None:
     assert str(HeteroGReLU({"paper": 4, "author": 8})) == "HeteroGReLU({'paper': 4, 'author': 8})"
+
+
+@pytest.mark.parametrize(
+    ("edge", "message"),
+    [
+        ([[0], [4]], r"'writes'.*between 0 and 2, the nodes of 'paper', got 4"),
+        ([[2], [0]], r"'writes'.*between 0 and 1, the nodes of 'author', got 2"),
+        ([[0], [-1]], r"'writes'.*between 0 and 2, the nodes of 'paper', got -1"),
+    ],
+    ids=str,
+)
+def test_an_index_beyond_its_node_type_is_refused(edge: list, message: str) -> None:
+    act = HeteroGReLU({"paper": 3, "author": 3})
+    x_dict = {"paper": torch.randn(3, 3), "author": torch.randn(2, 3)}
+    with pytest.raises(ValueError, match=message):
+        act(x_dict, {("author", "writes", "paper"): torch.tensor(edge)})
+
+
+def test_a_relation_that_was_written_to_is_another_graph() -> None:
+    act = HeteroGReLU({"paper": 3, "author": 3})
+    for own in act.acts.values():
+        opened(own)
+    x_dict = {"paper": torch.randn(3, 3), "author": torch.randn(2, 3)}
+    edges = torch.tensor([[0, 1], [2, 0]])
+    relation = ("author", "writes", "paper")
+    act(x_dict, {relation: edges})
+    edges.numpy()[1] = [1, 1]
+    out, expected = (act(x_dict, {relation: own}) for own in (edges, edges.clone()))
+    assert all(torch.equal(out[name], expected[name]) for name in out)

@@ -5,6 +5,7 @@ among programs that finish in any order, and do not give the same bits twice.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import torch
 import triton
@@ -19,10 +20,13 @@ from graphrelu.ops.cpu import CSR
 _ROWS, _ENTRIES = 32, 16
 # Of several columns it takes one row: a warp, and a tile of so many columns and products.
 _COLS, _TILE = 128, 256
-# Programs that wait for each other, for each multiprocessor: every GPU runs as many at a time.
-_PROGRAMS = 8
-# Triton starts programs that wait for each other from here on.
-HAS_COOPERATIVE_LAUNCH = tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3)
+# Programs that wait for each other must all run at a time. A multiprocessor has 64 Ki registers,
+# from compute capability 7 on: enough for this many programs, warps and registers of a thread.
+_PROGRAMS, _WARPS, _REGISTERS = 8, 4, 64
+# Triton starts programs that wait for each other from here on; AMD's compiler bounds no registers.
+HAS_COOPERATIVE_LAUNCH = (
+    tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 3) and torch.version.hip is None
+)
 
 
 @triton.jit
@@ -120,24 +124,27 @@ def _num_programs(device: torch.device) -> int:
     """That run at a time; Triton's interpreter runs one after the other."""
     if device.type != "cuda":
         return 1
-    return _PROGRAMS * torch.cuda.get_device_properties(device).multi_processor_count
+    gpu = torch.cuda.get_device_properties(device)
+    fit = min(_PROGRAMS, gpu.max_threads_per_multi_processor // (32 * _WARPS))
+    return fit * gpu.multi_processor_count
 
 
 def _iterate(x: Tensor, matrix: CSR, constant: Tensor, a: float, b: float, steps: int) -> Tensor:
     """`a * matrix @ x + b * constant`, so many times, of one column: in one launch."""
     num_rows = x.size(0)
     programs = -(-num_rows // _ROWS)  # the host waits longer for `triton.cdiv`
-    options = {}
+    options: dict[str, Any] = {}
     if steps > 1:
         programs = min(programs, _num_programs(x.device))
-        options = {"launch_cooperative_grid": True} if programs > 1 else {}
+        if programs > 1:
+            options = {"launch_cooperative_grid": True, "maxnreg": _REGISTERS}
     rooms = x.new_empty(min(steps, 2), num_rows, 1)
     counter = torch.zeros if steps > 1 else torch.empty  # of a single step nobody waits for
     arrived = counter(1, dtype=torch.int32, device=x.device)
     with torch.cuda.device_of(x):
         column_kernel[(programs,)](
             *(*matrix, x, constant, rooms, arrived, num_rows, steps, a, b),
-            **{"ROWS": _ROWS, "ENTRIES": _ENTRIES, "num_warps": 4, **options},
+            **{"ROWS": _ROWS, "ENTRIES": _ENTRIES, "num_warps": _WARPS, **options},
         )
     return rooms[(steps - 1) % 2]
 
