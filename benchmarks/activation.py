@@ -20,7 +20,7 @@ from torch import Tensor
 from torch_geometric.nn import APPNP
 
 from graphrelu import GReLU, functional
-from graphrelu import diffusion as diffusion_module
+from graphrelu import graph as graph_module
 from graphrelu.lab.models.activations import Maxout, PReLU, ReLU
 from graphrelu.lab.models.digraf import DiGRAF
 from graphrelu.lab.record.machine import surroundings
@@ -113,10 +113,10 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
             name = f"GReLU, its passes over {str(kind).removeprefix('torch.')} features"
             rows[name] = {"replayed_ms": passes_ms(x.detach().to(kind), edge_index, args.K)}
 
-    settings = diffusion_module.DiffusionSettings(0.1, args.steps, args.diffusion, False)
+    settings = graph_module.DiffusionSettings(0.1, args.steps, args.diffusion, False)
 
     def prepare() -> None:
-        diffusion_module.prepare(edge_index, None, args.nodes, torch.float, settings, None, False)
+        graph_module.prepare(edge_index, None, args.nodes, torch.float, settings, None, False)
 
     rows["preparing the graph, once"] = {
         "forward_ms": milliseconds(prepare, device),

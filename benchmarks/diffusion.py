@@ -15,8 +15,8 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import APPNP
 
-from graphrelu.diffusion import as_edges, to_csr
 from graphrelu.functional import Edges, exact_operator, normalized_adjacency
+from graphrelu.graph import as_edges, to_csr
 from graphrelu.lab.data import load
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.machine import surroundings

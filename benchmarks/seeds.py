@@ -32,7 +32,7 @@ class StockGCN(torch.nn.Module):
     def __init__(self, graph: Graph, config: Config) -> None:
         super().__init__()
         self.conv1 = GCNConv(graph.num_features, config.hidden, cached=True)
-        self.act = GReLU(config.hidden, cached=True) if config.activation == "grelu" else None
+        self.act = GReLU(config.hidden) if config.activation == "grelu" else None
         self.conv2 = GCNConv(config.hidden, graph.num_classes, cached=True)
         self.dropout = config.dropout
 

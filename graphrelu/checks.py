@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from graphrelu.functional import DIFFUSIONS, MODES, Form
+from graphrelu.functional import DEFAULT, DIFFUSIONS, MODES, Form
 from graphrelu.ops.cpu import can_be_read, is_read_for_free
 
 
@@ -20,14 +20,10 @@ def check_options(
     diffusion: str,
     node_wise: bool,
     channel_wise: bool,
-    hidden: int | None,
-    diagonal: bool,
 ) -> None:
     """The arguments of :class:`~graphrelu.GReLU`."""
     for name, value in (("channels", channels), ("K", form.K), ("steps", steps)):
         check_count(name, value)
-    if hidden is not None:
-        check_count("hidden", hidden)
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha must be in (0, 1], got {alpha}.")
     if diffusion not in DIFFUSIONS:
@@ -36,7 +32,7 @@ def check_options(
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {form.mode!r}.")
     if not (node_wise or channel_wise):
         raise ValueError("node_wise and channel_wise must not both be False: nothing would adapt.")
-    for name in ("scale", "temperature", "gamma_max"):
+    for name in ("scale", "temperature"):
         if not getattr(form, name) > 0:
             raise ValueError(f"{name} must be positive, got {getattr(form, name)}.")
     if math.isinf(form.scale):
@@ -48,14 +44,10 @@ def check_options(
             f"negative_slope must be at most 1, as max(x, s * x) is LeakyReLU only then, "
             f"got {form.negative_slope}."
         )
-    if diagonal and hidden is not None:
-        raise ValueError("diagonal must be False with a hidden layer, which mixes the channels.")
     if form.mode == "paper":
-        for name in ("negative_slope", "dropout"):
-            if getattr(form, name):
-                raise ValueError(f"{name} must be 0 in mode='paper', which has none.")
-        if diagonal:
-            raise ValueError("diagonal must be False in mode='paper', whose MLP is a full matrix.")
+        for name in ("negative_slope", "dropout", "scale", "temperature"):
+            if getattr(form, name) != getattr(DEFAULT, name):
+                raise ValueError(f"{name} must be left out in mode='paper', which has none.")
 
 
 def check_count(name: str, value: Any) -> None:
@@ -128,6 +120,6 @@ def check_batch(
     return batch.long(), batch_size
 
 
-def may_look(x: Tensor, validate: bool | None = None) -> bool:
+def may_look(x: Tensor) -> bool:
     """Whether values may be looked at here: it would break a graph or synchronise a GPU."""
-    return is_read_for_free(x) if validate is None else validate and can_be_read(x)
+    return is_read_for_free(x)

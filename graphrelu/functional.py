@@ -42,8 +42,8 @@ class Form(NamedTuple):
     negative_slope: float = 0.0
     scale: float = 8.0
     temperature: float = 3.0
-    gamma_max: float = 3.0
     dropout: float = 0.0
+    gamma_max: float = 3.0  # m, the largest weight of a node; the mean is 1
 
     @property
     def base_slopes(self) -> tuple[float, ...]:

@@ -9,7 +9,8 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_batch, check_features, check_options, may_look
 from graphrelu.context import graph_around
-from graphrelu.diffusion import (
+from graphrelu.functional import DEFAULT, Block, Edges, Form
+from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
     as_edges,
@@ -17,7 +18,6 @@ from graphrelu.diffusion import (
     check_values,
     prepared,
 )
-from graphrelu.functional import Block, Edges, Form
 from graphrelu.ops import dispatch
 from graphrelu.ops.cpu import can_be_read
 from graphrelu.ops.dispatch import without_autocast
@@ -41,20 +41,16 @@ class DiagonalMap(torch.nn.Module):
     Args:
         channels (int): `C`.
         rows (int): Outputs per channel.
-        device (torch.device, optional): The device of the parameters.
     """
 
-    def __init__(self, channels: int, rows: int, device: torch.device | str | None) -> None:
+    def __init__(self, channels: int, rows: int) -> None:
         super().__init__()
-        self.weight = Parameter(torch.empty(rows, channels, device=device))
-        self.bias = Parameter(torch.empty(rows, channels, device=device))
-        self.zero_last_layer()
+        self.weight = Parameter(torch.empty(rows, channels))
+        self.bias = Parameter(torch.empty(rows, channels))
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        self.zero_last_layer()
-
-    def zero_last_layer(self) -> None:
-        """Makes the output zero, whatever the input."""
+        """Zeros: a fresh module is exactly ReLU."""
         torch.nn.init.zeros_(self.weight)
         torch.nn.init.zeros_(self.bias)
 
@@ -64,54 +60,12 @@ class DiagonalMap(torch.nn.Module):
         return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
 
 
-class HyperMLP(torch.nn.Module):
-    """Linear, or with one hidden layer.
-
-    The first layer's weight can be applied on its own: it commutes with the diffusion.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        hidden: int | None,
-        out_channels: int,
-        last_bias: bool,
-        device: torch.device | str | None,
-    ) -> None:
-        super().__init__()
-        width = out_channels if hidden is None else hidden
-        first_bias = last_bias if hidden is None else True
-        self.first = Linear(in_channels, width, bias=first_bias, device=device)
-        self.last: Linear | None = None
-        if hidden is not None:
-            self.last = Linear(hidden, out_channels, bias=last_bias, device=device)
-
-    def reset_parameters(self) -> None:
-        self.first.reset_parameters()
-        if self.last is not None:
-            self.last.reset_parameters()
-
-    def zero_last_layer(self) -> None:
-        """Makes the output zero, whatever the input."""
-        last = self.first if self.last is None else self.last
-        for parameter in last.parameters():
-            torch.nn.init.zeros_(parameter)
+class LinearMap(Linear):
+    """A linear layer that is computed in the precision of its input."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.after_projection(x @ self.projection(x.dtype).t())
-
-    def projection(self, dtype: torch.dtype) -> Tensor:
-        """The first layer's weight."""
-        return self.first.weight.to(dtype)
-
-    def after_projection(self, z: Tensor) -> Tensor:
-        """All that follows the first layer's weight."""
-        if self.first.bias is not None:
-            z = z + self.first.bias.to(z.dtype)
-        if self.last is None:
-            return z
-        bias = None if self.last.bias is None else self.last.bias.to(z.dtype)
-        return F.linear(z.relu(), self.last.weight.to(z.dtype), bias)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return F.linear(x, self.weight.to(x.dtype), bias)
 
 
 class GReLU(torch.nn.Module):
@@ -174,32 +128,14 @@ class GReLU(torch.nn.Module):
         temperature (float, optional): :math:`T` of the node softmax. Turn it down,
             as to :obj:`1.0`, for nodes that differ more from each other. Calibrated mode only.
             (default: :obj:`3.0`)
-        gamma_max (float, optional): :math:`m`, the largest weight of a node; the mean is 1. Turn it
-            down where single nodes dominate. Calibrated mode only. (default: :obj:`3.0`)
-        diagonal (bool, optional): If :obj:`False`, the channel block is a full linear map as in
-            the paper, with :math:`2KC^2` weights. :obj:`None` is :obj:`True` in calibrated mode
-            without `hidden`, else :obj:`False`. (default: :obj:`None`)
-        hidden (int, optional): Width of a hidden layer in both MLPs; without one they are
-            linear. (default: :obj:`None`)
         negative_slope (float, optional): The slope that a fresh module has below zero, at most
             1; with it a fresh module is exactly :class:`~torch.nn.LeakyReLU`. Calibrated mode
             only. (default: :obj:`0.0`)
-        add_self_loops (bool, optional): If :obj:`True`, adds self-loops before normalising.
-            (default: :obj:`False`)
-        cached (bool, optional): If :obj:`True`, keeps the prepared graph of the first call for
-            all further ones. Only for transductive learning. (default: :obj:`False`)
-        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
-        validate (bool, optional): Whether to check index ranges, weights and the order of
-            `batch`; :obj:`None` does so on the CPU, where it costs no synchronisation. Never
-            under :func:`torch.compile` or :func:`torch.func.vmap`. (default: :obj:`None`)
         track_running_stats (bool, optional): If :obj:`True`, keeps running averages of
             :math:`\bar{\mathbf{e}}` and of the softmax's normaliser, which in training are those
             of the batch, and uses them in evaluation: a node's output then does not depend on
             which other nodes share its batch. Not for batches of several graphs.
             (default: :obj:`False`)
-        momentum (float, optional): The weight of the latest batch in the running averages, once
-            there are enough of them; :obj:`None` weighs all batches the same.
-            (default: :obj:`0.1`)
         sync (bool, optional): If :obj:`True`, these quantities are in training those of
             the batches of all processes of :mod:`torch.distributed`, as in
             :class:`~torch.nn.SyncBatchNorm`; all processes must make the same calls.
@@ -220,8 +156,8 @@ class GReLU(torch.nn.Module):
         True
     """
 
+    gamma_max = DEFAULT.gamma_max
     shared_slopes: Parameter | None
-    _cached_graph: PreparedGraph | None
 
     def __init__(
         self,
@@ -238,25 +174,13 @@ class GReLU(torch.nn.Module):
         dropout: float = 0.0,
         scale: float = 8.0,
         temperature: float = 3.0,
-        gamma_max: float = 3.0,
-        diagonal: bool | None = None,
-        hidden: int | None = None,
         negative_slope: float = 0.0,
-        add_self_loops: bool = False,
-        cached: bool = False,
-        device: torch.device | str | None = None,
-        validate: bool | None = None,
         track_running_stats: bool = False,
-        momentum: float | None = 0.1,
         sync: bool = False,
     ) -> None:
         super().__init__()
-        if diagonal is None:
-            diagonal = mode == "calibrated" and hidden is None
-        form = Form(K, mode, bias, negative_slope, scale, temperature, gamma_max, dropout)
-        check_options(
-            form, channels, alpha, steps, diffusion, node_wise, channel_wise, hidden, diagonal
-        )
+        form = Form(K, mode, bias, negative_slope, scale, temperature, dropout)
+        check_options(form, channels, alpha, steps, diffusion, node_wise, channel_wise)
         self.channels = channels
         self.K = K
         self.alpha = alpha
@@ -270,41 +194,32 @@ class GReLU(torch.nn.Module):
         self.dropout = dropout
         self.scale = scale
         self.temperature = temperature
-        self.gamma_max = gamma_max
-        self.diagonal = diagonal
-        self.hidden = hidden
         self.negative_slope = negative_slope
-        self.add_self_loops = add_self_loops
-        self.cached = cached
-        self.validate = validate
         self.track_running_stats = track_running_stats
-        self.momentum = momentum
         self.sync = sync
 
-        self.channel_mlp: DiagonalMap | HyperMLP | None = None
         rows = (2 if bias else 1) * K
-        if channel_wise and diagonal:
-            self.channel_mlp = DiagonalMap(channels, rows, device)
+        self.channel_mlp: DiagonalMap | LinearMap | None = None
+        self.register_parameter("shared_slopes", None)
+        if channel_wise and mode == "calibrated":
+            self.channel_mlp = DiagonalMap(channels, rows)
         elif channel_wise:
-            self.channel_mlp = HyperMLP(channels, hidden, rows * channels, True, device)
-        has_shared = mode == "calibrated" and not channel_wise
-        shared = Parameter(torch.empty(K, device=device)) if has_shared else None
-        self.register_parameter("shared_slopes", shared)
-        self.node_mlp: HyperMLP | None = None
+            self.channel_mlp = LinearMap(channels, rows * channels)
+        elif mode == "calibrated":
+            self.shared_slopes = Parameter(torch.empty(K))
+        self.node_mlp: LinearMap | None = None
         if node_wise:
-            # A bias of the last layer would cancel in the softmax.
-            self.node_mlp = HyperMLP(channels, hidden, 1 if channel_wise else K, False, device)
+            # A bias would cancel in the softmax.
+            self.node_mlp = LinearMap(channels, 1 if channel_wise else K, bias=False)
         self.statistics: GraphStatistics | None = None
         if track_running_stats or sync:
             self.statistics = GraphStatistics(
                 channels if channel_wise else None,
                 None if not node_wise else 1 if channel_wise else K,
                 track_running_stats,
-                momentum,
                 sync,
-                device,
             )
-        self._cached_graph = None
+        self.register_load_state_dict_pre_hook(_rename_weights_of_older_versions)
 
         self.reset_parameters()
 
@@ -324,17 +239,13 @@ class GReLU(torch.nn.Module):
         return cls(channels, **{**VARIANTS[letter], **kwargs})
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and running statistics of the module, and forgets a
-        cached graph."""
+        r"""Resets all learnable parameters and running statistics of the module."""
         for mlp in (self.channel_mlp, self.node_mlp):
             if mlp is not None:
                 mlp.reset_parameters()
-        if self.mode == "calibrated" and self.channel_mlp is not None:
-            self.channel_mlp.zero_last_layer()
         if self.shared_slopes is not None:
             torch.nn.init.zeros_(self.shared_slopes)
         self.reset_running_stats()
-        self._cached_graph = None
 
     def reset_running_stats(self) -> None:
         r"""Forgets the batches that the running statistics are averages of."""
@@ -354,7 +265,7 @@ class GReLU(torch.nn.Module):
         Args:
             x (torch.Tensor): The node features.
             edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
-                transposed adjacency; or a :class:`~graphrelu.diffusion.PreparedGraph`, which is
+                transposed adjacency; or a :class:`~graphrelu.graph.PreparedGraph`, which is
                 taken as it is. Without it, that of :func:`~graphrelu.graph_context` or of the
                 converted model around. (default: :obj:`None`)
             edge_weight (torch.Tensor, optional): Non-negative edge weights.
@@ -366,9 +277,7 @@ class GReLU(torch.nn.Module):
                 if not given. (default: :obj:`None`)
         """
         if edge_index is None and edge_weight is None and batch is None:
-            edge_index, edge_weight, batch, batch_size = graph_around(
-                x, is_needed=self.topology and self._cached_graph is None
-            )
+            edge_index, edge_weight, batch, batch_size = graph_around(x, is_needed=self.topology)
         if isinstance(x, Tensor) and dispatch.backend(x) == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
         x, gamma, parameters, batch = self._hyperfunction(
@@ -386,8 +295,8 @@ class GReLU(torch.nn.Module):
             self.negative_slope,
             self.scale,
             self.temperature,
-            self.gamma_max,
             self.dropout,
+            self.gamma_max,
         )
 
     def _reference(
@@ -400,14 +309,14 @@ class GReLU(torch.nn.Module):
     ) -> Tensor:
         """The equations as they stand in :mod:`graphrelu.functional`, for debugging."""
         check_features(x, edge_index, edge_weight, self.channels)
-        looks = may_look(x, self.validate)
+        looks = may_look(x)
         batch, batch_size = check_batch(x, batch, batch_size, looks)
         statistics = self._statistics(batch)
         dtype = torch.promote_types(x.dtype, torch.float32)
         shared = None if self.shared_slopes is None else self.shared_slopes.to(dtype)
         with without_autocast(x):
             graph: Edges | Block | None = None
-            if self.topology and (edge_index is None or isinstance(edge_index, PreparedGraph)):
+            if self.topology and isinstance(edge_index, PreparedGraph):
                 known = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
                 graph = known.diffuse_by_reference
             elif self.topology:
@@ -427,7 +336,6 @@ class GReLU(torch.nn.Module):
                 steps=self.steps,
                 diffusion=self.diffusion,
                 topology=self.topology,
-                add_self_loops=self.add_self_loops,
                 statistics=statistics,
                 training=self.training,
             )
@@ -475,7 +383,7 @@ class GReLU(torch.nn.Module):
         """The features to activate; the factors of their coefficients, gamma and the parameters of
         the channels; and the batch vector."""
         check_features(x, edge_index, edge_weight, self.channels)
-        looks = may_look(x, self.validate)
+        looks = may_look(x)
         batch, batch_size = check_batch(x, batch, batch_size, looks)
         statistics = self._statistics(batch)
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
@@ -530,18 +438,16 @@ class GReLU(torch.nn.Module):
         mass = torch.ones(x.size(0), dtype=dtype, device=x.device) if graph is None else graph.mass
         mean, logits = None, None
         if self.channel_mlp is not None and self.node_mlp is not None:
-            weight = self.node_mlp.projection(dtype)
+            weight = self.node_mlp.weight.to(dtype)
             logits, mean, x = dispatch.project(x, weight, mass, batch, batch_size)
         else:
             features = x.to(dtype)
             if self.channel_mlp is not None:
                 mean = functional.graph_mean(mass.view(-1, 1) * features, batch, batch_size)
             if self.node_mlp is not None:
-                logits = features @ self.node_mlp.projection(dtype).t()
-        if self.node_mlp is not None and logits is not None:
-            if graph is not None:
-                logits = graph.diffuse(logits)
-            logits = self.node_mlp.after_projection(logits)
+                logits = features @ self.node_mlp.weight.to(dtype).t()
+        if graph is not None and logits is not None:
+            logits = graph.diffuse(logits)
         return x, mean, logits
 
     def _graph(
@@ -553,31 +459,28 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None,
         looks: bool,
     ) -> PreparedGraph:
-        settings = DiffusionSettings(self.alpha, self.steps, self.diffusion, self.add_self_loops)
+        settings = DiffusionSettings(self.alpha, self.steps, self.diffusion)
         if isinstance(edge_index, PreparedGraph):
             check_prepared(edge_index, settings, x, dtype)
             return edge_index
-        graph = self._cached_graph
-        if graph is not None and graph.mass.device == x.device and graph.mass.dtype == dtype:
-            if graph.mass.size(0) != x.size(0):
-                raise ValueError(
-                    f"x must have the {graph.mass.size(0)} nodes of the cached graph, got "
-                    f"{x.size(0)}; use cached=False for more than one graph."
-                )
-            return graph
-        graph = prepared(edge_index, edge_weight, x.size(0), dtype, settings, batch, looks)
-        # A graph with learned weights is part of one backward pass.
-        if self.cached and not graph.mass.requires_grad and not torch.compiler.is_compiling():
-            self._cached_graph = graph
-        return graph
+        return prepared(edge_index, edge_weight, x.size(0), dtype, settings, batch, looks)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""
-        told = [str(self.channels)]
+        shown = [str(self.channels)]
         for name, parameter in signature(GReLU).parameters.items():
-            default, value = parameter.default, getattr(self, name, parameter.default)
-            if name == "diagonal":
-                default = self.mode == "calibrated" and self.hidden is None
-            if name != "channels" and value != default:
-                told.append(f"{name}={value!r}")
-        return f"{self.__class__.__name__}({', '.join(told)})"
+            value = getattr(self, name)
+            if name != "channels" and value != parameter.default:
+                shown.append(f"{name}={value!r}")
+        return f"{self.__class__.__name__}({', '.join(shown)})"
+
+
+def _rename_weights_of_older_versions(
+    module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any
+) -> None:
+    """Up to version 0.2, a block could have a hidden layer, and called its weight the first."""
+    for name in ("node_mlp.weight", "channel_mlp.weight", "channel_mlp.bias"):
+        block, kind = name.split(".")
+        older = f"{prefix}{block}.first.{kind}"
+        if older in state_dict:
+            state_dict[prefix + name] = state_dict.pop(older)

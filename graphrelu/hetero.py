@@ -8,8 +8,8 @@ from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
 from graphrelu.checks import may_look
-from graphrelu.diffusion import DiffusionSettings, Snapshot, can_be_watched, prepared
 from graphrelu.functional import Form
+from graphrelu.graph import DiffusionSettings, Snapshot, can_be_watched, prepared
 from graphrelu.grelu import GReLU
 from graphrelu.ops import dispatch
 from graphrelu.ops.cpu import can_be_read
@@ -17,10 +17,7 @@ from graphrelu.ops.dispatch import without_autocast
 
 Relation = tuple[str, str, str]
 # Of GReLU, those that make no sense, or are not there yet, for several types of nodes.
-NOT_FOR_TYPES = (
-    *("mode", "topology", "node_wise", "channel_wise", "hidden", "cached"),
-    *("track_running_stats", "momentum", "sync"),
-)
+NOT_FOR_TYPES = ("mode", "topology", "node_wise", "channel_wise", "track_running_stats", "sync")
 
 
 class HeteroGReLU(torch.nn.Module):
@@ -38,8 +35,7 @@ class HeteroGReLU(torch.nn.Module):
     Args:
         channels (dict): Node type -> size of its features.
         **options (optional): Arguments of :class:`GReLU`, the same for all types: `K`, `alpha`,
-            `steps`, `diffusion`, `bias`, `dropout`, `scale`, `temperature`, `gamma_max`,
-            `diagonal`, `negative_slope`, `add_self_loops`, `device`, `validate`.
+            `steps`, `diffusion`, `bias`, `dropout`, `scale`, `temperature`, `negative_slope`.
 
     Examples:
         >>> act = HeteroGReLU({"paper": 16, "author": 8})
@@ -90,18 +86,18 @@ class HeteroGReLU(torch.nn.Module):
         dtype = torch.promote_types(first.dtype, torch.float32)
         sizes = [x.size(0) for x in x_dict.values()]
         with without_autocast(first):
-            looks = may_look(first, act.validate)
+            looks = may_look(first)
             edge_index, edge_weight = self._union(
                 dict(zip(types, sizes, strict=True)), edge_index_dict, edge_weight_dict or {}, looks
             )
-            settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+            settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
             graph = prepared(edge_index, edge_weight, sum(sizes), dtype, settings, None, looks)
             logits, parameters = [], []
             features = dict(x_dict)
             for name, mass in zip(types, graph.mass.split(sizes), strict=True):
                 own = self.acts[name]
                 projected, mean, features[name] = dispatch.project(
-                    features[name], own.node_mlp.projection(dtype), mass
+                    features[name], own.node_mlp.weight.to(dtype), mass
                 )
                 outputs = own.channel_mlp(mean)
                 parameters.append(functional.channel_parameters(outputs, own.channels, form))

@@ -10,6 +10,10 @@ from torch.autograd.function import once_differentiable
 from graphrelu import functional
 from graphrelu.ops.cpu import can_be_read
 
+# The weight of the latest batch. The first batches weigh the same, 1, 1/2, 1/3, ..., until that is
+# less: the averages do not depend on where they start.
+MOMENTUM = 0.1
+
 
 class GraphStatistics(torch.nn.Module):
     r"""The mean of the diffused features and the normaliser of the node softmax.
@@ -25,12 +29,7 @@ class GraphStatistics(torch.nn.Module):
         channels (int, optional): Size of the mean; :obj:`None` without channel block.
         weights (int, optional): Number of logits per node; :obj:`None` without node block.
         track (bool): Whether to keep running averages.
-        momentum (float, optional): The weight of the latest batch, in (0, 1]. The first batches
-            weigh the same, :math:`1, \tfrac{1}{2}, \tfrac{1}{3}, \ldots`, until that is less than
-            `momentum`: the averages do not depend on where they start. :obj:`None` goes on so
-            for ever.
         sync (bool): Whether to take the batches of all processes together in training.
-        device (torch.device, optional): The device of the buffers.
     """
 
     running_mean: Tensor | None
@@ -42,23 +41,18 @@ class GraphStatistics(torch.nn.Module):
         channels: int | None,
         weights: int | None,
         track: bool,
-        momentum: float | None,
         sync: bool,
-        device: torch.device | str | None,
     ) -> None:
         super().__init__()
-        if momentum is not None and not 0 < momentum <= 1:
-            raise ValueError(f"momentum must be in (0, 1] or None, got {momentum}.")
         self.track = track
-        self.momentum = momentum
         self.sync = sync
 
         def zeros(size: int | None) -> Tensor | None:
-            return None if size is None or not track else torch.zeros(1, size, device=device)
+            return None if size is None or not track else torch.zeros(1, size)
 
         self.register_buffer("running_mean", zeros(channels))
         self.register_buffer("running_log_normaliser", zeros(weights))
-        count = torch.zeros((), dtype=torch.long, device=device) if track else None
+        count = torch.zeros((), dtype=torch.long) if track else None
         self.register_buffer("num_batches_tracked", count)
         self._has_been_updated = False
 
@@ -109,7 +103,7 @@ class GraphStatistics(torch.nn.Module):
         some = count.squeeze() > 0  # an empty batch tells nothing
         self.num_batches_tracked += some
         latest = self.num_batches_tracked.to(count.dtype).reciprocal()
-        latest = latest.clamp(min=0.0 if self.momentum is None else self.momentum)
+        latest = latest.clamp(min=MOMENTUM)
         if self.running_mean is not None and mean is not None:
             old = self.running_mean.to(mean.dtype)
             self.running_mean.copy_(torch.where(some, old.lerp(mean, latest), old))

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = (
     "graphrelu.functional",
     "graphrelu.ops",
-    "graphrelu.diffusion",
+    "graphrelu.graph",
     "graphrelu.checks",
     "graphrelu.statistics",
     "graphrelu.context",

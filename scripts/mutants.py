@@ -37,11 +37,11 @@ QUICK = "not compile and not threads and not random"
 TESTS = {
     "graphrelu/functional.py": (
         "tests/test_functional.py",
-        "tests/test_diffusion.py",
+        "tests/test_graph.py",
         *GRELU_TESTS,
         "tests/test_running.py",
     ),
-    "graphrelu/diffusion.py": ("tests/test_diffusion.py", *GRELU_TESTS),
+    "graphrelu/graph.py": ("tests/test_graph.py", *GRELU_TESTS),
     "graphrelu/grelu.py": (*GRELU_TESTS, "tests/test_running.py"),
     # Not run.py: it reads the stack of calls, to which mutmut adds its own.
     "graphrelu/conversion/__init__.py": ("tests/conversion",),

@@ -20,9 +20,6 @@ def diffused(x: Tensor, edges: Tensor, weight: Tensor, act: GReLU) -> Matrix:
     A = [[0.0] * N for _ in range(N)]
     for (source, target), w in zip(edges.t().tolist(), weight.tolist(), strict=True):
         A[target][source] += w
-    if act.add_self_loops:
-        for n in range(N):
-            A[n][n] = A[n][n] if A[n][n] > 0 else 1.0
     degree = [sum(row) for row in A]
     e = [[x[n, c] for c in range(C)] for n in range(N)]
     for _ in range(act.steps):
@@ -41,24 +38,20 @@ def diffused(x: Tensor, edges: Tensor, weight: Tensor, act: GReLU) -> Matrix:
     return e
 
 
-def mlp(layers: torch.nn.Module, inputs: list[Tensor]) -> list[Tensor]:
-    linears = [layers.first] if layers.last is None else [layers.first, layers.last]
-    for depth, linear in enumerate(linears):
-        outputs = []
-        for o in range(linear.out_features):
-            total = linear.bias[o] if linear.bias is not None else torch.tensor(0.0)
-            for i, value in enumerate(inputs):
-                total = total + linear.weight[o, i] * value
-            last = depth + 1 == len(linears)
-            outputs.append(total if last or total > 0 else total * 0)
-        inputs = outputs
-    return inputs
+def linear(layer: torch.nn.Module, inputs: list[Tensor]) -> list[Tensor]:
+    outputs = []
+    for o in range(layer.out_features):
+        total = layer.bias[o] if layer.bias is not None else torch.tensor(0.0)
+        for i, value in enumerate(inputs):
+            total = total + layer.weight[o, i] * value
+        outputs.append(total)
+    return outputs
 
 
 def channel_map(block: torch.nn.Module, mean: list[Tensor]) -> list[Tensor]:
     """The linear map of the channel block: full, or of each channel by itself."""
     if not isinstance(block, DiagonalMap):
-        return mlp(block, mean)
+        return linear(block, mean)
     return [
         block.weight[row, c] * value + block.bias[row, c]
         for row in range(block.weight.size(0))
@@ -88,7 +81,7 @@ def grelu(act: GReLU, x: Tensor, edges: Tensor, weight: Tensor, batch: list[int]
             P = [torch.tanh(inside * p) for p in channel_map(act.channel_mlp, mean)]
         logits = None
         if act.node_mlp is not None:
-            logits = {n: mlp(act.node_mlp, e[n]) for n in nodes}
+            logits = {n: linear(act.node_mlp, e[n]) for n in nodes}
         for n in nodes:
             for c in range(C):
                 segments = []

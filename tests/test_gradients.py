@@ -11,15 +11,15 @@ from torch.autograd import gradcheck, gradgradcheck
 from graphrelu import GReLU
 from graphrelu.functional import MODES
 from graphrelu.ops import cpu
-from tests.helpers import FULL, OTHER, batch_of_graphs, opened, random_graph
+from tests.helpers import OTHER, SHARP, batch_of_graphs, opened, random_graph
 
 VARIANTS = tuple("ABCDEFG")
 # Of these the second derivatives are checked in a random direction, which is much faster.
 TWICE = [
-    *(("A", options) for options in (OTHER, FULL, {"diagonal": False}, {"scale": 1.0})),
-    *(("A", options) for options in ({"temperature": 0.3}, {"gamma_max": 1.05})),
+    *(("A", options) for options in (OTHER, SHARP, {"scale": 1.0})),
+    *(("A", options) for options in ({"temperature": 0.3},)),
     *(("A", options) for options in ({"negative_slope": 0.2}, {"K": 3, "diffusion": "exact"})),
-    *((variant, {"mode": mode, "hidden": 4}) for variant in "AG" for mode in MODES),
+    *((variant, {"mode": "paper"}) for variant in "AG"),
 ]
 
 
@@ -36,7 +36,7 @@ def function_of(act: GReLU, batched: bool) -> tuple:
         return torch.func.functional_call(act, named, (x, *graph))
 
     inputs = (torch.randn(7, 3, dtype=torch.double, requires_grad=True), *act.parameters())
-    if act.hidden is None and act.dropout == 0:  # no unit may be active, or none be left
+    if act.dropout == 0:  # none may be left
         for grad in torch.autograd.grad(run(*inputs).sum(), inputs):
             assert bool(grad.any()), "nothing to check"
     return run, inputs
@@ -52,13 +52,9 @@ def test_gradcheck(variant: str, mode: str, batched: bool) -> None:
         assert gradgradcheck(run, inputs)
 
 
-@pytest.mark.parametrize(
-    "options", [{"hidden": 4}, {"hidden": 4, "mode": "paper"}, {"dropout": 0.5}], ids=str
-)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_gradcheck_of_a_hidden_layer_and_of_dropout(variant: str, options: dict) -> None:
-    batched = "hidden" in options
-    assert gradcheck(*function_of(GReLU.variant(variant, 3, **options), batched))
+def test_gradcheck_of_dropout(variant: str) -> None:
+    assert gradcheck(*function_of(GReLU.variant(variant, 3, dropout=0.5), batched=False))
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -97,7 +93,7 @@ def test_the_output_may_be_changed_in_place(
         assert torch.allclose(own, other, atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"K": 3}, {"hidden": 4}, {"channel_wise": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"K": 3}, {"channel_wise": False}], ids=str)
 def test_features_without_a_gradient_cost_none(
     options: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,7 +122,7 @@ def test_prose_about_the_protocol_is_that_of_the_record() -> None:
 
 def test_paper_map_names_what_exists() -> None:
     text = (ROOT / "docs" / "paper_map.md").read_text()
-    for module, name in re.findall(r"`(functional|diffusion|ops\.\w+)\.(?!py`)(\w+)`", text):
+    for module, name in re.findall(r"`(functional|graph|ops\.\w+)\.(?!py`)(\w+)`", text):
         assert hasattr(importlib.import_module(f"graphrelu.{module}"), name), (module, name)
     current = None
     for file, name in re.findall(r"`(test_\w+\.py)?(?:::(test_\w+))?`", text):

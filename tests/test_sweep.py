@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphrelu import GReLU, HeteroGReLU, functional
 from graphrelu.functional import Form
-from tests.helpers import FULL, OTHER, assert_close, opened, random_graph
+from tests.helpers import OTHER, SHARP, assert_close, opened, random_graph
 
 # Relative to the largest entry, and to one for gradients, whose terms may cancel.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -44,12 +44,12 @@ KINDS: dict[str, tuple[int, Tensor, dict[str, Any]]] = {
 FORMS: dict[str, dict[str, Any]] = {"GReLU": {}, "paper": {"mode": "paper"}, "HeteroGReLU": {}}
 # Options that a backend could lose on the way, and the variants of the paper.
 OPTIONS: dict[str, dict[str, Any]] = {
-    **{str(options): options for options in (OTHER, FULL, {"hidden": 3}, {"diffusion": "exact"})},
+    **{str(options): options for options in (OTHER, SHARP, {"diffusion": "exact"})},
     "slope": {"topology": False, "negative_slope": 0.2},
-    "alpha": {"alpha": 0.6, "steps": 2, "add_self_loops": True},
+    "alpha": {"alpha": 0.6, "steps": 2},
     "chebyshev": {"diffusion": "chebyshev", "steps": 5, "K": 7},
     **{f"{v}, {mode}": {"letter": v, "mode": mode} for v in "BCDEFG" for mode in functional.MODES},
-    "channel_wise": {"channel_wise": False, "K": 3, "hidden": 3},
+    "channel_wise": {"channel_wise": False, "K": 3},
 }
 
 

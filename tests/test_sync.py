@@ -10,15 +10,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
-from tests.helpers import FULL, OTHER, assert_close, batch_of_graphs, opened
+from tests.helpers import OTHER, SHARP, assert_close, batch_of_graphs, opened
 
 PROCESSES = 2
 OPTIONS: list[dict] = [
     {},
-    {"mode": "paper", "hidden": 3},
+    {"mode": "paper"},
     {"node_wise": False},
-    {**OTHER, "channel_wise": False, "K": 3, "hidden": 3},
-    FULL,
+    {**OTHER, "channel_wise": False, "K": 3},
+    SHARP,
 ]
 
 

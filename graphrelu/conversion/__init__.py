@@ -119,8 +119,8 @@ def convert(
                 owner._modules = Children(owner._modules)
                 owner.grelus = GReLUs()
             conversion.places[name, place] = len(owner.grelus)
-            options = {"negative_slope": place.slope, "device": sight.like.device, **grelu_options}
-            grelu = GReLU(place.width, **options).to(sight.like.dtype).train(owner.training)
+            options = {"negative_slope": place.slope, **grelu_options}
+            grelu = GReLU(place.width, **options).to(sight.like).train(owner.training)
             owner.grelus.append(grelu)
             conversion.calls_functions |= sight.module is None
     vars(converted)["_replacements"] = report
@@ -175,7 +175,7 @@ def _check_arguments(
                 f"model must not have an attribute grelus, which is where GReLUs are put, got a "
                 f"{kind} with one."
             )
-    for name in ("channels", "device", "negative_slope"):
+    for name in ("channels", "negative_slope"):
         if name in grelu_options:
             raise TypeError(f"{name} must not be given: it follows from the activation replaced.")
     GReLU(1, **grelu_options)  # says what is wrong with an option

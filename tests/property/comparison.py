@@ -9,7 +9,7 @@ from hypothesis import assume
 from torch import Tensor
 
 from graphrelu import GReLU, functional
-from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepare
+from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from tests.helpers import reference
 from tests.property.strategies import TOLERANCE, Graph, Setup
 
@@ -85,7 +85,7 @@ def largest_logit(act: GReLU, x: Tensor, graph: Graph) -> float:
         return 0.0
     e = x
     if act.topology:
-        settings = act.alpha, act.steps, act.diffusion, act.add_self_loops
+        settings = act.alpha, act.steps, act.diffusion
         e = functional.diffuse(x, graph.edge_index, graph.edge_weight, *settings)
     temperature = act.temperature if act.mode == "calibrated" else 1.0
     return float(act.node_mlp(e).detach().abs().max()) / temperature

@@ -68,7 +68,6 @@ def types(draw: st.DrawFn) -> Types:
         "steps": draw(st.integers(1, 12)),
         "diffusion": draw(st.sampled_from(diffusions)),
         "negative_slope": draw(st.sampled_from([0.0, 0.2])),
-        "add_self_loops": draw(st.booleans()),
         **draw(st.sampled_from(CONSTANTS)),
     }
     return Types(graph, sizes, tuple(channels), options, draw(st.integers(0, 2**16)))
@@ -78,11 +77,11 @@ def expected_of(act: HeteroGReLU, x_dict: dict[str, Tensor], graph: Graph) -> li
     """One diffusion of all projections; a mean for each type; a softmax over all nodes."""
     acts, sizes = [act.acts[name] for name in x_dict], [x.size(0) for x in x_dict.values()]
     form, own = form_of(acts[0]), acts[0]
-    settings = own.alpha, own.steps, own.diffusion, own.add_self_loops
+    settings = own.alpha, own.steps, own.diffusion
     edges = graph.edge_index, graph.edge_weight
     identity = torch.eye(graph.num_nodes, dtype=torch.double)
     operator = functional.diffuse(identity, *edges, *settings)
-    logits = [x @ act.acts[name].node_mlp.projection(x.dtype).t() for name, x in x_dict.items()]
+    logits = [x @ act.acts[name].node_mlp.weight.to(x.dtype).t() for name, x in x_dict.items()]
     gamma = functional.calibrated_node_parameters(operator @ torch.cat(logits), form)
     out = []
     by_type = gamma.split(sizes), operator.sum(dim=0).split(sizes)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from graphrelu.diffusion import DiffusionSettings
+from graphrelu.graph import DiffusionSettings
 from tests.helpers import OTHER, reference
 from tests.property.comparison import assert_is_the_reference, assert_near, expected_of, prepared
 from tests.property.strategies import (
@@ -32,7 +32,7 @@ def test_module_is_the_reference(case: Case) -> None:
 
 
 WIDE = {"parameter_scale": 3.0, "features": "integers", "feature_scale": 10.0}
-LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loops": True}
+LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1}
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
@@ -41,7 +41,7 @@ LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1, "hidden": 4, "add_self_loop
 @example(case=(Graph((4,), batched=True), Setup("G", 4, LOOPS, **WIDE, seed=268)))
 # Segments that differ by less than the smallest number of float32.
 @example(
-    case=(Graph((2,)), Setup("B", 4, {"hidden": 4, "K": 4, **OTHER}, 1.0, **WIDE, seed=3890)),
+    case=(Graph((2,)), Setup("B", 4, {"K": 4, **OTHER}, 1.0, **WIDE, seed=3890)),
 )
 # A gradient of nearly zero, the sum of large terms.
 @example(
@@ -74,7 +74,7 @@ def test_a_new_graph_gives_the_bits_of_a_known_one(case: Case, dtype: torch.dtyp
     cached = copy.deepcopy(act)
     cached.cached = True
     known = graph.arguments()
-    settings = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+    settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
     prepared_graph = known | {"edge_weight": None, "edge_index": prepared(graph, settings, dtype)}
     calls = [(act, graph.arguments()), (act, known), (act, known), (act, prepared_graph)]
     calls += [(cached, known), (cached, graph.arguments())]
@@ -150,7 +150,7 @@ def test_batch_is_its_graphs(case: Case) -> None:
     variant=st.sampled_from("ABCDEFG"),
     K=st.integers(2, 7),
     slope=st.sampled_from([0.0, 0.2, -0.5, 1.0]),
-    constants=st.sampled_from([*CONSTANTS, {"hidden": 4}]),
+    constants=st.sampled_from(CONSTANTS),
     features=st.sampled_from(["normal", "integers", "zeros"]),
     scale=st.sampled_from([1e-30, 1.0, 1e4, 1e30]),
     seed=st.integers(0, 2**16),
@@ -195,7 +195,6 @@ def test_scale_of_edge_weights_does_not_matter(
 ) -> None:
     graph, setup = case
     act, x = setup.module().to(dtype), setup.x(graph.num_nodes, dtype)
-    assume(not setup.options["add_self_loops"])  # of weight 1, whatever the others are
     arguments = graph.arguments()
     expected = act(x, **arguments).double()
     weight = arguments["edge_weight"]
@@ -208,7 +207,7 @@ def test_scale_of_edge_weights_does_not_matter(
 @example(  # S is the identity: no edge is looked at, and torch has no gradient for it
     case=(
         Graph((2,), ((0, 1),), (1.0,), undirected=True),
-        Setup(options={"alpha": 1.0, "diffusion": "chebyshev", "add_self_loops": False}),
+        Setup(options={"alpha": 1.0, "diffusion": "chebyshev"}),
     )
 )
 @example(  # a gradient of zero, by the sum of terms that are not

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.diffusion import as_edges
 from graphrelu.functional import Edges
+from graphrelu.graph import as_edges
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.keep import grelu_calls
 from graphrelu.lab.models.backbones import GNN

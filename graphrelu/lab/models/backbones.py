@@ -21,7 +21,7 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.inits import reset
 
-from graphrelu.diffusion import as_edges, check_values
+from graphrelu.graph import as_edges, check_values
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.propagation import (
     PreparedInputs,

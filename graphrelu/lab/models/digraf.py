@@ -15,7 +15,7 @@ from torch.nn import Linear
 from torch_geometric.utils import scatter
 
 from graphrelu.checks import check_count
-from graphrelu.diffusion import PreparedGraph
+from graphrelu.graph import PreparedGraph
 from graphrelu.lab.models.graph_adaptive import GraphActivation
 
 # What is slower than this, in itself or beside its speed at the other end, does not arrive in time.

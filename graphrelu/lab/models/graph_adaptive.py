@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphrelu.checks import check_batch, check_count, check_features, may_look
-from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepared
+from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
 from graphrelu.ops.cpu import CSR, index_dtype
 
 

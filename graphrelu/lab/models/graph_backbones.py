@@ -12,7 +12,7 @@ from torch.nn import Linear
 from torch_geometric.nn import GINConv, SimpleConv
 from torch_geometric.utils import scatter
 
-from graphrelu.diffusion import DiffusionSettings, as_edges, check_values
+from graphrelu.graph import DiffusionSettings, as_edges, check_values
 from graphrelu.grelu import GReLU
 from graphrelu.lab.models.backbones import Apply, MaskedBatchNorm, Network, convolution
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection, prepared_graph
@@ -149,7 +149,7 @@ class GraphGNN(Network):
         act = self.acts[0]
         if not isinstance(act, GReLU) or not act.topology:
             return getattr(act, "propagation", None)
-        return DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+        return DiffusionSettings(act.alpha, act.steps, act.diffusion)
 
     @torch.no_grad()
     def collect(self, x: Tensor, edge_index: Tensor, node_ptr: Tensor) -> GraphCollection:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphrelu.diffusion import DiffusionSettings, PreparedGraph, prepare
+from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from graphrelu.lab.models.sparse import GatheredMatrix, SparseMatrix
 from graphrelu.ops.cpu import CSR, index_dtype
 

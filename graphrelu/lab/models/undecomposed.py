@@ -5,7 +5,7 @@ from torch_geometric.nn import GCNConv
 
 from graphrelu import functional
 from graphrelu.checks import check_count
-from graphrelu.diffusion import PreparedGraph
+from graphrelu.graph import PreparedGraph
 from graphrelu.lab.models.graph_adaptive import GraphActivation
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
-from graphrelu.diffusion import DiffusionSettings, prepared
+from graphrelu.graph import DiffusionSettings, prepared
 from graphrelu.lab import stats
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.engine.timing import captured, seconds
@@ -162,13 +162,13 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
     edge_index = random_graph(point.nodes, point.edges, device)
     x = torch.randn(point.nodes, point.channels, device=device, requires_grad=True)
     grad = torch.randn_like(x)
-    act = GReLU(point.channels, K=point.K, device=device, validate=False)
+    act = GReLU(point.channels, K=point.K).to(device)
     with torch.no_grad():
         for parameter in act.parameters():  # zeros would hide a part of the work
             parameter.fill_(0.1)
 
     def prepare() -> None:  # remembered by the graph, so that the calls below find it
-        form = DiffusionSettings(act.alpha, act.steps, act.diffusion, act.add_self_loops)
+        form = DiffusionSettings(act.alpha, act.steps, act.diffusion)
         prepared(edge_index, None, point.nodes, x.dtype, form, None, False)
 
     layers: list[torch.nn.Module] = [act]

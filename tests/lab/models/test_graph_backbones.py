@@ -10,7 +10,7 @@ from torch_geometric.nn import GCNConv, GINConv, SAGEConv, global_add_pool
 from torch_geometric.utils import add_self_loops, scatter
 
 from graphrelu import GReLU
-from graphrelu.diffusion import DiffusionSettings, prepare
+from graphrelu.graph import DiffusionSettings, prepare
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.backbones import MaskedBatchNorm
 from graphrelu.lab.models.graph_backbones import POOLING, DeepGraphGNN, GINPaperGNN, GraphGNN, pool

@@ -100,11 +100,11 @@ def test_only_what_is_missing_is_measured(tiny: Path, monkeypatch: pytest.Monkey
 
 def test_what_is_measured_is_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """The graph is prepared before the clock starts, and every gradient is computed."""
-    from graphrelu import diffusion
+    from graphrelu import graph as graph_module
 
     prepared: list[int] = []
-    whole = diffusion.prepare
-    monkeypatch.setattr(diffusion, "prepare", lambda *a: (prepared.append(1), whole(*a))[1])
+    whole = graph_module.prepare
+    monkeypatch.setattr(graph_module, "prepare", lambda *a: (prepared.append(1), whole(*a))[1])
     gradients: list[int] = []
     grad = torch.autograd.grad
 

@@ -10,9 +10,10 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import APPNP
 from torch_geometric.utils import to_torch_csr_tensor
 
-from graphrelu import GReLU, diffusion, functional
-from graphrelu.diffusion import DiffusionSettings, prepare
+from graphrelu import GReLU, functional
+from graphrelu import graph as graph_module
 from graphrelu.functional import diffuse
+from graphrelu.graph import DiffusionSettings, prepare
 from graphrelu.ops import cpu
 from tests.helpers import assert_close, opened, random_graph
 
@@ -175,7 +176,10 @@ def test_what_a_model_looks_up_when_it_runs(kind: str, weighted: bool) -> None:
     settings = POWER._replace(diffusion=kind)
     x = torch.randn(15, 3, dtype=torch.double)
     arguments = (edge_index, weight, 15, torch.double, settings)
-    found, expected = diffusion._prepared_at_run_time(*arguments), prepare(*arguments, None, True)
+    found, expected = (
+        graph_module._prepared_at_run_time(*arguments),
+        prepare(*arguments, None, True),
+    )
     assert_close([found.diffuse(x), found.mass], [expected.diffuse(x), expected.mass])
     assert (found.matrices is None) == (kind == "exact")
 
@@ -184,21 +188,21 @@ def test_what_a_model_cannot_look_up() -> None:
     edge_index, weight = graph_and_weight()
     learned = weight.requires_grad_()
     arguments = (15, torch.double, POWER)
-    assert diffusion._prepared_at_run_time(edge_index, learned, *arguments).edges is not None
+    assert graph_module._prepared_at_run_time(edge_index, learned, *arguments).edges is not None
     with pytest.raises(ValueError, match="edge_index must be of shape"):
-        diffusion._prepared_at_run_time(edge_index[0], None, *arguments)
+        graph_module._prepared_at_run_time(edge_index[0], None, *arguments)
 
 
 def test_memory_holds_eight_graphs() -> None:
-    diffusion._memory.clear()
+    graph_module._memory.clear()
     graphs = [random_graph(15, 40) for _ in range(9)]
     made = [
-        diffusion.prepared(graph, None, 15, torch.double, POWER, None, True) for graph in graphs
+        graph_module.prepared(graph, None, 15, torch.double, POWER, None, True) for graph in graphs
     ]
-    again = diffusion.prepared(graphs[1], None, 15, torch.double, POWER, None, True)
-    assert len(diffusion._memory) == 8
+    again = graph_module.prepared(graphs[1], None, 15, torch.double, POWER, None, True)
+    assert len(graph_module._memory) == 8
     assert again is made[1]
-    first = diffusion.prepared(graphs[0], None, 15, torch.double, POWER, None, True)
+    first = graph_module.prepared(graphs[0], None, 15, torch.double, POWER, None, True)
     assert first is not made[0]
 
 
@@ -206,10 +210,10 @@ def test_an_adjacency_that_is_not_coalesced_is_remembered() -> None:
     edge_index, weight = graph_and_weight()
     adjacency = torch.sparse_coo_tensor(edge_index, weight, (15, 15))
     arguments = (None, 15, torch.double, POWER, None, True)
-    graph = diffusion.prepared(adjacency, *arguments)
-    assert diffusion.prepared(adjacency, *arguments) is graph
+    graph = graph_module.prepared(adjacency, *arguments)
+    assert graph_module.prepared(adjacency, *arguments) is graph
     adjacency._values().mul_(2)
-    assert diffusion.prepared(adjacency, *arguments) is not graph
+    assert graph_module.prepared(adjacency, *arguments) is not graph
 
 
 def test_the_index_that_is_too_large_is_named() -> None:

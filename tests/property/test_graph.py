@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphrelu.diffusion import DiffusionSettings, PreparedGraph, as_edges
 from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pagerank
+from graphrelu.graph import DiffusionSettings, PreparedGraph, as_edges
 from tests.property.comparison import assert_near, prepared
 from tests.property.strategies import Graph, graphs
 

@@ -43,7 +43,7 @@ class DiffusionSettings(NamedTuple):
     alpha: float
     steps: int
     diffusion: str
-    add_self_loops: bool
+    add_self_loops: bool = False
 
 
 class PreparedGraph(NamedTuple):
