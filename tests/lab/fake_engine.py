@@ -65,6 +65,8 @@ def make_result(config: Config, seed: int, value: float, note: str = "at random"
         note=note,
         calibration_error=0.05,
         parameters=1_000,
+        diverged=False,
+        epochs_computed=25,
     )
 
 

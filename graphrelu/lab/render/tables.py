@@ -71,7 +71,8 @@ class Price:
     """What runs cost beside their score, each a mean; ``None`` where the record does not say.
 
     The calibration error is in percent points. Seconds and bytes are those of a batch of seeds that
-    are trained at once, divided by its runs, the seconds also by the epochs of the runs.
+    are trained at once, divided by its runs, the seconds also by the epochs that were computed: a
+    run that has stopped is computed until the last one of its batch has.
     """
 
     test_loss: float | None = None
@@ -233,7 +234,7 @@ def compare_rows(
     (scores,) = cells.values()
     runs = {name: [r for r in results if r.config.activation == name] for name in scores}
     prices = {name: price(own) for name, own in runs.items()}
-    lost = {name: sum(map(diverged, own)) for name, own in runs.items()}
+    lost = {name: sum(diverged(run) is True for run in own) for name, own in runs.items()}
     is_error = results[0].config.metric == "mae"
     return rows_of(scores, prices, lost, margin, looks, is_error)
 
@@ -264,11 +265,11 @@ def price(runs: Sequence[Result]) -> Price:
         known = all(value is not None and isfinite(value) for value in values)
         return factor * fmean(values) if known else None
 
-    memory, epochs = mean("peak_memory"), sum(run.epochs_run for run in runs)
+    memory, epochs = mean("peak_memory"), mean("epochs_computed")
     return Price(
         mean("test_loss"),
         mean("calibration_error", 100),
-        sum(run.seconds for run in runs) / epochs if epochs > 0 else None,
+        fmean(run.seconds for run in runs) / epochs if epochs else None,
         runs[0].parameters,
         None if memory is None else round(memory),
     )

@@ -29,7 +29,7 @@ PIPED_WIDTH = 100
 PRICE_NOTES = {
     "ECE": "ECE: expected calibration error in percent points, 15 bins.",
     "s per epoch": "s per epoch: seconds of the seeds trained at once, divided by their number and "
-    "epochs.",
+    "the epochs computed.",
     "MB per run": "MB per run: the GPU's peak memory for the seeds trained at once, divided by "
     "their number.",
 }
