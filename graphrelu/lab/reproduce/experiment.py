@@ -36,16 +36,12 @@ QUICK_EPOCHS = 30
 EXPERIMENTS: dict[str, str] = {
     "ablation": "the ablation tables: GReLU's variants on Flickr, with GCN",
     "segments": "the effect of the number of segments K on the citation graphs, with GCN",
-    "scale": "features a hundred times smaller or larger, on the citation graphs",
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
-    "inspect": "the functions that GReLU has learned on CiteSeer",
     "runtime": "seconds for 200 epochs on CiteSeer, for every backbone and activation",
-    "study": "how GReLU's default constants were chosen, on validation nodes",
     "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
     "strong": "GCN, SAGE and GAT with published settings, tuned for ReLU on each graph",
     "complexity": "time against edges, nodes, channels and segments, and against GAT's heads",
 }
-MODULES = {"inspect": "inspection"}  # Python has a module "inspect" of its own
 
 
 @dataclass(frozen=True)
@@ -139,9 +135,7 @@ class Experiment:
 
 def experiment(name: str) -> Experiment:
     """The experiment of that name."""
-    found: Experiment = import_module(
-        f"graphrelu.lab.reproduce.{MODULES.get(name, name)}"
-    ).EXPERIMENT
+    found: Experiment = import_module(f"graphrelu.lab.reproduce.{name}").EXPERIMENT
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -202,21 +201,21 @@ for name in ("typer", "rich", "scipy", "sklearn", "matplotlib", "pandas"):
 import torch
 import graphrelu.lab
 from graphrelu.lab import data
-from graphrelu.lab.reproduce import command, complexity, experiment, inspection, runtime
+from graphrelu.lab.reproduce import command, complexity, experiment, runtime
 from graphrelu.lab.data.graph import Graph
 from tests.lab import fake_engine
 row = torch.arange(1_700)
 edges = torch.stack([row, (row + 1) % 1_700])
 edges = torch.cat([edges, edges.flip(0)], 1)
 data.load = lambda name, root=None: Graph(name, torch.ones(1_700, 2), edges, None, row % 3, 3)
-inspection.PAIRS, experiment.QUICK_EPOCHS = 30, 2
+experiment.QUICK_EPOCHS = 2
 runtime.BACKBONES, runtime.EPOCHS = ("gcn",), 5
 complexity.SWEEPS["quick"] = (complexity.Sweep("nodes", 10, 20, 2, edges=10, channels=2),)
-for name in ("inspect", "runtime", "complexity"):
+for name in ("runtime", "complexity"):
     assert command.main([name, "--quick", "--runs", "1", "--out", f"{{name}}.jsonl"]) == 0
     assert command.main([name, "--render", "--out", f"{{name}}.jsonl"]) == 2
 sys.modules["graphrelu.lab.engine"] = graphrelu.lab.engine = fake_engine
-assert command.main(["scale", "--quick", "--runs", "1", "--out", "scale.jsonl"]) == 0
+assert command.main(["segments", "--quick", "--runs", "1", "--out", "segments.jsonl"]) == 0
 for more in (["--tuned", "--out", "tuned.jsonl"], ["--out", "node.jsonl"]):
     assert command.main(["node", "--runs", "2", *{SMALL!r}, *more]) == 0
 sys.exit(command.main(["node", "--render", "--out", "node.jsonl"]))
@@ -232,14 +231,12 @@ sys.exit(command.main(["node", "--render", "--out", "node.jsonl"]))
     assert done.returncode == 2, done.stderr
     lines = done.stderr.splitlines()
     assert all("pip install" in line and " needs " in line for line in lines)
-    assert (len(lines), lines[-1]) == (4, 'This needs scipy: pip install "graphrelu[lab]".')
+    assert (len(lines), lines[-1]) == (3, 'This needs scipy: pip install "graphrelu[lab]".')
     said = done.stdout.splitlines()
-    assert all(line.startswith("This takes about ") for line in said[:6:2])
-    assert said[1:6:2] == [
-        "1 of these 1 models are in inspect.jsonl.",
+    assert all(line.startswith("This takes about ") for line in said[:4:2])
+    assert said[1:4:2] == [
         "12 of these 12 timings are in runtime.jsonl.",
         "2 of these 2 timings are in complexity.jsonl.",
     ]
     assert said[-1] == "16 of these 16 runs are in node.jsonl."
-    assert json.loads((tmp_path / "inspect.jsonl").read_text())["pairs"] == 30
     assert not (tmp_path / "node.md").exists()
