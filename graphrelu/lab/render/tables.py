@@ -20,6 +20,7 @@ from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATA
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats.comparison import (
     RANDOM,
+    Cell,
     Cells,
     Looks,
     Scores,
@@ -119,16 +120,22 @@ class NodeRow(ScoreRow):
 
 @dataclass(frozen=True)
 class Tally:
-    """In how many cells GReLU is significantly better or worse than a rival, or neither.
+    """In how many cells GReLU is better or worse than a rival, or makes no difference to it, or
+    that is undecided.
 
     ``higher`` counts the cells in which GReLU's mean is higher, significantly or not.
     """
 
     rival: str
-    won: int
-    tied: int
-    lost: int
+    better: int
+    alike: int
+    undecided: int
+    worse: int
     higher: int
+
+    @property
+    def cells(self) -> int:
+        return self.better + self.alike + self.undecided + self.worse
 
 
 @dataclass(frozen=True)
@@ -187,10 +194,12 @@ def amount(lead: Decision | Decision) -> str:
 
 
 def marked(lead: Decision | None) -> str:
-    """The same with a star if it is significant; empty if there is no difference to show."""
+    """The same with a star where it is better or worse, and with "=" where nothing matters; empty
+    if there is no difference to show."""
     if lead is None:
         return ""
-    return f"{amount(lead)} *" if lead.differs else amount(lead)
+    mark = " *" if lead.differs else " =" if lead.outcome == "no difference" else ""
+    return f"{amount(lead)}{mark}"
 
 
 def signed(number: float) -> str:
@@ -348,18 +357,25 @@ def too_few(leads: Sequence[Decision]) -> str:
 
 def tallies(results: Iterable[Result]) -> list[Tally]:
     """GReLU against each rival, with Holm's correction over the cells of that rival."""
-    return tallies_of(grelu_leads(scores_by_cell(results)))
+    results = list(results)
+    return tallies_of(grelu_leads(scores_by_cell(results), splits_by_cell(results)))
 
 
 def loss_tallies(results: Iterable[Result]) -> list[Tally]:
     """The same by the cross-entropy of the test nodes, where it is finite; lower is better."""
+    return tallies_of(loss_leads(results))
+
+
+def loss_leads(results: Iterable[Result]) -> dict[str, dict[Cell, Decision]]:
+    """How far GReLU's cross-entropy is below each rival's, without a margin."""
     known = [result for result in results if isfinite(result.test_loss)]
     cells = scores_by_cell(known, score_of=lambda result: -result.test_loss)
-    return tallies_of(grelu_leads(cells))
+    return grelu_leads(cells, splits_by_cell(known), margin=0)
 
 
 def against_best(results: Iterable[Result]) -> str:
     """A sentence: GReLU against whichever activation has the highest mean in a cell."""
+    results = list(results)
     cells = scores_by_cell(results)
     pairs = {}
     for cell, scores in cells.items():
@@ -367,13 +383,14 @@ def against_best(results: Iterable[Result]) -> str:
         if "grelu" in scores and best != "grelu":
             pairs[cell] = (scores["grelu"], scores[best])
     total = sum("grelu" in scores for scores in cells.values())
-    worse = [cell for cell, lead in compared(pairs).items() if lead.outcome == "worse"]
+    found = compared(pairs, splits_by_cell(results))
+    worse = [cell for cell, lead in found.items() if lead.outcome == "worse"]
     names = ", ".join("-".join(map(label, cell)) for cell in worse)
     return (
         "Against whichever activation has the highest mean accuracy of a cell, as seen on the "
         "same test nodes, which favours it: GReLU has it itself in "
         f"{total - len(pairs)} of {total} cells, "
-        f"is not told apart from it in {len(pairs) - len(worse)}, and is significantly worse in "
+        f"is not told apart from it in {len(pairs) - len(worse)}, and is worse in "
         f"{len(worse)}{f' ({names})' if worse else ''}."
     )
 
@@ -384,10 +401,11 @@ def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Decision]]) -> list[Tal
     for rival, leads in leads_by_rival.items():
         outcomes: list[str] = [lead.outcome for lead in leads.values()]
         if leads:
-            won, lost = map(outcomes.count, ("better", "worse"))
-            tied = len(outcomes) - won - lost
+            better, alike, undecided, worse = map(
+                outcomes.count, ("better", "no difference", "undecided", "worse")
+            )
             higher = sum(lead.difference > 0 for lead in leads.values())
-            counts.append(Tally(rival, won, tied, lost, higher))
+            counts.append(Tally(rival, better, alike, undecided, worse, higher))
     return counts
 
 
@@ -402,6 +420,12 @@ def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     return ProtocolCheck(tuple(parts[True]), tuple(parts[False]))
 
 
-def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Decision]]:
+def grelu_leads(
+    cells: Cells, splits: Mapping[Cell, Splits], margin: float = MARGIN
+) -> dict[str, dict[Cell, Decision]]:
     """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
-    return {rival: leads_over(cells, "grelu", rival) for rival in ACTIVATIONS if rival != "grelu"}
+    found = {}
+    for rival in [name for name in ACTIVATIONS if name != "grelu"]:
+        pairs = {cell: (own.get("grelu", {}), own.get(rival, {})) for cell, own in cells.items()}
+        found[rival] = compared(pairs, splits, margin)
+    return found
