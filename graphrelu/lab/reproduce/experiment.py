@@ -25,6 +25,7 @@ from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
+from graphrelu.lab.stats.splits import Splits, splits_of
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
@@ -219,6 +220,14 @@ class Table:
             found[cell].setdefault(name, {})[run.seed] = value_of(run)
         known = {cell: {name: s for name, s in own.items() if s} for cell, own in found.items()}
         return {cell: own for cell, own in known.items() if own}
+
+    def splits(self, results: Iterable[Result]) -> dict[Any, Splits]:
+        """What the splits of each cell share."""
+        return {
+            place[0]: splits_of(run.config, run.note)
+            for run in results
+            if run.config.split != "published" and (place := self.place(run.config)) is not None
+        }
 
     def protocol(self, results: Sequence[Result]) -> set[Config]:
         """The full settings: a run with other settings was made in haste."""
