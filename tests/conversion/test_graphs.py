@@ -13,7 +13,7 @@ from torch_geometric.nn import GCN, GCNConv, GraphSAGE, SAGEConv
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import convert, replacements
-from graphrelu.context import scopes
+from graphrelu.context import scopes_around
 from graphrelu.conversion import graphs
 from tests.conversion import models
 from tests.conversion.models import BATCH, BATCHED, EDGES, PLAIN, WEIGHT, Base, CoraGCN, X
@@ -282,7 +282,7 @@ def test_nothing_outlives_a_call() -> None:
     with pytest.raises(KeyboardInterrupt):
         model(X, EDGES)
     handle.remove()
-    assert not scopes.stack
+    assert not scopes_around()
     x = model.conv1(X, EDGES)
     assert torch.equal(F.relu(x), x.clamp(min=0))
     gcn = opened_model(GCN(5, 8, 2))
