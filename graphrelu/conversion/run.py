@@ -114,14 +114,29 @@ class GReLUs(torch.nn.ModuleList):
         for grelu in self:
             grelu.reset_parameters()  # type: ignore[operator]
 
+    def __prepare_scriptable__(self) -> None:
+        raise TypeError(
+            "A converted model cannot be compiled by torch.jit.script, as it decides while it runs "
+            "which GReLU to call: use torch.compile."
+        )
+
 
 class Children(dict[str, Any]):
-    """The modules of a module, less its GReLUs in a `forward` of the model: one that goes through
-    its own layers or parameters finds those that it was written with."""
+    """The modules of a module, less its GReLUs where a `forward` of the model goes through them: it
+    finds the layers and parameters that it was written with. What acts on the whole module, such as
+    `eval` and `state_dict`, finds all."""
 
     def _shown(self) -> dict[str, Any]:
+        compiles = torch.compiler.is_compiling()
+        caller = "" if compiles else _who_iterates()
+        if caller in _TRACERS:
+            raise ValueError(
+                "A converted model cannot be traced, as by torch.fx or to_hetero, which would lose "
+                "its GReLUs: for several types of nodes, use graphrelu.HeteroGReLU."
+            )
         runs = [scope for scope in scopes_around() if isinstance(scope, Run)]
-        hides = any(frame.call.method == "forward" for run in runs for frame in run.frames)
+        in_forward = any(frame.call.method == "forward" for run in runs for frame in run.frames)
+        hides = in_forward and caller != torch.nn.Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
     def __iter__(self) -> Any:
@@ -138,6 +153,22 @@ class Children(dict[str, Any]):
 
     def items(self) -> Any:
         return self._shown().items()
+
+
+# Generators of torch.nn.Module through which others see the children; modules that trace models.
+_ITERATORS = ("children", "modules", "_members", "parameters", "buffers")
+_TRACERS = ("torch.fx._symbolic_trace", "torch_geometric.nn.fx")
+
+
+def _who_iterates() -> str:
+    """The Python module that goes through the children of a module."""
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None:
+        caller = str(frame.f_globals.get("__name__"))
+        if caller != torch.nn.Module.__module__ or not frame.f_code.co_name.endswith(_ITERATORS):
+            return caller
+        frame = frame.f_back
+    return ""
 
 
 class Frame:
@@ -498,7 +529,7 @@ def install(model: torch.nn.Module, conversion: Conversion) -> None:
         if f"{name}.".startswith(closed) or module in found:
             continue
         found.add(module)
-        kind = _kind(module, name)
+        kind = kind_of(module, name)
         if kind in ("closed", "convolution"):
             closed = f"{name}."
         if kind == "model":
@@ -510,7 +541,7 @@ def install(model: torch.nn.Module, conversion: Conversion) -> None:
             Call(module, "forward", name, kind, conversion)
 
 
-def _kind(module: torch.nn.Module, name: str) -> str:
+def kind_of(module: torch.nn.Module, name: str) -> str:
     if isinstance(module, (GReLU, torch.jit.ScriptModule, *_ATTENTION)):
         return "closed"
     if hasattr(type(module), "__deepcopy__"):

@@ -137,7 +137,8 @@ def test_pooled_graphs() -> None:
     expected = model.lin2(gnn.global_mean_pool(x, batch)).relu()
     assert torch.equal(model(X, BATCHED, BATCH), expected)
     assert [str(r) for r in replacements(model).left] == [
-        "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes"
+        "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes",
+        "pool.select.act: Tanh() stays: it is a part of pool, a TopKPooling",
     ]
 
 
