@@ -36,9 +36,9 @@ FIRST_SEED = 1000  # no other table has these seeds
 
 # Each form with each dropout is a candidate.
 FORMS: dict[str, dict[str, Any]] = {
-    "diagonal": {"scale": 8.0, "temperature": 1.0, "gamma_max": 3.0},
-    "diagonal, T = 3": {"scale": 8.0, "temperature": 3.0, "gamma_max": 3.0},
-    "full matrix": {"diagonal": False, "scale": 1.0, "temperature": 1.0, "gamma_max": 3.0},
+    "diagonal": {"scale": 8.0, "temperature": 1.0},
+    "diagonal, T = 3": {"scale": 8.0, "temperature": 3.0},
+    "full matrix": {"diagonal": False, "scale": 1.0, "temperature": 1.0},
 }
 DROPOUTS = (0.0, 0.2)
 # The dropout with few labels, and under full supervision.
