@@ -15,7 +15,7 @@ from graphrelu.lab.data.graph import Graph, quiet_csr
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import together
-from graphrelu.lab.reproduce import complexity, inspection, runtime
+from graphrelu.lab.reproduce import complexity, runtime
 from tests.lab.fake_engine import make_result
 
 NODES = 12
@@ -131,11 +131,6 @@ def records() -> Iterator[bytes]:
     size = dict.fromkeys(complexity.IDENTITY, 1) | here | {"axis": "edges", "what": "grelu"}
     size |= {"diffusion": "power", "steps": 10, "preparation": None}
     yield _lines([{"event": "timed"} | size | {"value": value} for value in (10, 20)])
-    look = dict.fromkeys(inspection.IDENTITY) | {"device": "cpu"} | SURROUNDINGS
-    look |= {"dataset": "cora", "key": "a", "seed": 0, "pairs": 2, "alpha": 0.1}
-    look |= {"slopes": [[1, 0.5], [0, 0]], "intercepts": [[0, 0], [0, 0]], "low": [-1, -1]}
-    look |= {"high": [1, 1], "gamma": [0.1, 0.2], "degree": [1, 2], "pagerank": [0.5, 0.5]}
-    yield _lines([{"event": "inspected"} | look | {"config": configs[1].to_dict()}])
 
 
 def _saved(content: object) -> bytes:

@@ -12,7 +12,7 @@ from graphrelu.lab import page
 from graphrelu.lab.data import DataError, load, load_graphs
 from graphrelu.lab.engine.keep import read_model, saved_model
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import complexity, inspection, runtime
+from graphrelu.lab.reproduce import complexity, runtime
 from tests.fuzz import seeds
 from tests.fuzz.mutate import Mutate, refielded, relined, rezipped
 
@@ -87,8 +87,6 @@ def record(path: Path) -> None:
         entries.read()
     try:
         page.render(page.from_records([path]))
-        for look in inspection.record_of(path).read():
-            inspection.page_of([look], path)
     except ValueError as error:
         _one_sentence(error)
 

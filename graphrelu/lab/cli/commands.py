@@ -13,10 +13,10 @@ import typer
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
 from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.compare import DATASET, compare, options
+from graphrelu.lab.cli.compare import compare, options
 from graphrelu.lab.record import output
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce import command, inspection
+from graphrelu.lab.reproduce import command
 from graphrelu.lab.reproduce import observations as claims
 from graphrelu.lab.reproduce.command import INTERRUPTED, Option, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending
@@ -70,8 +70,8 @@ def report(
 
 
 def _committed() -> list[Path]:
-    """The records of runs and timings. Those of ``inspect`` have a page of their own, and the
-    test accuracies of the study are not for looking at."""
+    """The records of runs and timings, but for those of functions and of the study: these have
+    pages of their own."""
 
     def belongs(path: Path) -> bool:
         with path.open("rb") as file:
@@ -80,51 +80,6 @@ def _committed() -> list[Path]:
 
     runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if belongs(path)]
     return runs + sorted(BENCHMARKS.glob("activation_*.json"))
-
-
-@app.command(
-    help=COMMANDS["inspect"],
-    epilog="Example: graphrelu inspect citeseer --out results/quick/inspect-citeseer",
-)
-def inspect(
-    dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
-    model: Annotated[
-        Path | None,
-        typer.Option(help="A model that compare --save wrote. By default one is trained."),
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="The convolution of the model to train: gcn by default.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="The seed of the model to train: 0 by default.")
-    ] = None,
-    pairs: Annotated[
-        int, typer.Option(help="How many functions to draw, each of a random node and channel.")
-    ] = 1_000,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="How the names of the files begin: results/quick/inspect-DATASET by default."
-        ),
-    ] = None,
-    device: Device = "auto",
-    data: Root = None,
-) -> None:
-    with one_sentence():
-        prefix = out or inspection.default_prefix(dataset)
-        record = inspection.record_of(output.check_record(prefix.with_name(f"{prefix.name}.jsonl")))
-        if model is None:
-            looks = inspection.inspect_trained(
-                record, dataset, backbone or "gcn", [seed or 0], pairs, root=data, device=device
-            )
-        elif backbone is None and seed is None:
-            looks = inspection.inspect_saved(
-                record, dataset, model, pairs, root=data, device=device
-            )
-        else:
-            raise ValueError("A saved model has its own backbone and seed; leave them out.")
-        written, *others = inspection.write(looks, record.path)
-        _show([written, record.path, *others])
 
 
 @app.command(

@@ -88,32 +88,6 @@ def test_odd_paths(folder: Path, make_npz: MakeNpz, ring: Data, ending: str) -> 
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_odd_paths_of_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_npz: MakeNpz
-) -> None:
-    """Trained and saved, then looked into."""
-    monkeypatch.chdir(tmp_path)
-    node = np.arange(60)
-    ring = {
-        "adj_data": np.ones(60),
-        "adj_indices": (node + 1) % 60,
-        "adj_indptr": np.arange(61),
-        "adj_shape": np.array([60, 60]),
-        "attr_matrix": np.eye(60, 4),
-        "labels": node % 2,
-    }
-    path = make_npz(f"{ODD}.npz", drop=("attr_data",), **ring)
-    options = ("--runs", 1, "--epochs", 2, "--hidden", 4, "--device", "cpu")
-    saved = tmp_path / f"models {ODD}"
-    result = invoke("compare", path, "--activations", "grelu", *options, "--save", saved)
-    assert (result.exit_code, result.stderr) == (0, "")
-    (model,) = saved.iterdir()
-    prefix = tmp_path / ODD / "look"
-    result = invoke("inspect", path, "--model", model, "--pairs", 10, "--out", prefix)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert prefix.with_suffix(".png").stat().st_size > 0
-
-
 def test_curves_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, board = "torch.utils.tensorboard", Mock()
     writers: dict[str, Mock] = {}

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphrelu.functional import Edges
 from graphrelu.lab.engine.keep import read_look, read_model, saved_model
-from graphrelu.lab.engine.look import pagerank
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.record.recipes import recipe
 from tests.fuzz.seeds import ring_graph
@@ -141,16 +139,3 @@ def test_a_look_that_declares_too_much(tmp_path: Path) -> None:
     path = with_entry(write_look(tmp_path / "look.npz"), "prediction.npy", npy((10**12,)))
     with pytest.raises(ValueError, match=r"prediction\.npy declares the shape \(1000000000000,\)"):
         read_look(path)
-
-
-def test_pagerank_by_hand() -> None:
-    # 0 -> 1 and a lonely node 2: p0 = a / 3, p1 = a / 3 + (1 - a) p0, p2 = a / 3.
-    edges = Edges(torch.tensor([0]), torch.tensor([1]), torch.ones(1).double(), 3)
-    found = pagerank(edges, 0.25)
-    third = 0.25 / 3
-    torch.testing.assert_close(found, torch.tensor([third, 1.75 * third, third]).double())
-    # A star keeps all of the mass: leaves share what the centre gives.
-    star = Edges(torch.tensor([0, 0, 1, 2]), torch.tensor([1, 2, 0, 0]), torch.ones(4).double(), 3)
-    found = pagerank(star, 0.1)
-    assert found.sum().item() == pytest.approx(1)
-    assert found[1].item() == pytest.approx(0.1 / 3 + 0.9 * found[0].item() / 2)

@@ -12,12 +12,12 @@ from graphrelu.lab import page
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.entries import Entries
 from graphrelu.lab.record.results import KINDS, LATER, OWN, Record
-from graphrelu.lab.reproduce import complexity, inspection, runtime
+from graphrelu.lab.reproduce import complexity, runtime
 from tests.fuzz import seeds
 from tests.fuzz.mutate import ODD
 
 RECORDS = [[json.loads(line) for line in lines.splitlines()] for lines in seeds.records()]
-RUNS, TIMINGS, SIZES, LOOKS = RECORDS
+RUNS, TIMINGS, SIZES = RECORDS
 
 
 def written(path: Path, *entries: dict[str, Any]) -> Path:
@@ -43,9 +43,8 @@ def test_numbers() -> None:
     [
         (runtime.record_of, TIMINGS[0]),
         (complexity.record_of, SIZES[0]),
-        (inspection.record_of, LOOKS[0]),
     ],
-    ids=["runtime", "complexity", "inspection"],
+    ids=["runtime", "complexity"],
 )
 def test_every_field_of_a_measurement(
     record_of: Any, entry: dict[str, Any], tmp_path: Path
@@ -123,6 +122,5 @@ def test_records_written_twice_and_together(tmp_path: Path) -> None:
     everything = [entry for part in RECORDS for entry in (*part, *noise, *part)]
     path = written(tmp_path / "record.jsonl", *everything)
     assert len(Record(path).read()) == 4
-    assert len(inspection.record_of(path).read()) == 1
     text = page.render(page.from_records([path]))
     assert "record.jsonl: " in text
