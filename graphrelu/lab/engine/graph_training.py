@@ -191,7 +191,7 @@ def score(metric: Metric, out: Tensor, y: Tensor) -> Tensor:
 
 def _above(out: Tensor, among: Tensor, strictly: bool = False) -> Tensor:
     """How many of a row of `among` are at least as high as each of the row of `out`."""
-    ordered = among.sort(dim=1).values
+    ordered = among.contiguous().sort(dim=1).values
     return out.size(1) - torch.searchsorted(ordered, out.contiguous(), right=strictly)
 
 
