@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import PARTS, require, told
+from graphrelu.lab.data.graph import PARTS, DataError, require, told
 
 SplitKind = Literal["random", "scaffold", "column"]
 _SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
@@ -172,7 +172,7 @@ def read_molecules(
         require(has_split, f"{path.name} has no column 'split'.")
         lines, y, words, molecules = [], [], [], []
         unreadable = []
-        for row in rows:
+        for row in filter(None, rows):  # csv's reader gives a blank line as an empty row
             fields = dict(zip(header, row, strict=False))
             molecule = _read(fields.get("smiles", ""))
             if molecule is None:
@@ -298,7 +298,7 @@ def _number(field: str, path: Path, target: str, line: int) -> float:
     try:
         value = float(field)
     except ValueError:
-        raise ValueError(
+        raise DataError(
             f"{path.name}: the target {target!r} must be a number, not {field!r} (line {line})."
         ) from None
     require(not math.isinf(value), f"{path.name}: {target!r} must be finite (line {line}).")
