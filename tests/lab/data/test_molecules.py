@@ -132,7 +132,9 @@ def test_bad_parts_get_one_sentence(tmp_path: Path) -> None:
         empty.parts(0)
     rows += ["CO,1,test"]
     one = read_molecules(table(tmp_path / "bad.csv", "smiles,y,split", rows))
-    with pytest.raises(DataError, match="^bad: the test part has one class only, in every target"):
+    with pytest.raises(
+        DataError, match=r"^bad: the test part has one class only, in every target\.$"
+    ):
         one.parts(0)
 
 
