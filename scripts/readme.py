@@ -20,7 +20,8 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
 from graphrelu.lab.render.tables import NodeRow, label, loss_tallies, node_rows, tallies
 from graphrelu.lab.reproduce import deep, graph, node, strong, structure, tuning
-from graphrelu.lab.stats.comparison import Comparison, Scores, leads_over, scores_by_cell
+from graphrelu.lab.stats.comparison import Scores, leads_over, scores_by_cell
+from graphrelu.lab.stats.decision import Decision
 
 ROOT = Path(__file__).parents[1]
 NODE_RECORD = ROOT / "results" / "node.jsonl"
@@ -83,7 +84,7 @@ def seeds_of(rows: Sequence[NodeRow]) -> str:
     return " to ".join(map(str, numbers[:1] + numbers[1:][-1:]))
 
 
-Leads: TypeAlias = Mapping[str, Sequence[Comparison | None]]  # over ReLU, by activation
+Leads: TypeAlias = Mapping[str, Sequence[Decision | None]]  # over ReLU, by activation
 
 
 @cache
@@ -192,16 +193,16 @@ def _higher_loss(name: str) -> str:
 Key = TypeVar("Key")
 
 
-def _leads(cells: Mapping[Key, Mapping[str, Scores]]) -> dict[str, dict[Key, Comparison]]:
+def _leads(cells: Mapping[Key, Mapping[str, Scores]]) -> dict[str, dict[Key, Decision]]:
     """The leads over ReLU of PReLU and GReLU, with Holm's correction over these cells."""
     return {label(name): leads_over(cells, name, "relu") for name in ("prelu", "grelu")}
 
 
-def _listed(leads: Mapping[str, Mapping[Key, Comparison]]) -> dict[str, list[Comparison]]:
+def _listed(leads: Mapping[str, Mapping[Key, Decision]]) -> dict[str, list[Decision]]:
     return {name: list(own.values()) for name, own in leads.items()}
 
 
-def _tuned() -> dict[str, dict[tuning.Cell, Comparison]]:
+def _tuned() -> dict[str, dict[tuning.Cell, Decision]]:
     found = tuning.choices(Record(ROOT / "results" / "tuned.jsonl").read())
     scores = {
         cell: {
@@ -214,7 +215,7 @@ def _tuned() -> dict[str, dict[tuning.Cell, Comparison]]:
 
 
 @cache
-def _graphs() -> dict[str, dict[graph.Cell, Comparison]]:
+def _graphs() -> dict[str, dict[graph.Cell, Decision]]:
     """By the paper's protocol: the other one reports the graphs that choose."""
     results = [
         result
@@ -231,7 +232,7 @@ def _graphs() -> dict[str, dict[graph.Cell, Comparison]]:
     return _leads(scores)
 
 
-def _deep(name: str) -> dict[str, list[Comparison | None]]:
+def _deep(name: str) -> dict[str, list[Decision | None]]:
     """The leads over ReLU of a record of deep networks."""
     results = Record(ROOT / "results" / f"{name}.jsonl").read()
     rows: list[Any] = deep.deep_rows(results)
@@ -291,7 +292,7 @@ def of_the_paper() -> str:
     )
 
 
-def _ahead(leads: Iterable[tuple[str, str, Comparison | None]]) -> str:
+def _ahead(leads: Iterable[tuple[str, str, Decision | None]]) -> str:
     """The cells with a significant lead."""
     return ", ".join(
         f"{label(dataset)} with {label(backbone)} ({lead.difference:+.1f})"

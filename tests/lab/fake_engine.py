@@ -6,6 +6,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats.comparison import Comparison
+from graphrelu.lab.stats.decision import MARGIN, Decision, Outcome
 
 __path__ = [str(Path(graphrelu.lab.__path__[0], "engine"))]  # its submodules are the real ones
 
@@ -81,9 +82,19 @@ def made_up(
     ]
 
 
-def lead(difference: float, reach: float = 0.5, p: float = 0.001) -> Comparison:
-    """A difference of thirty pairs, with its interval."""
-    return Comparison(difference, difference - reach, difference + reach, 1.0, p, p, 30)
+def lead(difference: float, reach: float | None = 0.5, n: int = 30, **changes: Any) -> Decision:
+    """A difference with its interval and the word that follows; without a reach it has neither."""
+    low, high = (None, None) if reach is None else (difference - reach, difference + reach)
+    outcome: Outcome = "undecided"
+    if low is not None and high is not None:
+        if max(-low, high) < MARGIN:
+            outcome = "no difference"
+        elif low > 0 or high < 0:
+            outcome = "better" if low > 0 else "worse"
+    std, p = (None, None) if reach is None else (1.0, 0.01 if low * high > 0 else 0.5)
+    about = "over random splits of this data"
+    made = Decision(difference, low, high, std, p, n, MARGIN, outcome, None, 0.025, 1, about, 1_000)
+    return replace(made, **changes)
 
 
 SIGNATURE = inspect.signature(engine.run)  # before a test puts the function below in its place

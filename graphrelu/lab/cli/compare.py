@@ -19,6 +19,7 @@ from graphrelu.lab.render.verdict import decided, verdict
 from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
 from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, looks_until
+from graphrelu.lab.stats.splits import splits_of
 
 DATASET = (
     f"The graph: {', '.join(on_disk.NAMES)}; a file of yours (.npz, .pt, or edges.csv beside "
@@ -168,7 +169,8 @@ def compare(
                     )
                 if not results:  # another process is at work on all of them
                     raise ValueError(f"{out} has no finished runs yet; look again later.")
-                rows = tables.compare_rows(results, margin, len(looks))
+                splits = splits_of(results[0].config, results[0].note)
+                rows = tables.compare_rows(results, splits, margin)
                 if decided(rows):
                     break
             if board is not None:
@@ -183,7 +185,7 @@ def compare(
                 page.write(report, content)
         screen.print(f"Split: {split_rule(results)}.")
         screen.print("", terminal.compare_table(rows), "", sep="\n")
-        notes = (terminal.compare_notes(rows, len(looks)), divergence.sentence(results))
+        notes = (terminal.compare_notes(rows), divergence.sentence(results))
         screen.print(*filter(None, notes), sep="\n")
         screen.print(sentence, style="bold")
         if out is not None and len(results) < len(configs) * look:

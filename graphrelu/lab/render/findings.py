@@ -9,7 +9,7 @@ from typing import Literal
 from graphrelu.lab.record.published import published
 from graphrelu.lab.render.export import table
 from graphrelu.lab.render.tables import signed
-from graphrelu.lab.stats.comparison import Comparison
+from graphrelu.lab.stats.decision import Decision
 
 Finding = Literal["holds", "does not hold", "undecided", "not measured yet"]
 # The finding of a claim about several things is the first of these that one of them has.
@@ -33,7 +33,7 @@ class Observation:
     ours: str
 
 
-def in_all(leads: Collection[Comparison]) -> Finding:
+def in_all(leads: Collection[Decision]) -> Finding:
     """The finding of a claim that the first side of every comparison is ahead."""
     outcomes = {lead.outcome for lead in leads}
     if not outcomes:
@@ -43,7 +43,7 @@ def in_all(leads: Collection[Comparison]) -> Finding:
     return "undecided" if "undecided" in outcomes else "holds"
 
 
-def several(leads: Collection[Comparison]) -> str:
+def several(leads: Collection[Decision]) -> str:
     """Many leads in one phrase."""
     if not leads:
         return ""

@@ -19,15 +19,18 @@ from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats.comparison import (
+    RANDOM,
     Cells,
-    Comparison,
+    Looks,
     Scores,
     compared,
-    fewest_seeds,
     leads_over,
+    over_relu,
     scores_by_cell,
+    splits_by_cell,
 )
-from graphrelu.lab.stats.decision import MARGIN, Decision, decisions
+from graphrelu.lab.stats.decision import MARGIN, Decision
+from graphrelu.lab.stats.splits import FEWEST, Splits
 
 LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
@@ -110,7 +113,7 @@ class NodeRow(ScoreRow):
     paper_mean: float | None
     paper_std: float | None
     difference: float | None
-    over_relu: Comparison | None
+    over_relu: Decision | None
 
 
 @dataclass(frozen=True)
@@ -175,18 +178,18 @@ def accuracy(row: ScoreRow) -> str:
     return f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
 
 
-def amount(lead: Comparison | Decision) -> str:
+def amount(lead: Decision | Decision) -> str:
     """A difference with its interval: ``+0.5 [-0.1, +1.1]``."""
     if lead.low is None or lead.high is None:
         return signed(lead.difference)
     return f"{signed(lead.difference)} [{signed(lead.low)}, {signed(lead.high)}]"
 
 
-def marked(lead: Comparison | None) -> str:
+def marked(lead: Decision | None) -> str:
     """The same with a star if it is significant; empty if there is no difference to show."""
     if lead is None:
         return ""
-    return amount(lead) if lead.outcome == "undecided" else f"{amount(lead)} *"
+    return f"{amount(lead)} *" if lead.differs else amount(lead)
 
 
 def signed(number: float) -> str:
@@ -209,21 +212,24 @@ def percent(scores: Scores, is_error: bool = False) -> tuple[float, float, float
     return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
 
 
-def measured(lead: Comparison) -> str:
+def measured(lead: Decision) -> str:
     """A difference with its interval, its seeds and its corrected p-value."""
-    p = p_value(lead.p_holm)
+    p = p_value(lead.p)
     return (
         f"{over_seeds(lead)}, corrected p {'' if '<' in p else '= '}{p}" if p else over_seeds(lead)
     )
 
 
-def over_seeds(lead: Comparison | Decision) -> str:
+def over_seeds(lead: Decision | Decision) -> str:
     """A difference with its interval and its seeds."""
     return f"{amount(lead)} {lead.unit} over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
 
 
 def compare_rows(
-    results: Iterable[Result], margin: float = MARGIN, looks: int = 1
+    results: Iterable[Result],
+    splits: Splits = RANDOM,
+    margin: float = MARGIN,
+    looks: Looks = (1, 1),
 ) -> list[CompareRow]:
     """A row for each activation, in the order of the results, all of one graph and backbone."""
     results = list(results)
@@ -235,19 +241,20 @@ def compare_rows(
     prices = {name: price(own) for name, own in runs.items()}
     lost = {name: sum(map(diverged, own)) for name, own in runs.items()}
     is_error = results[0].config.metric == "mae"
-    return rows_of(scores, prices, lost, margin, looks, is_error)
+    return rows_of(scores, prices, lost, splits, margin, looks, is_error)
 
 
 def rows_of(
     scores: Mapping[str, Scores],
     prices: Mapping[str, Price],
     lost: Mapping[str, int],
+    splits: Splits,
     margin: float,
-    looks: int = 1,
+    looks: Looks = (1, 1),
     is_error: bool = False,
 ) -> list[CompareRow]:
     """A row for each activation, from its scores, its price and its number of diverged runs."""
-    leads = decisions(scores, margin, looks, is_error)
+    leads = over_relu(scores, splits, margin, looks, is_error)
     return [
         CompareRow(
             name, *percent(own, is_error), leads.get(name), prices[name], lost[name], is_error
@@ -300,8 +307,9 @@ def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
 
 def node_rows(results: Iterable[Result]) -> list[NodeRow]:
     """The main table, in the paper's order."""
+    results = list(results)
     cells = scores_by_cell(results)
-    leads = leads_over(cells, "grelu", "relu")
+    leads = leads_over(cells, "grelu", "relu", splits_by_cell(results))
     rows = [
         NodeRow(
             **beside_paper("node_classification", *cell, name, scores[name]),
@@ -330,15 +338,11 @@ def caution(rows: Iterable[NodeRow]) -> str:
     return too_few([row.over_relu for row in rows if row.over_relu is not None])
 
 
-def too_few(leads: Sequence[Comparison]) -> str:
-    """A sentence if none of the leads, corrected together, can be significant; else empty."""
-    fewest = fewest_seeds(len(leads))
-    if not leads or max(lead.n for lead in leads) >= fewest:
+def too_few(leads: Sequence[Decision]) -> str:
+    """A sentence if none of the leads has enough runs to be decided; else empty."""
+    if not leads or max(lead.n for lead in leads) >= FEWEST:
         return ""
-    return (
-        f"Nothing in this table can be significant: corrected for {len(leads)} cells, "
-        f"that takes {fewest} seeds or more."
-    )
+    return f"Nothing in this table is decided: that takes {FEWEST} seeds or more."
 
 
 def tallies(results: Iterable[Result]) -> list[Tally]:
@@ -373,13 +377,14 @@ def against_best(results: Iterable[Result]) -> str:
     )
 
 
-def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Comparison]]) -> list[Tally]:
+def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Decision]]) -> list[Tally]:
     """GReLU against each rival, from its leads by cell."""
     counts = []
     for rival, leads in leads_by_rival.items():
         outcomes: list[str] = [lead.outcome for lead in leads.values()]
         if leads:
-            won, tied, lost = map(outcomes.count, ("better", "undecided", "worse"))
+            won, lost = map(outcomes.count, ("better", "worse"))
+            tied = len(outcomes) - won - lost
             higher = sum(lead.difference > 0 for lead in leads.values())
             counts.append(Tally(rival, won, tied, lost, higher))
     return counts
@@ -396,6 +401,6 @@ def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     return ProtocolCheck(tuple(parts[True]), tuple(parts[False]))
 
 
-def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Comparison]]:
+def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Decision]]:
     """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
     return {rival: leads_over(cells, "grelu", rival) for rival in ACTIVATIONS if rival != "grelu"}

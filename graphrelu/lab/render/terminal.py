@@ -148,18 +148,14 @@ def compare_table(rows: Sequence[CompareRow]) -> Group:
     return Group(scores, "", prices) if paid else Group(scores)
 
 
-def compare_notes(rows: Sequence[CompareRow], looks: int) -> str:
+def compare_notes(rows: Sequence[CompareRow]) -> str:
     """How to read the table of a comparison."""
     notes = []
     if lead := next((row.over_relu for row in rows if row.over_relu), None):
-        many = lead.tests // looks
-        together = f"{many} {'comparison' if many == 1 else 'comparisons'}"
-        if looks > 1:
-            together += f" at {looks} looks"
         notes = [
-            f"Differences are paired by seed, in {lead.unit}. Their intervals hold together with "
-            f"95 % confidence (Bonferroni, {together}). Better, worse: the interval lies above, "
-            f"below 0. No difference that matters: it lies within {lead.margin:g} of 0."
+            f"Differences are paired by seed, in {lead.unit}, with intervals {lead.about}. Better, "
+            "worse: the interval lies above, below 0. No difference that matters: it lies within "
+            f"{lead.margin:g} of 0."
         ]
     if rows[0].is_error:
         notes.append("A lower error is better: a difference above 0 is a lower error.")

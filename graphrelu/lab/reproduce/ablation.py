@@ -23,7 +23,8 @@ from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Observation
 from graphrelu.lab.render.tables import NodeRow, beside_paper, label, marked, measured, signed
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
-from graphrelu.lab.stats.comparison import Comparison, compared
+from graphrelu.lab.stats.comparison import compared
+from graphrelu.lab.stats.decision import Decision
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
 
@@ -63,7 +64,7 @@ class AblationRow(NodeRow):
 
     train_loss: float
     test_loss: float
-    behind_a: Comparison | None
+    behind_a: Decision | None
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:

@@ -20,7 +20,8 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
-from graphrelu.lab.stats.comparison import Comparison, Scores, leads_over
+from graphrelu.lab.stats.comparison import Scores, leads_over
+from graphrelu.lab.stats.decision import Decision
 
 BACKBONES = ("gcn", "sage", "gat")
 SPLITS = 10
@@ -106,8 +107,8 @@ class DeepRow(ScoreRow):
     the paired t-test."""
 
     layers: int
-    over_relu: Comparison | None
-    over_b: Comparison | None
+    over_relu: Decision | None
+    over_b: Decision | None
 
     @property
     def cell(self) -> Cell:
@@ -121,8 +122,8 @@ def deep_rows(results: Iterable[Result]) -> list[DeepRow]:
 
 def rows_of(found: Mapping[Cell, Mapping[str, Scores]], names: Sequence[str]) -> list[DeepRow]:
     """The rows of these cells, their activations in this order."""
-    over_relu = {name: leads_over(found, name, "ReLU", "ttest") for name in names if name != "ReLU"}
-    over_b = {"GReLU": leads_over(found, "GReLU", "GReLU-B", "ttest")}
+    over_relu = {name: leads_over(found, name, "ReLU") for name in names if name != "ReLU"}
+    over_b = {"GReLU": leads_over(found, "GReLU", "GReLU-B")}
     return [
         DeepRow(
             *(cell.dataset, cell.backbone, name, *percent(own[name]), cell.layers),
@@ -162,7 +163,7 @@ def _in_short(rows: Sequence[DeepRow]) -> str:
 TALLY = ("mean lead", "better", "undecided", "worse")
 
 
-def tally(leads: Iterable[Comparison | None]) -> list[tuple[str, ...]]:
+def tally(leads: Iterable[Decision | None]) -> list[tuple[str, ...]]:
     """The mean lead, and the cells by outcome: one line, or none without leads."""
     found = [lead for lead in leads if lead is not None]
     if not found:

@@ -21,7 +21,8 @@ from graphrelu.lab.render.findings import Observation, in_all, papers_lead, seve
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce.experiment import Request, filled, standing, train_missing
 from graphrelu.lab.stats import comparison
-from graphrelu.lab.stats.comparison import Comparison, Scores
+from graphrelu.lab.stats.comparison import Scores
+from graphrelu.lab.stats.decision import Decision
 
 REPEATS = 3
 
@@ -104,8 +105,7 @@ def _rank(runs: list[Result]) -> tuple[float, float]:
 
 def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Result]]]) -> None:
     settings = [
-        comparison.shared_settings(config)
-        | dict.fromkeys(("hidden", "backbone_options", "dropout"))
+        config.shared_settings | dict.fromkeys(("hidden", "backbone_options", "dropout"))
         for cells in by_activation.values()
         for config in cells
     ]
@@ -196,7 +196,7 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
     scores: dict[Config, Scores] = {}
     for result in results:
         scores.setdefault(result.config, {})[result.seed] = result.score
-    leads: dict[Cell, Comparison] = {}
+    leads: dict[Cell, Decision] = {}
     for protocol in FOLD_SPLITS:
         own = {cell: choice.configs for cell, choice in chosen.items() if cell[0] == protocol}
         by_name = {

@@ -27,7 +27,8 @@ from graphrelu.lab.render.findings import (
 from graphrelu.lab.render.tables import label, measured, signed
 from graphrelu.lab.reproduce import ablation, graph, runtime, segments
 from graphrelu.lab.reproduce.experiment import filled
-from graphrelu.lab.stats.comparison import Cells, Comparison, compared, leads_over, scores_by_cell
+from graphrelu.lab.stats.comparison import Cells, compared, leads_over, scores_by_cell
+from graphrelu.lab.stats.decision import Decision
 
 RECORDS = ("node", "ablation", "segments", "runtime", "graph")
 RIVALS = tuple(name for name in ACTIVATIONS if name != "grelu")
@@ -113,7 +114,7 @@ def _with_arma(cells: Cells) -> list[Observation]:
     return found
 
 
-def reaches(lead: Comparison | None, figure: float) -> Finding:
+def reaches(lead: Decision | None, figure: float) -> Finding:
     """Whether a lead is as large as the paper's."""
     if lead is None:
         return "not measured yet"

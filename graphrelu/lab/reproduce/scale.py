@@ -17,7 +17,8 @@ from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.findings import Finding
 from graphrelu.lab.render.tables import ScoreRow, label
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
-from graphrelu.lab.stats.comparison import Comparison, Scores, compared
+from graphrelu.lab.stats.comparison import Scores, compared
+from graphrelu.lab.stats.decision import Decision
 
 BACKBONES = ("gcn", "sage")
 SCALES = (0.01, 1.0, 100.0)
@@ -37,8 +38,8 @@ class ScaleRow(ScoreRow):
     """
 
     scale: float
-    behind_best: Comparison | None
-    grelu_over_prelu: Comparison | None
+    behind_best: Decision | None
+    grelu_over_prelu: Decision | None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Robustness:
     loss: float
     rival: str
     rivals_loss: float
-    excess: Comparison
+    excess: Decision
 
     @property
     def found(self) -> Finding:
@@ -206,7 +207,7 @@ def _robustness_table(found: Sequence[Robustness]) -> str:
         (
             *(label(one.dataset), label(one.backbone), f"{one.loss:.1f}", label(one.rival)),
             *(f"{one.rivals_loss:.1f}", tables.amount(one.excess)),
-            *(tables.p_value(one.excess.p_holm), f"**{one.found}**"),
+            *(tables.p_value(one.excess.p), f"**{one.found}**"),
         )
         for one in found
     ]
@@ -224,7 +225,7 @@ def _prelu_table(rows: Sequence[ScaleRow]) -> str:
     lines = [
         (
             *(label(row.dataset), label(row.backbone), tables.amount(lead)),
-            *(tables.p_value(lead.p), tables.p_value(lead.p_holm), lead.outcome),
+            *(tables.p_value(lead.p), tables.p_value(lead.p), lead.outcome),
         )
         for row, lead in leads.items()
     ]

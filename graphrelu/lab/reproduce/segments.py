@@ -16,7 +16,8 @@ from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Finding, Observation
 from graphrelu.lab.render.tables import ScoreRow, accuracy, amount, label, p_value, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
-from graphrelu.lab.stats.comparison import Comparison, compared
+from graphrelu.lab.stats.comparison import compared
+from graphrelu.lab.stats.decision import Decision
 
 SEGMENTS = (2, 3, 4, 5, 6, 7)
 MARGIN = 1.0  # percent points: a smaller difference does not matter
@@ -29,7 +30,7 @@ class SegmentsRow(ScoreRow):
     K: int
     low: float | None
     high: float | None
-    over_two: Comparison | None
+    over_two: Decision | None
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
@@ -85,7 +86,7 @@ def observations(
     return found
 
 
-def equivalence(leads: Sequence[Comparison]) -> Finding:
+def equivalence(leads: Sequence[Decision]) -> Finding:
     """Whether all differences are small, or one is significantly large."""
     if not leads:
         return "not measured yet"
@@ -105,7 +106,7 @@ def render(record: Path) -> list[Path]:
     lines = []
     for row in rows:
         lead = row.over_two
-        difference = ("", "") if lead is None else (amount(lead), p_value(lead.p_holm))
+        difference = ("", "") if lead is None else (amount(lead), p_value(lead.p))
         lines.append((label(row.dataset), str(row.K), accuracy(row), *difference))
     head = ("dataset", "K", "ours", "difference to K = 2", "p")
     page = TABLE.text(

@@ -16,7 +16,8 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Request, Table, trained
-from graphrelu.lab.stats.comparison import Comparison, leads_over
+from graphrelu.lab.stats.comparison import leads_over
+from graphrelu.lab.stats.decision import Decision
 
 HOMOPHILY = (0.0, 0.25, 0.5, 0.75, 1.0)
 # How odd regions differ from even ones. Without mirroring, a strong signal would leave nothing to
@@ -58,7 +59,7 @@ class StructureRow(ScoreRow):
     kind: str
     degree: float
     homophily: float
-    behind_a: Comparison | None
+    behind_a: Decision | None
 
     @property
     def panel(self) -> tuple[str, str]:

@@ -27,7 +27,8 @@ from graphrelu.lab.reproduce.experiment import (
     standing,
     train_missing,
 )
-from graphrelu.lab.stats.comparison import Comparison, Test, leads_over
+from graphrelu.lab.stats.comparison import leads_over
+from graphrelu.lab.stats.decision import Decision
 
 FEW, FULL = "few labels", "full supervision"
 FEW_DATASETS = ("cora", "citeseer", "flickr")
@@ -123,7 +124,7 @@ def collect(request: Request) -> str:
     finished, total = train_missing(runs(early.values()), request, then)
     if finished == total:
         on_record = [run for run in Record(request.out).read() if TABLE.place(run.config) in early]
-        best = choices(leads(on_record, test="none"))[:FINALISTS]  # tests need scipy
+        best = choices(leads(on_record))[:FINALISTS]
         finalists = {
             (regime, (choice.form, choice.dropout_in(regime)))
             for choice in best
@@ -139,16 +140,16 @@ def collect(request: Request) -> str:
     return standing(finished, total, request.out)
 
 
-Leads: TypeAlias = dict[Candidate, dict[Cell, Comparison]]
+Leads: TypeAlias = dict[Candidate, dict[Cell, Decision]]
 
 
-def leads(results: Sequence[Result], test: Test = "ttest") -> Leads:
+def leads(results: Sequence[Result]) -> Leads:
     """Each candidate's lead over ReLU in each cell, with Holm's correction over the cells, which
     are in the order of the record."""
     scores = TABLE.scores(results, attrgetter("val_score"))
     places = [place for run in results if (place := TABLE.place(run.config)) is not None]
     found = {cell: scores[cell] for cell, _ in places}
-    return {name: leads_over(found, name, None, test) for name in candidates()}
+    return {name: leads_over(found, name, None) for name in candidates()}
 
 
 @dataclass(frozen=True)
@@ -204,7 +205,7 @@ class StudyRow:
     layers: int
     form: str
     dropout: float
-    over_relu: Comparison | None
+    over_relu: Decision | None
 
 
 def render(record: Path) -> list[Path]:
@@ -264,7 +265,7 @@ def _table(found: Leads, regime: str) -> str:
     return export.table(head, lines, numbers=1)
 
 
-def _amount(lead: Comparison | None) -> str:
+def _amount(lead: Decision | None) -> str:
     if lead is None:
         return ""
     return signed(lead.difference) + " *" * (lead.outcome != "undecided")

@@ -25,7 +25,8 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, tables
 from graphrelu.lab.render.tables import ScoreRow, label
 from graphrelu.lab.reproduce.experiment import Place, Request, Table
-from graphrelu.lab.stats.comparison import Comparison, Scores, mean_validation
+from graphrelu.lab.stats.comparison import Scores, mean_validation
+from graphrelu.lab.stats.decision import Decision
 
 TUNED_BACKBONES = ("gcn", "sage")
 QUICK_RUNS = 3
@@ -150,7 +151,7 @@ class TunedRow(ScoreRow):
     tried: int
     untuned_mean: float | None
     untuned_std: float | None
-    grelu_over_it: Comparison | None
+    grelu_over_it: Decision | None
 
 
 def tuned_rows(results: Sequence[Result]) -> list[TunedRow]:
@@ -186,7 +187,7 @@ def render_tuned(record: Path) -> list[Path]:
     rows, found = tuned_rows(of_grid), choices(of_grid)
     if not rows:
         raise ValueError(f"{record} has no setting yet that all activations of a cell finished.")
-    tuned: dict[str, dict[Cell, Comparison]] = {name: {} for name in ACTIVATIONS}
+    tuned: dict[str, dict[Cell, Decision]] = {name: {} for name in ACTIVATIONS}
     for row in rows:
         if row.grelu_over_it is not None:
             tuned[row.activation][row.dataset, row.backbone] = row.grelu_over_it
@@ -224,6 +225,6 @@ def _line(row: TunedRow, bold: bool) -> tuple[str, ...]:
     tuned = f"**{tables.accuracy(row)}**" if bold else tables.accuracy(row)
     setting = (f"{value:g}" for value in (row.lr, row.weight_decay, row.dropout))
     untuned = "" if row.untuned_mean is None else f"{row.untuned_mean:.1f} ± {row.untuned_std:.1f}"
-    p = "" if row.grelu_over_it is None else tables.p_value(row.grelu_over_it.p_holm)
+    p = "" if row.grelu_over_it is None else tables.p_value(row.grelu_over_it.p)
     names = (label(row.dataset), label(row.activation))
     return *names, tuned, *setting, untuned, tables.marked(row.grelu_over_it), p

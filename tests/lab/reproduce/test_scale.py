@@ -11,7 +11,7 @@ from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import scale
 from graphrelu.lab.reproduce.scale import SCALES, Robustness, robustness, scale_rows
-from graphrelu.lab.stats.comparison import Comparison
+from graphrelu.lab.stats.decision import Decision
 from tests.lab.fake_engine import lead, made_up
 
 # Points lost at the scales 0.01 and 100; ELU is the most robust rival, at 0.01 PReLU is ahead.
@@ -59,11 +59,11 @@ def test_rows_by_hand() -> None:
     assert relu.behind_best.difference == pytest.approx(20.9)
     # 24 losses are one family, all of them 2 / 2^10 alone.
     assert relu.behind_best.p == pytest.approx(2 / 2**10)
-    assert relu.behind_best.p_holm == pytest.approx(24 * 2 / 2**10)
+    assert relu.behind_best.p == pytest.approx(24 * 2 / 2**10)
     assert rows["cora", "relu", 1.0].behind_best is None
     over_prelu = rows["cora", "grelu", 0.01].grelu_over_prelu
     assert over_prelu.difference == pytest.approx(-2.09)
-    assert (over_prelu.p_holm, over_prelu.outcome) == (pytest.approx(2 * 2 / 2**10), "worse")
+    assert (over_prelu.p, over_prelu.outcome) == (pytest.approx(2 * 2 / 2**10), "worse")
     given = [key for key, row in rows.items() if row.grelu_over_prelu is not None]
     assert given == [("cora", "grelu", 0.01), ("pubmed", "grelu", 0.01)]
 
@@ -112,7 +112,7 @@ def test_robustness_by_hand() -> None:
 def test_no_more_must_be_shown(difference: float, reach: float, p: float, expected: str) -> None:
     excess = lead(difference, reach, p)
     assert Robustness("cora", "gcn", 4, "elu", 4, excess).found == expected
-    alone = Comparison(difference, None, None, None, None, None, 1)
+    alone = Decision(difference, None, None, None, None, None, 1)
     assert Robustness("cora", "gcn", 4, "elu", 4, alone).found == "undecided"
 
 

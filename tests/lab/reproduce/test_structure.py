@@ -64,7 +64,7 @@ def test_rows() -> None:
     assert second.behind_a.difference == pytest.approx(9 * 1.055)
     assert second.behind_a.outcome == "better"
     # The graphs and backbones, thirty together, are one family for each rival.
-    assert second.behind_a.p_holm == pytest.approx(30 * 2 / 2**12)
+    assert second.behind_a.p == pytest.approx(30 * 2 / 2**12)
     assert prelu.behind_a.outcome == "worse"
 
 
