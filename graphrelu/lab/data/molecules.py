@@ -74,9 +74,9 @@ class Molecules:
         more = ", ..." if len(self.unreadable) > _MOST_NAMED else ""
         number = len(self.unreadable)
         total = number + len(self.y)
-        what = "molecule was" if number == 1 else "molecules were"
-        where = "line" if number == 1 else "lines"
-        return f"{number:,} of {total:,} {what} left out as unreadable ({where} {lines}{more})."
+        was, where = ("was", "line") if number == 1 else ("were", "lines")
+        left_out = f"{number:,} of {total:,} molecules {was} left out as unreadable"
+        return f"{left_out} ({where} {lines}{more})."
 
     def parts(self, seed: int) -> tuple[Tensor, Tensor, Tensor]:
         """The training, validation and test graphs of a run."""

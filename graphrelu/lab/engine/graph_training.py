@@ -263,7 +263,7 @@ class Training:
         return scores
 
     def train(self, until: float = math.inf) -> bool:
-        """All epochs, or as many as end before this time; whether all are done."""
+        """All epochs, or those begun before this time; whether all are done."""
         while self.epoch < self.run.epochs:
             start = time.perf_counter()
             loss = self.train_epoch()
@@ -271,9 +271,8 @@ class Training:
             for curve, value in zip(self.curves.values(), values, strict=True):
                 curve.append(value)
             self.epoch += 1
-            last = time.perf_counter() - start
-            self.seconds += last
-            if time.time() + last > until:
+            self.seconds += time.perf_counter() - start
+            if time.time() > until:
                 break
         return self.epoch == self.run.epochs
 

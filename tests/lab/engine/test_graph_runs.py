@@ -44,11 +44,11 @@ def test_processes_give_the_same_results(data: Path, tmp_path: Path) -> None:
 
 def test_what_was_begun_when_time_was_up_is_kept(data: Path, tmp_path: Path) -> None:
     record, states = tmp_path / "record.jsonl", tmp_path / "states"
-    runs = [replace(RUN, epochs=1_000_000)]
-    assert perform_all(runs, data, record, seconds=1.0, states=states) == 1
+    runs = [replace(RUN, epochs=1_000_000, seed=seed) for seed in (0, 1)]
+    assert perform_all(runs, data, record, seconds=1.0, states=states) == 2
     assert [path.name for path in states.iterdir()] == [f"{runs[0].key()}.pt"]
     assert read_record(record) == []
-    assert perform_all(runs, data, record, seconds=-1.0, states=states) == 1  # nothing is begun
+    assert perform_all(runs, data, record, seconds=-1.0, states=states) == 2  # nothing is begun
 
 
 def test_a_torn_line_is_not_data(tmp_path: Path) -> None:
