@@ -37,6 +37,7 @@ from graphrelu.lab.render.export import to_csv
 from graphrelu.lab.render.loggers import Epoch
 from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, rows_of
 from graphrelu.lab.render.verdict import verdict
+from graphrelu.lab.stats.comparison import RANDOM
 from graphrelu.lab.stats.decision import MARGIN, check_margin
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ def compare(
             for name, own in found.items()
         },
         {name: sum(not math.isfinite(run.loss) for run in own) for name, own in found.items()},
+        RANDOM,
         margin,
     )
     return ModelComparison(rows, "your model" if isinstance(model, Module) else "ReLU")

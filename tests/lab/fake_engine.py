@@ -6,6 +6,7 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,20 +16,20 @@ import torch
 
 import graphrelu.lab
 from graphrelu.lab import engine
-from graphrelu.lab.data import fetch
+from graphrelu.lab.data import DataError, pyg
 from graphrelu.lab.data.folds import fold_split
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats.comparison import Comparison
+from graphrelu.lab.stats.decision import MARGIN, Decision, Outcome
 
 __path__ = [str(Path(graphrelu.lab.__path__[0], "engine"))]  # its submodules are the real ones
 
 # In thousandths, on top of a score that all share; a bit more for each seed, as ties are slow.
 LEADS = {"relu": 0, "lrelu": -1, "elu": 6, "prelu": 4, "maxout": -12, "grelu": 8}
-LEADS |= {"gelu": 5, "silu": -2, "mish": 3}
+LEADS |= {"gelu": 5, "silu": -2}
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -65,6 +66,8 @@ def make_result(config: Config, seed: int, value: float, note: str = "at random"
         note=note,
         calibration_error=0.05,
         parameters=1_000,
+        diverged=False,
+        epochs_computed=25,
     )
 
 
@@ -81,9 +84,19 @@ def made_up(
     ]
 
 
-def lead(difference: float, reach: float = 0.5, p: float = 0.001) -> Comparison:
-    """A difference of thirty pairs, with its interval."""
-    return Comparison(difference, difference - reach, difference + reach, 1.0, p, p, 30)
+def lead(difference: float, reach: float | None = 0.5, n: int = 30, **changes: Any) -> Decision:
+    """A difference with its interval and the word that follows; without a reach it has neither."""
+    low, high = (None, None) if reach is None else (difference - reach, difference + reach)
+    outcome: Outcome = "undecided"
+    if low is not None and high is not None:
+        if max(-low, high) < MARGIN:
+            outcome = "no difference"
+        elif low > 0 or high < 0:
+            outcome = "better" if low > 0 else "worse"
+    std, p = (None, None) if reach is None else (1.0, 0.01 if low * high > 0 else 0.5)
+    about = "over random splits of this data"
+    made = Decision(difference, low, high, std, p, n, MARGIN, outcome, None, 0.025, 1, about, 1_000)
+    return replace(made, **changes)
 
 
 SIGNATURE = inspect.signature(engine.run)  # before a test puts the function below in its place
@@ -123,12 +136,12 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Makes a folder the current one: without datasets, network or training."""
 
     def offline(*arguments: object) -> Path:
-        raise OSError("no network")
+        raise DataError("There is no network.")
 
     import_module("graphrelu.lab.cli.commands")  # which would keep the fake if imported later
     monkeypatch.setitem(sys.modules, "graphrelu.lab.engine", sys.modules[__name__])
     monkeypatch.setattr(graphrelu.lab, "engine", sys.modules[__name__], raising=False)
-    monkeypatch.setattr(fetch, "download", offline)
+    monkeypatch.setattr(pyg, "open_dataset", offline)
     monkeypatch.setenv("GRAPHRELU_DATA", str(folder / "data"))
     monkeypatch.chdir(folder)
     return folder

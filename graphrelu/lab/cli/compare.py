@@ -19,6 +19,7 @@ from graphrelu.lab.render.verdict import decided, verdict
 from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
 from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, looks_until
+from graphrelu.lab.stats.splits import splits_of
 
 DATASET = (
     f"The graph: {', '.join(on_disk.NAMES)}; a file of yours (.npz, .pt, or edges.csv beside "
@@ -34,7 +35,6 @@ FILES = (
         Path,
     ),
     Option("report", "Write the result as a page for a browser to this file (.html).", Path),
-    Option("save", "Save every trained model in this folder, for graphrelu inspect.", Path),
     Option("log", "Write the training curves to this folder, for TensorBoard.", Path),
 )
 SETTINGS = (
@@ -126,7 +126,6 @@ def compare(
     json: Path | None,
     out: Path | None,
     report: Path | None,
-    save: Path | None,
     log: Path | None,
     **settings: Any,
 ) -> None:
@@ -139,7 +138,7 @@ def compare(
         check_runs(runs)
         check_margin(margin)
         where = engine.choose_device(device)
-        _check_files(out, json, report, save, log)
+        _check_files(out, json, report, log)
         board = None if log is None else _board(log)
         deep = wants_deep(dataset, settings)
         activations = activations or ",".join(compared() if deep else ACTIVATIONS)
@@ -163,12 +162,12 @@ def compare(
                         root=data,
                         graphs={configs[0].dataset: graph},
                         device=device,
-                        save=save,
                         progress=progress,
                     )
                 if not results:  # another process is at work on all of them
                     raise ValueError(f"{out} has no finished runs yet; look again later.")
-                rows = tables.compare_rows(results, margin, len(looks))
+                splits = splits_of(results[0].config, results[0].note)
+                rows = tables.compare_rows(results, splits, margin)
                 if decided(rows):
                     break
             if board is not None:
@@ -183,7 +182,7 @@ def compare(
                 page.write(report, content)
         screen.print(f"Split: {split_rule(results)}.")
         screen.print("", terminal.compare_table(rows), "", sep="\n")
-        notes = (terminal.compare_notes(rows, len(looks)), divergence.sentence(results))
+        notes = (terminal.compare_notes(rows), divergence.sentence(results))
         screen.print(*filter(None, notes), sep="\n")
         screen.print(sentence, style="bold")
         if out is not None and len(results) < len(configs) * look:
@@ -205,7 +204,6 @@ def _check_files(
     record: Path | None,
     json: Path | None,
     report: Path | None,
-    save: Path | None,
     log: Path | None,
 ) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
@@ -219,5 +217,5 @@ def _check_files(
         check_ending(output.check_file(report), ".html", "a page")
     if json is not None:
         output.check_file(json)
-    for folder in filter(None, (save, log)):
-        output.check_folder(folder)
+    if log is not None:
+        output.check_folder(log)

@@ -334,6 +334,9 @@ class StackedRuns(ABC):
                 ]
         common = surroundings(self.device) | {"config": config, "seconds": seconds / runs}
         common["parameters"] = sum(p[0].numel() for p in self.parameters.values())
+        common["epochs_computed"] = int(self.step)
+        last = self.curves["train_loss"].gather(0, (self.epochs_run - 1).clamp(min=0).unsqueeze(0))
+        values["diverged"] = (~last.squeeze(0).isfinite()).tolist()
         if self.device.type == "cuda":
             common["peak_memory"] = torch.cuda.max_memory_allocated(self.device) // runs
         results = []

@@ -18,18 +18,13 @@ from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_D
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.tables import CompareRow, in_order, label, percent, price
 from graphrelu.lab.reproduce.graph import choices
-from graphrelu.lab.stats.comparison import (
-    Comparison,
-    Scores,
-    compared,
-    relative_to,
-    shared_settings,
-)
+from graphrelu.lab.stats.comparison import Scores, compared, relative_to
+from graphrelu.lab.stats.decision import Decision
 
 Plain: TypeAlias = dict[str, Any]
 Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its settings from others'
 Runs: TypeAlias = dict[Cell, dict[str, list[Result]]]  # cell -> variant -> runs
-Leads: TypeAlias = dict[tuple[Cell, str], Comparison]
+Leads: TypeAlias = dict[tuple[Cell, str], Decision]
 
 SCORES = ("mean", "std", "best", "n")
 CURVE_POINTS = 30
@@ -69,7 +64,7 @@ def runs_by_cell(results: Sequence[Result]) -> Runs:
         from_grid = (config.split, config.dataset, config.backbone) in chosen
         if from_grid and config not in kept:
             continue
-        shared = shared_settings(config)
+        shared = config.shared_settings
         settings = "" if from_grid else json.dumps(shared, sort_keys=True)
         cell = (config.dataset, config.backbone, settings)
         cells.setdefault(cell, {}).setdefault(variant(config), []).append(result)

@@ -126,6 +126,12 @@ class Config:
             words += f", dropout {self.dropout:g}"
         return f"{words} ({options})" if options else words
 
+    @property
+    def shared_settings(self) -> dict[str, Any]:
+        """The settings that must be the same for every activation that is compared with this."""
+        settings = LATER | self.to_dict()
+        return {name: settings[name] for name in settings if not name.startswith("activation")}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, without :data:`LATER`; the options become dictionaries."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}

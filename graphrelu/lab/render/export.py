@@ -22,26 +22,26 @@ from graphrelu.lab.render.tables import (
     p_value,
     signed,
 )
-from graphrelu.lab.stats.comparison import Comparison
 from graphrelu.lab.stats.decision import Decision
 
 # What a field of a row that is not one value becomes, by its class.
 PARTS: dict[type, tuple[str, ...]] = {
-    kind: tuple(field.name for field in fields(kind)) for kind in (Comparison, Decision, Price)
+    Decision: ("difference", "low", "high", "std", "p", "n", "outcome"),
+    Price: tuple(field.name for field in fields(Price)),
 }
-PARTS[Comparison] += ("outcome",)
+TALLIED = ("better", "alike", "undecided", "worse", "higher")
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
 
 
 def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") -> str:
-    """In how many cells GReLU won, tied and lost against each rival."""
+    """In how many cells GReLU is better than each rival, and so on."""
     lines = [
-        (label(count.rival), *map(str, (count.won, count.tied, count.lost, count.higher)))
-        for count in counts
+        (label(count.rival), *(str(getattr(count, name)) for name in TALLIED)) for count in counts
     ]
-    return table(("rival", "won", "undecided", "lost", better), lines, numbers=1)
+    head = ("rival", "better", "no difference", "undecided", "worse", better)
+    return table(head, lines, numbers=1)
 
 
 def provenance(
@@ -72,8 +72,7 @@ def grelu_form(results: Iterable[Result]) -> str:
 def to_csv(rows: Iterable[Any], kind: type | Sequence[str] = NodeRow) -> str:
     """The rows of a table, with six digits: dataclasses, or dictionaries with these keys.
 
-    A field that holds one of :data:`PARTS`, such as a :class:`Comparison` and its outcome, becomes
-    as many columns as that has.
+    A field that holds one of :data:`PARTS`, such as a :class:`Decision`, becomes as many columns.
     Not by pandas, which writes whole numbers as floats where some are missing.
     """
     if isinstance(kind, type):
@@ -99,7 +98,7 @@ def table_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
     ours = accuracy(row)
     paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
     difference = "" if row.difference is None else signed(row.difference)
-    p = "" if row.over_relu is None else p_value(row.over_relu.p_holm)
+    p = "" if row.over_relu is None else p_value(row.over_relu.p)
     names = (label(row.backbone), label(row.activation))
     ours = f"**{ours}**" if bold else ours
     return (*names, ours, paper, difference, marked(row.over_relu), p)

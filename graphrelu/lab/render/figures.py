@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Figure
 
-    from graphrelu.lab.stats.comparison import Comparison
+    from graphrelu.lab.stats.decision import Decision
 
 # Told apart in black and white, too: each line has a marker and a dash of its own.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -68,7 +68,7 @@ def bar_styles() -> Iterator[dict[str, Any]]:
 
 
 def draw_leads(
-    axes: Axes, leads: Iterable[tuple[float, Comparison | None]], style: dict[str, Any]
+    axes: Axes, leads: Iterable[tuple[float, Decision | None]], style: dict[str, Any]
 ) -> None:
     """Differences with their 95 % intervals, each at its place; ``None`` is left out."""
     known = [(place, lead) for place, lead in leads if lead is not None]

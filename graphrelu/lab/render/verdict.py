@@ -45,8 +45,8 @@ def _against_relu(lead: Decision) -> str:
     if lead.outcome != "undecided":
         return f"GReLU is {lead.outcome} than ReLU here ({found})"
     takes = "no number of seeds decides it if the differences stay as they are"
-    if lead.seeds is not None:
-        takes = f"about {lead.seeds:,} seeds decide it if the differences stay as they are"
+    if lead.runs is not None:
+        takes = f"about {lead.runs:,} seeds decide it if the differences stay as they are"
     if lead.std is None:
-        takes = f"a decision takes {lead.seeds} seeds or more"
+        takes = f"a decision takes {lead.runs} seeds or more"
     return f"Whether GReLU is better than ReLU here is undecided ({found}); {takes}"

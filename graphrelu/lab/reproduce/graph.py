@@ -15,13 +15,15 @@ from graphrelu.lab.record import recipes
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, GRAPH_GRIDS, GraphAxes
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import figures, tables
+from graphrelu.lab.render import figures, findings, tables
 from graphrelu.lab.render.export import provenance, table, table_line
 from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce.experiment import Request, filled, standing, train_missing
 from graphrelu.lab.stats import comparison
-from graphrelu.lab.stats.comparison import Comparison, Scores
+from graphrelu.lab.stats.comparison import Scores
+from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats.splits import splits_of
 
 REPEATS = 3
 
@@ -104,8 +106,7 @@ def _rank(runs: list[Result]) -> tuple[float, float]:
 
 def _check_settings(cell: Cell, by_activation: dict[str, dict[Config, list[Result]]]) -> None:
     settings = [
-        comparison.shared_settings(config)
-        | dict.fromkeys(("hidden", "backbone_options", "dropout"))
+        config.shared_settings | dict.fromkeys(("hidden", "backbone_options", "dropout"))
         for cells in by_activation.values()
         for config in cells
     ]
@@ -196,14 +197,17 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
     scores: dict[Config, Scores] = {}
     for result in results:
         scores.setdefault(result.config, {})[result.seed] = result.score
-    leads: dict[Cell, Comparison] = {}
+    leads: dict[Cell, Decision] = {}
     for protocol in FOLD_SPLITS:
         own = {cell: choice.configs for cell, choice in chosen.items() if cell[0] == protocol}
         by_name = {
             cell: {name: scores[config] for name, config in configs.items()}
             for cell, configs in own.items()
         }
-        leads |= comparison.leads_over(by_name, "grelu", "relu")
+        splits = {
+            cell: splits_of(config) for cell, configs in own.items() for config in configs.values()
+        }
+        leads |= comparison.leads_over(by_name, "grelu", "relu", splits)
     rows = [
         GraphRow(
             **tables.beside_paper("graph_classification", *cell[1:], name, scores[config]),
@@ -313,8 +317,10 @@ def render_graphs(record: Path) -> list[Path]:
                 lines.append((*line[:2], row.chosen, *line[2:]))
             datasets.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
         printed = print_sentences(rows) if protocol == "gin_paper" else ""
+        rule = findings.rule("this table", ((row.dataset, row.over_relu) for row in rows))
         protocols += filled(
             f"graph_{protocol}",
+            rule=rule,
             epochs=" or ".join(map(str, sorted(epochs))),
             grid=f"{grid_sentence(protocol, of_protocol)}\n{printed}{tables.caution(rows)}",
             datasets="\n".join(datasets),

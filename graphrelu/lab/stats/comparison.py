@@ -1,95 +1,76 @@
-"""One activation ahead of another: differences paired by seed, corrected over a table."""
+"""From runs to decisions: scores by cell, and differences paired by seed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from statistics import fmean
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
-import numpy as np
-
-from graphrelu.lab import stats
-from graphrelu.lab.record.config import LATER, Config
+from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Result
-
-SIGNIFICANCE = 0.05
-# With five pairs, all on one side, Wilcoxon's two-sided p-value is still 2 / 2^5 = 0.0625.
-FEWEST_PAIRS = 6
+from graphrelu.lab.stats.decision import MARGIN, Decision, decide
+from graphrelu.lab.stats.splits import Splits, splits_of
 
 Scores: TypeAlias = dict[int, float]  # seed -> share
-Cells: TypeAlias = dict[tuple[str, str], dict[str, Scores]]  # (dataset, backbone) -> activation
-Outcome = Literal["better", "worse", "undecided"]
-Test = Literal["wilcoxon", "ttest", "none"]
+Cell: TypeAlias = tuple[str, str]  # dataset, backbone
+Cells: TypeAlias = dict[Cell, dict[str, Scores]]  # -> activation -> scores
+Looks: TypeAlias = tuple[int | None, int | None]  # at GReLU against ReLU, at the others
 Key = TypeVar("Key")
 Name = TypeVar("Name")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How far one activation is ahead of another, in percent points, over the seeds of both.
-
-    ``low`` and ``high`` bound the 95 % t-interval, ``p`` is the Wilcoxon test's, or the paired
-    t-test's in tables that say so, ``p_holm`` the same after Holm's correction over a table;
-    ``std`` is the standard deviation of the differences. One seed gives a difference only.
-    """
-
-    unit: ClassVar[str] = "points"
-
-    difference: float
-    low: float | None
-    high: float | None
-    std: float | None
-    p: float | None
-    p_holm: float | None
-    n: int
-
-    @property
-    def outcome(self) -> Outcome:
-        """Decided only where the corrected test and the interval agree."""
-        if self.p_holm is None or self.p_holm > SIGNIFICANCE or self.n < FEWEST_PAIRS:
-            return "undecided"
-        if self.low is not None and self.low > 0:
-            return "better"
-        return "worse" if self.high is not None and self.high < 0 else "undecided"
-
-
-def fewest_seeds(comparisons: int) -> int:
-    """The smallest number of pairs with which the corrected Wilcoxon test can be significant."""
-    n = 1
-    while comparisons * 2 / 2**n > SIGNIFICANCE:
-        n += 1
-    return n
+RANDOM = Splits()
 
 
 def compared(
-    pairs: Mapping[Key, tuple[Scores, Scores]], test: Test = "wilcoxon"
-) -> dict[Key, Comparison]:
-    """The lead of the first over the second of each pair that shares seeds, corrected together.
-
-    Of ten pairs Wilcoxon's p-value is at least 2 / 2^10, which no correction over a long table
-    leaves significant: the paired t-test is for those. Without a test there are differences only,
-    and scipy is not needed.
-    """
-    leads = {}
-    for key, (first, second) in pairs.items():
-        if seeds := sorted(first.keys() & second.keys()):
-            own = [first[seed] for seed in seeds]
-            leads[key] = _lead(own, [second[seed] for seed in seeds], test)
-    corrected = stats.holm([lead.p for lead in leads.values()])
-    return {
-        key: replace(lead, p_holm=p)
-        for (key, lead), p in zip(leads.items(), corrected, strict=True)
+    pairs: Mapping[Key, tuple[Scores, Scores]],
+    splits: Splits | Mapping[Key, Splits] = RANDOM,
+    margin: float = MARGIN,
+    look: int | None = None,
+) -> dict[Key, Decision]:
+    """The lead of the first over the second of each pair that shares seeds, as one family; see
+    :func:`~graphrelu.lab.stats.decision.decide`."""
+    family = {
+        key: {seed: 100 * (first[seed] - second[seed]) for seed in sorted(shared)}
+        for key, (first, second) in pairs.items()
+        if (shared := first.keys() & second.keys())
     }
+    return decide(family, margin, look, splits)
 
 
 def leads_over(
-    cells: Mapping[Key, Mapping[Name, Scores]], first: Name, rival: Name, test: Test = "wilcoxon"
-) -> dict[Key, Comparison]:
-    """How far one activation is ahead of another in every cell that has both."""
+    cells: Mapping[Key, Mapping[Name, Scores]],
+    first: Name,
+    rival: Name,
+    splits: Splits | Mapping[Key, Splits] = RANDOM,
+) -> dict[Key, Decision]:
+    """How far one activation is ahead of another in every cell that has both, as one family."""
     pairs = {cell: (own.get(first, {}), own.get(rival, {})) for cell, own in cells.items()}
-    return compared(pairs, test)
+    return compared(pairs, splits)
+
+
+def over_relu(
+    scores: Mapping[str, Scores],
+    splits: Splits = RANDOM,
+    margin: float = MARGIN,
+    looks: Looks = (1, 1),
+    is_error: bool = False,
+) -> dict[str, Decision]:
+    """Each activation against ReLU; one that shares no seed with ReLU is left out.
+
+    GReLU against ReLU is the question that is asked: it is a family of its own. The others are a
+    second one. ``looks`` says which look this is at the first family, and at the second.
+    """
+    if is_error:
+        scores = relative_to("relu", scores)
+    relu = scores.get("relu", {})
+    pairs = {name: (own, relu) for name, own in scores.items() if name != "relu"}
+    others = {name: pair for name, pair in pairs.items() if name != "grelu"}
+    first = {name: pair for name, pair in pairs.items() if name == "grelu"}
+    found = compared(first, splits, margin, looks[0]) | compared(others, splits, margin, looks[1])
+    if is_error:
+        found = {name: replace(one, unit="% of ReLU's error") for name, one in found.items()}
+    return {name: found[name] for name in pairs if name in found}
 
 
 def scores_by_cell(
@@ -108,28 +89,26 @@ def scores_by_cell(
         cell = (config.dataset, config.backbone)
         first = configs.setdefault(cell, config)
         first_of_its_kind = configs.setdefault((*cell, name), config)
-        if config != first_of_its_kind or shared_settings(config) != shared_settings(first):
+        if config != first_of_its_kind or config.shared_settings != first.shared_settings:
             raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
         cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = score_of(result)
     return cells
+
+
+def splits_by_cell(results: Iterable[Result]) -> dict[Cell, Splits]:
+    """What the splits of every cell share, as far as the record says."""
+    found: dict[Cell, Splits] = {}
+    for result in results:
+        cell = (result.config.dataset, result.config.backbone)
+        if cell not in found:
+            found[cell] = splits_of(result.config, result.note)
+    return found
 
 
 def mean_validation(results: Iterable[Result]) -> float:
     """The mean validation score, for choosing between settings."""
     # Accuracies are whole counts: without rounding, equal means would not tie.
     return round(fmean(result.val_score for result in results), 12)
-
-
-def _lead(first: list[float], second: list[float], test: Test) -> Comparison:
-    if test == "none":
-        mean = 100 * float(np.subtract(first, second).mean())
-        return Comparison(mean, None, None, None, None, None, len(first))
-    found = stats.paired_difference(first, second, test)
-    if found.low is None or found.high is None:
-        return Comparison(100 * found.mean, None, None, None, None, None, found.n)
-    std = float(np.subtract(first, second).std(ddof=1))
-    low, high = 100 * found.low, 100 * found.high
-    return Comparison(100 * found.mean, low, high, 100 * std, found.p, None, found.n)
 
 
 def relative_to(relu: str, errors: Mapping[str, Scores]) -> dict[str, Scores]:
@@ -139,9 +118,3 @@ def relative_to(relu: str, errors: Mapping[str, Scores]) -> dict[str, Scores]:
         name: {seed: error / (whole or 1.0) for seed, error in own.items()}
         for name, own in errors.items()
     }
-
-
-def shared_settings(config: Config) -> dict[str, Any]:
-    """The settings that must be the same for every activation."""
-    settings = LATER | config.to_dict()
-    return {name: settings[name] for name in settings if not name.startswith("activation")}

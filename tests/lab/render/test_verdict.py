@@ -6,29 +6,14 @@ import pytest
 
 from graphrelu.lab.render.tables import CompareRow, Price
 from graphrelu.lab.render.verdict import decided, verdict
-from graphrelu.lab.stats.comparison import Comparison, fewest_seeds
 from graphrelu.lab.stats.decision import Decision, Outcome
-
-
-def test_a_finding_needs_the_test_the_interval_and_six_pairs() -> None:
-    def lead(low: float, high: float, p_holm: float, n: int = 20) -> Comparison:
-        return Comparison((low + high) / 2, low, high, 1.0, p_holm, p_holm, n)
-
-    assert lead(0.1, 1.9, 0.05).outcome == "better"
-    assert lead(-1.9, -0.1, 0.05).outcome == "worse"
-    assert lead(0.1, 1.9, 0.051).outcome == "undecided"
-    assert lead(-0.1, 2.1, 0.01).outcome == "undecided"
-    assert lead(0.1, 1.9, 0.01, n=5).outcome == "undecided"
-    assert Comparison(1.0, None, None, None, None, None, 1).outcome == "undecided"
-    assert [fewest_seeds(count) for count in (1, 2, 5, 30)] == [6, 7, 8, 11]
+from tests.lab.fake_engine import lead as fake_lead
 
 
 def lead(
-    difference: float, reach: float | None, outcome: Outcome, seeds: int | None = None, n: int = 20
+    difference: float, reach: float | None, outcome: Outcome, runs: int | None = None, n: int = 20
 ) -> Decision:
-    ends = (None, None) if reach is None else (difference - reach, difference + reach)
-    std = None if reach is None else 1.0
-    return Decision(difference, *ends, std, n, 0.5, 5, outcome, seeds)
+    return fake_lead(difference, reach, n, outcome=outcome, runs=runs)
 
 
 def row(activation: str, over_relu: Decision | None = None, mean: float = 80.0) -> CompareRow:
