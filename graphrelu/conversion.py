@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.overrides import TorchFunctionMode, handle_torch_function
-from torch.utils._pytree import tree_map
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import EdgePooling, HANConv, HeteroConv, HGTConv, MessagePassing
 from torch_geometric.nn import Sequential as GraphSequential
@@ -160,7 +159,12 @@ def convert(
     _check_arguments(model, activations, exclude, grelu_options)
     plan = Plan(tuple(activations), graph)
     findings = _find_activations(model, plan, example)
-    _check_exclude(model, findings, exclude)
+    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    for name in exclude:
+        if not name or name not in known | {str(place) for _, place in findings}:
+            raise ValueError(
+                f"exclude must name modules of the model or places of activations, got {name!r}."
+            )
     reasons = {key: _reason(*key, findings[key], plan, exclude) for key in findings}
     report = Replacements(
         _replacement(place, findings[owner, place], reasons[owner, place])
@@ -254,15 +258,6 @@ def _check_arguments(
             )
 
 
-def _check_exclude(model: torch.nn.Module, findings: Any, exclude: Sequence[str]) -> None:
-    names = {name for name, _ in model.named_modules(remove_duplicate=False)}
-    for name in exclude:
-        if not name or name not in names | {str(place) for _, place in findings}:
-            raise ValueError(
-                f"exclude must name modules of the model or places of activations, got {name!r}."
-            )
-
-
 # What the example shows: which activations a model calls, and why some of them stay.
 
 
@@ -329,9 +324,9 @@ def _call_on(model: torch.nn.Module, example: Any) -> Callable[[], Any]:
     if isinstance(example, Data):
         return lambda: call_with(model, example.clone())
     if isinstance(example, tuple):
-        return lambda: model(*tree_map(_copied, example))
+        return lambda: model(*_copied(example))
     if isinstance(example, dict):
-        return lambda: model(**tree_map(_copied, example))
+        return lambda: model(**_copied(example))
     if callable(example) and not isinstance(example, torch.nn.Module):
         return lambda: example(model)
     raise TypeError(
@@ -341,6 +336,10 @@ def _call_on(model: torch.nn.Module, example: Any) -> Callable[[], Any]:
 
 
 def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(part) for part in value)
     return value.clone() if hasattr(value, "clone") else copy.copy(value)
 
 
@@ -548,20 +547,13 @@ class Children(dict[str, Any]):
         hides = in_forward and caller != torch.nn.Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
-    def __iter__(self) -> Any:
-        return iter(self._shown())
 
-    def __len__(self) -> int:
-        return len(self._shown())
+def _of_shown(name: str) -> Callable[[Children], Any]:
+    return lambda self: getattr(self._shown(), name)()
 
-    def keys(self) -> Any:
-        return self._shown().keys()
 
-    def values(self) -> Any:
-        return self._shown().values()
-
-    def items(self) -> Any:
-        return self._shown().items()
+for _name in ("__iter__", "__len__", "keys", "values", "items"):
+    setattr(Children, _name, _of_shown(_name))
 
 
 def _who_iterates() -> str:
@@ -850,6 +842,11 @@ class Method:
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         return self.original or getattr(type(self.module), self.name).__get__(self.module)
+
+    @property
+    def __code__(self) -> Any:
+        """For torch.export."""
+        return self.__wrapped__.__code__
 
     def __getstate__(self) -> dict[str, Any]:
         is_written = isinstance(self.module, GraphSequential)  # by PyG, and not to be saved

@@ -31,12 +31,16 @@ def opened_model(model: torch.nn.Module, **options: Any) -> Any:
 
 
 def test_the_graph_of_the_layer_before() -> None:
-    model = opened_model(GCN(5, 8, 3, 4), alpha=0.3, K=3)
+    model, gradients = opened_model(GCN(5, 8, 3, 4), alpha=0.3, K=3), []
     first, second = grelus(model)
     assert (first.alpha, first.K) == (0.3, 3)
     x = first(model.convs[0](X, EDGES, WEIGHT), EDGES, WEIGHT)
     x = second(model.convs[1](x, EDGES, WEIGHT), EDGES, WEIGHT)
-    assert torch.equal(model(X, EDGES, WEIGHT), model.convs[2](x, EDGES, WEIGHT))
+    by_hand = model.convs[2](x, EDGES, WEIGHT)
+    assert torch.equal(model(X, EDGES, WEIGHT), by_hand)
+    for out in (model(X, EDGES, WEIGHT), by_hand):
+        gradients.append(torch.autograd.grad(out.square().sum(), list(model.parameters())))
+    torch.testing.assert_close(*gradients)
     assert torch.equal(model(X, edge_weight=WEIGHT, edge_index=EDGES), model(X, EDGES, WEIGHT))
 
 
