@@ -599,7 +599,7 @@ class Run:
         # What is compiled has GReLUs for modules only.
         compiles = torch.compiler.is_compiling()
         self.intercepts = not compiles and (plan.replaces_functions or plan.findings is not None)
-        self.may_be_checkpointed = not compiles and torch.is_grad_enabled()
+        self.may_be_checkpointed = torch.is_grad_enabled()
 
     @property
     def graph(self) -> Graph | None:
@@ -864,7 +864,7 @@ class Method:
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
-        if run.frames and run.may_be_checkpointed:
+        if run.frames and run.may_be_checkpointed and not torch.compiler.is_compiling():
             run.lines()
         if self.kind == "activation":
             if run.depth_closed or not run.frames:

@@ -18,7 +18,19 @@ from torch_geometric.nn import GCN, GIN
 
 from graphrelu import conversion, convert, replacements
 from tests.conversion import models
-from tests.conversion.models import BATCHES, CASES, EDGES, PLAIN, WEIGHT, Base, Case, CoraGCN, X
+from tests.conversion.models import (
+    BATCH,
+    BATCHED,
+    BATCHES,
+    CASES,
+    EDGES,
+    PLAIN,
+    WEIGHT,
+    Base,
+    Case,
+    CoraGCN,
+    X,
+)
 from tests.conversion.test_graphs import opened_model
 from tests.conversion.test_table import assert_same, grelus
 from tests.helpers import random_graph
@@ -70,6 +82,25 @@ def test_export() -> None:
     converted = opened_model(GCN(5, 8, 3, 4))
     exported = torch.export.export(converted, (X, EDGES)).module()
     torch.testing.assert_close(exported(X, EDGES), converted(X, EDGES), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_a_compiled_part_of_a_model_sees_its_batch() -> None:
+    torch.compiler.reset()
+
+    class Batched(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = GCN(5, 8, 2)
+
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return self.encoder(x, edge_index)
+
+    converted = opened_model(Batched())
+    expected = converted(X, BATCHED, BATCH)
+    assert not torch.allclose(expected, converted(X, BATCHED, BATCH.clamp(max=0)), atol=1e-3)
+    converted.encoder.compile(backend="aot_eager")
+    torch.testing.assert_close(converted(X, BATCHED, BATCH), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
