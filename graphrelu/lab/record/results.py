@@ -1,4 +1,5 @@
-"""An append-only record of runs: a JSON line for each batch that is begun, and for its runs."""
+"""An append-only record of runs: a JSON line for each batch that is begun, for its runs, and for
+each look at them."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.machine import Process, now
 
 LOSSES = ("train_loss", "val_loss", "test_loss")
@@ -137,6 +139,7 @@ class Record:
         self._journal = Journal(path)
         self._results: dict[str, dict[int, Result]] = {}
         self._claims: dict[str, list[_Claim]] = {}
+        self._looks: dict[str, list[Look]] = {}
         self._corrupt: list[int] = []
 
     @property
@@ -163,6 +166,20 @@ class Record:
         entries = list(together(results))
         with self._journal.exclusive():
             self._journal.write("finished", entries)
+
+    def looks(self, cell: str) -> list[Look]:
+        """The looks at a comparison, in their order."""
+        self._refresh()
+        return list(self._looks.get(cell, []))
+
+    def add_look(self, look: Look) -> list[Look]:
+        """All looks up to this one, which is written, unless it says nothing new: on return it is
+        on the disk."""
+        if not look.says_nothing_new(self.looks(look.cell)):
+            with self._journal.exclusive():
+                self._refresh()
+                self._journal.write("looked", [look.to_dict()])
+        return self.looks(look.cell)
 
     def plan(self, configs: Iterable[Config], seeds: Iterable[int], batch_size: int) -> list[Batch]:
         """The batches that are left to train, without those that live processes train.
@@ -246,6 +263,10 @@ class Record:
         if event == "finished":
             for result in _apart(entry):
                 self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
+            return
+        if event == "looked":
+            look = Look.from_dict(entry)
+            self._looks.setdefault(look.cell, []).append(look)
             return
         key = Config.from_dict(entry["config"]).key()
         claims = self._claims.setdefault(key, [])

@@ -70,7 +70,8 @@ def grelu_form(results: Iterable[Result]) -> str:
 def to_csv(rows: Iterable[Any], kind: type | Sequence[str] = NodeRow) -> str:
     """The rows of a table, with six digits: dataclasses, or dictionaries with these keys.
 
-    A field that holds one of :data:`PARTS`, such as a :class:`Decision`, becomes as many columns as that has.
+    A field that holds one of :data:`PARTS`, such as a :class:`Decision`, becomes as many
+    columns as that has.
     Not by pandas, which writes whole numbers as floats where some are missing.
     """
     if isinstance(kind, type):
