@@ -36,7 +36,6 @@ FILES = (
         Path,
     ),
     Option("report", "Write the result as a page for a browser to this file (.html).", Path),
-    Option("save", "Save every trained model in this folder, for graphrelu inspect.", Path),
     Option("log", "Write the training curves to this folder, for TensorBoard.", Path),
 )
 SETTINGS = (
@@ -128,7 +127,6 @@ def compare(
     json: Path | None,
     out: Path | None,
     report: Path | None,
-    save: Path | None,
     log: Path | None,
     **settings: Any,
 ) -> None:
@@ -143,7 +141,7 @@ def compare(
             check_runs(runs)
             check_margin(margin)
             where = engine.choose_device(device)
-            _check_files(out, json, report, save, log)
+            _check_files(out, json, report, log)
             board = None if log is None else _board(log)
             deep = wants_deep(dataset, settings)
             activations = activations or ",".join(compared() if deep else ACTIVATIONS)
@@ -171,7 +169,6 @@ def compare(
                         root=data,
                         graphs={configs[0].dataset: graph},
                         device=device,
-                        save=save,
                         progress=progress,
                     )
                 if not results:  # another process is at work on all of them
@@ -220,7 +217,6 @@ def _check_files(
     record: Path | None,
     json: Path | None,
     report: Path | None,
-    save: Path | None,
     log: Path | None,
 ) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
@@ -234,5 +230,5 @@ def _check_files(
         check_ending(output.check_file(report), ".html", "a page")
     if json is not None:
         output.check_file(json)
-    for folder in filter(None, (save, log)):
-        output.check_folder(folder)
+    if log is not None:
+        output.check_folder(log)
