@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphrelu.lab.data.molecules import Features, SplitKind, read_molecules
+from graphrelu.lab.engine.graph_runs import perform_all, read_record
 from graphrelu.lab.engine.graph_training import ERRORS, GraphRun, Metric
 from graphrelu.lab.models.graph_networks import (
     GraphNetwork,
@@ -238,5 +241,48 @@ def prepare(source: Path, folder: Path, names: Sequence[str] = tuple(SETS)) -> I
     """Read the sets once, for machines without RDKit; tells what was left out."""
     for name in names:
         molecules = read_molecules(source / SETS[name].file, split=SETS[name].split)
-        molecules.save(folder / f"{name}.npz")
+        molecules.save(_file(folder, name))
         yield f"{name}: {len(molecules.y):,} molecules. {molecules.note}".strip()
+
+
+def collect(
+    record: Path,
+    source: Path,
+    prepared: Path,
+    processes: int = 1,
+    seconds: float = math.inf,
+    device: str = "cpu",
+    **choice: Any,
+) -> str:
+    """Do what is missing, the grid first and then what it chose; tells how much is left.
+
+    Args:
+        record (Path): A line for each run; the same command continues it.
+        source (Path): The folder of the files of :data:`SETS`.
+        prepared (Path): Where what was read of them is kept.
+        processes (int, optional): How many runs at once.
+        seconds (float, optional): No epoch starts after these.
+        device (str, optional): Where to train.
+        **choice (optional): The rest of the arguments of :func:`missing`.
+    """
+    end = time.time() + seconds
+    while runs := missing(by_key(record), **choice):
+        names = {run.dataset for run in runs}
+        for line in prepare(
+            source, prepared, [n for n in names if not _file(prepared, n).exists()]
+        ):
+            print(line, flush=True)
+        states = record.with_suffix(".states")
+        left = perform_all(runs, prepared, record, processes, end - time.time(), states, device)
+        if left:
+            return f"{left} runs are missing; the same command continues."
+    return "All runs are there."
+
+
+def by_key(record: Path) -> Entries:
+    """The runs on record."""
+    return {GraphRun.from_dict(entry["run"]).key(): entry for entry in read_record(record)}
+
+
+def _file(prepared: Path, name: str) -> Path:
+    return prepared / f"{name}.npz"
