@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -56,6 +56,7 @@ def compare_molecules(
     out: Path | None = None,
     device: str = "cpu",
     processes: int | None = None,
+    tell: Callable[[str], object] = lambda sentence: None,
 ) -> MoleculeComparison:
     """Train each activation on the same splits and batches.
 
@@ -73,7 +74,8 @@ def compare_molecules(
         out (Path, optional): A record, from which the same comparison continues.
         device (str, optional): Where to train.
         processes (int, optional): How many runs at once; as many as there are processors, unless
-            given, and four on a GPU.
+            given, and four on a GPU. A script needs ``if __name__ == "__main__":`` for several.
+        tell (callable, optional): Takes a sentence on each finished run.
     """
     molecules = _read(source, targets, split)
     run = GraphRun(
@@ -95,7 +97,8 @@ def compare_molecules(
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as scratch:
         molecules.save(Path(scratch) / f"{molecules.name}.npz")
         record = out or Path(scratch) / "runs.jsonl"
-        perform_all(wanted, Path(scratch), record, min(processes, len(wanted)), device=device)
+        side_by_side = min(processes, len(wanted))
+        perform_all(wanted, Path(scratch), record, side_by_side, device=device, tell=tell)
         found = {GraphRun.from_dict(entry["run"]).key(): entry for entry in read_record(record)}
     entries = [found[one.key()] for one in wanted if one.key() in found]
     return MoleculeComparison(molecules, run, _rows(molecules, run, entries, margin), entries)
