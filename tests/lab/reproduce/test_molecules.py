@@ -74,7 +74,7 @@ def test_the_grid_comes_first_and_then_what_it_chose() -> None:
     cell, names = CELLS["esol-gcn"], {"cells": ["esol-gcn"], "rivals": ["grelu"]}
     first = missing({}, **names)
     assert len(first) == 2 * 4
-    assert {(run.network.dropout, run.epochs) for run in first} == set(cell.points)
+    assert {(run.network.dropout, run.epochs) for run in first} == set(cell.points("grelu"))
     best = Point(0.3, 30)
     entries = {
         run.key(): entry(run, 0.5, 0.4 if (run.network.dropout, run.epochs) == best else 0.6)
@@ -82,6 +82,7 @@ def test_the_grid_comes_first_and_then_what_it_chose() -> None:
     }
     assert chosen(cell, "grelu", entries) == best
     assert chosen(cell, "relu", entries) is None
+    assert cell.points("relu-4") == [Point(0.0, 100), Point(0.3, 100)]
     then = missing(entries, **names)
     assert [run.seed for run in then] == list(range(2, 10))
     assert all((run.network.dropout, run.epochs) == best for run in then)
@@ -102,7 +103,7 @@ def test_the_page_and_the_table(tmp_path: Path) -> None:
         f"molecules.{end}" for end in ("md", "csv", "png", "svg")
     ]
     page = paths[0].read_text()
-    assert "| peptides-gcn | 68.8 ± 0.2 | 68.6 | 5 |" in page
+    assert "| peptides-gcn | GELU | 68.8 ± 0.2 | 68.6 | 5 | yes |" in page
     line = next(line for line in page.splitlines() if "| GReLU |" in line)
     assert "| 70.7 ± 0.2 | +3.9 [+3.5, +4.3] * |" in line
     # ReLU's best validation score took it 4 epochs and GReLU 2, each of twice the time.
