@@ -44,7 +44,7 @@ def is_molecules(source: str) -> bool:
 
 
 def compare_molecules(
-    source: str,
+    source: str | Molecules,
     activations: Sequence[str] = ACTIVATIONS,
     runs: int = RUNS,
     targets: Sequence[str] = (),
@@ -61,7 +61,8 @@ def compare_molecules(
     """Train each activation on the same splits and batches.
 
     Args:
-        source (str): A CSV file, or ``"esol"``.
+        source (str or Molecules): A CSV file, ``"esol"``, or what
+            :func:`~graphrelu.lab.data.molecules.from_data` makes of a list of PyG's graphs.
         activations (sequence): Their names.
         runs (int): Seeds of each.
         targets (sequence, optional): The columns to predict; all unless given.
@@ -77,7 +78,7 @@ def compare_molecules(
             given, and four on a GPU. A script needs ``if __name__ == "__main__":`` for several.
         tell (callable, optional): Takes a sentence on each finished run.
     """
-    molecules = _read(source, targets, split)
+    molecules = source if isinstance(source, Molecules) else _read(source, targets, split)
     run = GraphRun(
         molecules.name,
         Network(**{"conv": "gcn", **network}),
@@ -116,6 +117,7 @@ def _metric(molecules: Molecules, metric: Metric | None) -> Metric:
     known: dict[str, tuple[Metric, ...]] = {
         "values": ("mae", "rmse"),
         "labels": ("rocauc", "ap", "accuracy"),
+        "classes": ("accuracy", "rocauc"),
     }
     fitting = known[molecules.task]
     if metric is not None and metric not in fitting:

@@ -1,11 +1,14 @@
 """Comparing activations on molecules from a file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from graphrelu.lab.compare_molecules import compare_molecules, is_molecules
 from graphrelu.lab.data.graph import DataError
+from tests.lab.molecule_sets import ring_set
 
 SMALL = {"layers": 1, "hidden": 8}
 SHORT = {"epochs": 2, "batch_size": 16}
@@ -49,6 +52,18 @@ def test_labels(tmp_path: Path) -> None:
     assert found.run.metric == "ap"
     assert 0 <= found.rows[0].mean <= 100
     assert not found.rows[0].is_error
+
+
+def test_graphs_of_pyg() -> None:
+    found = compare_molecules(
+        replace(ring_set(), y=torch.arange(30).view(-1, 1) % 3),
+        runs=1,
+        network=SMALL,
+        training=SHORT,
+        processes=1,
+    )
+    assert found.run.metric == "accuracy"
+    assert [row.n for row in found.rows] == [1, 1]
 
 
 def test_esol_comes_with_the_package() -> None:
