@@ -18,7 +18,6 @@ from pathlib import Path
 CITATION, SOCIAL = "cora,citeseer,pubmed", "blogcatalog,flickr"
 # Name -> arguments of `graphrelu reproduce`.
 EXPERIMENTS: dict[str, list[str]] = {
-    "study": ["study"],
     "deep": ["deep"],
     "strong": ["strong"],
     "citation": ["node", "--datasets", CITATION, "--runs", "100"],
@@ -29,8 +28,6 @@ EXPERIMENTS: dict[str, list[str]] = {
     "structure": ["structure"],
     "ablation": ["ablation"],
     "segments": ["segments"],
-    "scale": ["scale"],
-    "inspect": ["inspect"],
 }
 
 

@@ -32,16 +32,16 @@ def test_a_process_goes_round_until_all_is_there(
 
     monkeypatch.setattr(command, "prepare", prepare)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    records.work(["tuned", "scale"], tmp_path, 60)
-    assert asked == [tmp_path / "tuned.jsonl", tmp_path / "scale.jsonl"] * 2
-    records.work(["scale"], tmp_path, 0.5)
+    records.work(["tuned", "graph"], tmp_path, 60)
+    assert asked == [tmp_path / "tuned.jsonl", tmp_path / "graph.jsonl"] * 2
+    records.work(["graph"], tmp_path, 0.5)
     assert len(asked) == 4
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "scale: no time left"
+    assert lines[-1] == "graph: no time left"
 
 
 def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setattr(sys, "argv", ["records.py", "graphs"])
     with pytest.raises(SystemExit, match="2"):
         records.main()
-    assert "names must be some of study, deep, strong" in capsys.readouterr().err
+    assert "names must be some of deep, strong, citation" in capsys.readouterr().err

@@ -18,9 +18,7 @@ COMMANDS = {
     "compare": "Train each activation on a graph, and say whether GReLU is better than ReLU there.",
     "report": "Make a page for a browser from finished runs. Nothing is trained.",
     "reproduce": "Run the paper's experiments again, and some of our own.",
-    "inspect": "Draw the functions that a trained GReLU applies, and count their shapes.",
     "observations": "Check each claim of the paper against the recorded runs.",
-    "data": "List the known datasets: which are there, which are missing, which were altered.",
 }
 # By way of its subclass, as Typer has moved it from one module to another.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)

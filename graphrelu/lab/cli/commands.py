@@ -10,13 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
 from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.compare import DATASET, compare, options
+from graphrelu.lab.cli.compare import compare, options
 from graphrelu.lab.record import output
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce import command, inspection
+from graphrelu.lab.reproduce import command
 from graphrelu.lab.reproduce import observations as claims
 from graphrelu.lab.reproduce.command import INTERRUPTED, Option, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending
@@ -70,8 +69,8 @@ def report(
 
 
 def _committed() -> list[Path]:
-    """The records of runs and timings. Those of ``inspect`` have a page of their own, and the
-    test accuracies of the study are not for looking at."""
+    """The records of runs and timings, but for those of functions and of the study: these have
+    pages of their own."""
 
     def belongs(path: Path) -> bool:
         with path.open("rb") as file:
@@ -80,51 +79,6 @@ def _committed() -> list[Path]:
 
     runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if belongs(path)]
     return runs + sorted(BENCHMARKS.glob("activation_*.json"))
-
-
-@app.command(
-    help=COMMANDS["inspect"],
-    epilog="Example: graphrelu inspect citeseer --out results/quick/inspect-citeseer",
-)
-def inspect(
-    dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
-    model: Annotated[
-        Path | None,
-        typer.Option(help="A model that compare --save wrote. By default one is trained."),
-    ] = None,
-    backbone: Annotated[
-        str | None, typer.Option(help="The convolution of the model to train: gcn by default.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="The seed of the model to train: 0 by default.")
-    ] = None,
-    pairs: Annotated[
-        int, typer.Option(help="How many functions to draw, each of a random node and channel.")
-    ] = 1_000,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="How the names of the files begin: results/quick/inspect-DATASET by default."
-        ),
-    ] = None,
-    device: Device = "auto",
-    data: Root = None,
-) -> None:
-    with one_sentence():
-        prefix = out or inspection.default_prefix(dataset)
-        record = inspection.record_of(output.check_record(prefix.with_name(f"{prefix.name}.jsonl")))
-        if model is None:
-            looks = inspection.inspect_trained(
-                record, dataset, backbone or "gcn", [seed or 0], pairs, root=data, device=device
-            )
-        elif backbone is None and seed is None:
-            looks = inspection.inspect_saved(
-                record, dataset, model, pairs, root=data, device=device
-            )
-        else:
-            raise ValueError("A saved model has its own backbone and seed; leave them out.")
-        written, *others = inspection.write(looks, record.path)
-        _show([written, record.path, *others])
 
 
 @app.command(
@@ -137,28 +91,6 @@ def observations(
 ) -> None:
     with one_sentence():
         _show(claims.render(results))
-
-
-@app.command(help=COMMANDS["data"], epilog="Example: graphrelu data --data ~/datasets")
-def data(data: Root = None) -> None:
-    with one_sentence():
-        root = on_disk.data_root(data)
-        if root.exists() and not root.is_dir():
-            raise ValueError(f"{root} is not a folder.")
-        statuses = on_disk.survey(data)
-        screen = terminal.console()
-        screen.print(f"Datasets in {root}", soft_wrap=True)
-        screen.print("", terminal.data_table(statuses), "", sep="\n")
-        if any(status.missing for status in statuses):
-            screen.print("A missing dataset is downloaded when it is first used, if possible.")
-        for status in statuses:
-            where = f" in {status.folder}" if status.folder else ""
-            for what, files in (("missing", status.missing), ("altered", status.altered)):
-                if files:
-                    told = f"{status.name}: {what}{where}: {', '.join(files)}"
-                    screen.print(told, soft_wrap=True)
-    if any(status.altered for status in statuses):
-        raise typer.Exit(1)
 
 
 def _show(written: Sequence[Path], *sentences: str) -> None:

@@ -53,9 +53,7 @@ def seeded(
         return network(config.backbone, *sizes, activation=activation, **rest)
 
     with torch.random.fork_rng(devices=[]):
-        # Records spell out gamma_max, which is a constant of the library.
-        options = {k: v for k, v in config.activation_options if k != "gamma_max"}
-        model = make(config.activation, options)
+        model = make(config.activation, dict(config.activation_options))
         with_relu = make("none" if config.activation == "none" else "relu", {})
     model.load_state_dict(with_relu.state_dict(), strict=False)
     return model.to(getattr(torch, config.dtype))
@@ -336,6 +334,9 @@ class StackedRuns(ABC):
                 ]
         common = surroundings(self.device) | {"config": config, "seconds": seconds / runs}
         common["parameters"] = sum(p[0].numel() for p in self.parameters.values())
+        common["epochs_computed"] = int(self.step)
+        last = self.curves["train_loss"].gather(0, (self.epochs_run - 1).clamp(min=0).unsqueeze(0))
+        values["diverged"] = (~last.squeeze(0).isfinite()).tolist()
         if self.device.type == "cuda":
             common["peak_memory"] = torch.cuda.max_memory_allocated(self.device) // runs
         results = []

@@ -11,21 +11,27 @@ MARK = "†"
 MOST_NAMED = 5
 
 
-def diverged(result: Result) -> bool:
+def diverged(result: Result) -> bool | None:
     """Whether the training loss was not finite in the last epoch; the score is that of the best
-    epoch before, as for any run."""
+    epoch before, as for any run. ``None`` where an older record does not say."""
+    if result.diverged is not None:
+        return result.diverged
     curve = result.curves.get("train_loss", [])
-    return bool(curve) and not math.isfinite(curve[-1])
+    return not math.isfinite(curve[-1]) if curve else None
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """Which runs diverged; empty where none did."""
-    runs = [f"seed {r.seed} of {r.config.title}" for r in results if diverged(r)]
-    if not runs:
-        return ""
-    names = ", ".join(runs[:MOST_NAMED])
-    more = f" and {len(runs) - MOST_NAMED:,} more" if len(runs) > MOST_NAMED else ""
-    return (
-        f"{MARK} {len(runs):,} of {len(results):,} runs diverged, to a loss that is not finite "
-        f"({names}{more}); the best epoch before that counts."
-    )
+    """Which runs diverged, and of how many that is not recorded; empty where none did."""
+    found = [diverged(result) for result in results]
+    told = []
+    if lost := [result for result, own in zip(results, found, strict=True) if own]:
+        runs = ", ".join(f"seed {r.seed} of {r.config.title}" for r in lost[:MOST_NAMED])
+        more = f" and {len(lost) - MOST_NAMED:,} more" if len(lost) > MOST_NAMED else ""
+        told.append(
+            f"{MARK} {len(lost):,} of {len(results):,} runs diverged, to a loss that is not finite "
+            f"({runs}{more}); the best epoch before that counts."
+        )
+    if unknown := found.count(None):
+        which = "these runs" if unknown == len(found) else f"{unknown:,} of these runs"
+        told.append(f"Whether {which} diverged is not recorded.")
+    return " ".join(told)

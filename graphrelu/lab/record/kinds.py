@@ -15,6 +15,11 @@ def whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
+def switch(value: Any) -> bool:
+    """True or false."""
+    return isinstance(value, bool)
+
+
 def number(value: Any) -> bool:
     """A number that can be reckoned with."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)

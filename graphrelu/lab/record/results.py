@@ -26,6 +26,8 @@ KINDS: dict[str, kinds.Kind] = {
     "parameters": kinds.optional(kinds.whole),
     "peak_memory": kinds.optional(kinds.whole),
     "class_accuracy": kinds.optional(kinds.listed(kinds.optional(kinds.number))),
+    "diverged": kinds.optional(kinds.switch),
+    "epochs_computed": kinds.optional(kinds.whole),
     "curves": kinds.named(kinds.listed(kinds.optional(kinds.number), least=0)),
     **kinds.SURROUNDINGS,
     "note": kinds.text,
@@ -35,7 +37,10 @@ KINDS: dict[str, kinds.Kind] = {
 COMMON = ("config", *kinds.SURROUNDINGS)
 OWN = tuple(name for name in KINDS if name not in COMMON)
 # Not in older records.
-LATER = ("calibration_error", "parameters", "peak_memory", "class_accuracy")
+LATER = (
+    *("calibration_error", "parameters", "peak_memory", "class_accuracy"),
+    *("diverged", "epochs_computed"),
+)
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,11 @@ class Result:
     ``seconds``, of the epochs, and ``peak_memory``, the bytes that a GPU held at most, are those of
     the batch that the run was trained in, divided by the runs of the batch. ``class_accuracy`` is
     the share of each class's test nodes that are predicted right, ``None`` for a class without test
-    nodes. Older records have seconds that include first calls, and no calibration error (NaN), no
-    number of parameters, no peak memory and no accuracy of classes; a CPU has no peak memory
-    either, and many classes have no accuracy of their own.
+    nodes. ``diverged`` says whether the training loss was not finite in the last epoch.
+    ``epochs_computed`` are the epochs that ``seconds`` were spent on: a run that has stopped is
+    computed until its whole batch has. Older records have seconds that include first calls, and
+    none of :data:`LATER`; a CPU has no peak memory either, and many classes have no accuracy of
+    their own.
     """
 
     config: Config
@@ -73,6 +80,8 @@ class Result:
     parameters: int | None = None
     peak_memory: int | None = None
     class_accuracy: list[float | None] | None = None
+    diverged: bool | None = None
+    epochs_computed: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int):

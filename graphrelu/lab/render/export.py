@@ -26,20 +26,22 @@ from graphrelu.lab.stats.decision import Decision
 
 # What a field of a row that is not one value becomes, by its class.
 PARTS: dict[type, tuple[str, ...]] = {
-    kind: tuple(field.name for field in fields(kind)) for kind in (Decision, Price)
+    Decision: ("difference", "low", "high", "std", "p", "n", "outcome"),
+    Price: tuple(field.name for field in fields(Price)),
 }
+TALLIED = ("better", "alike", "undecided", "worse", "higher")
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
 
 
 def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") -> str:
-    """In how many cells GReLU won, tied and lost against each rival."""
+    """In how many cells GReLU is better than each rival, and so on."""
     lines = [
-        (label(count.rival), *map(str, (count.won, count.tied, count.lost, count.higher)))
-        for count in counts
+        (label(count.rival), *(str(getattr(count, name)) for name in TALLIED)) for count in counts
     ]
-    return table(("rival", "won", "undecided", "lost", better), lines, numbers=1)
+    head = ("rival", "better", "no difference", "undecided", "worse", better)
+    return table(head, lines, numbers=1)
 
 
 def provenance(
@@ -70,7 +72,7 @@ def grelu_form(results: Iterable[Result]) -> str:
 def to_csv(rows: Iterable[Any], kind: type | Sequence[str] = NodeRow) -> str:
     """The rows of a table, with six digits: dataclasses, or dictionaries with these keys.
 
-    A field that holds one of :data:`PARTS`, such as a :class:`Decision`, becomes as many columns as that has.
+    A field that holds one of :data:`PARTS`, such as a :class:`Decision`, becomes as many columns.
     Not by pandas, which writes whole numbers as floats where some are missing.
     """
     if isinstance(kind, type):

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from graphrelu.lab.record.published import published
 from graphrelu.lab.render.export import table
-from graphrelu.lab.render.tables import signed
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.render.tables import label, signed
+from graphrelu.lab.stats.decision import MARGIN, Decision
 
 Finding = Literal["holds", "does not hold", "undecided", "not measured yet"]
 # The finding of a claim about several things is the first of these that one of them has.
 WORST_FIRST: tuple[Finding, ...] = ("does not hold", "undecided", "holds", "not measured yet")
 
 RULE = """\
-A claim *holds* where its difference is significant in the paper's direction (paired by seed,
-Wilcoxon test, 5 %, Holm's correction over the claims of one table, and the 95 % interval on the
-same side of zero), *does not hold* where it is significant in the other, and is *undecided* at this
-many seeds otherwise.
+A claim that one is ahead *holds* where the rule of all tables says *better*, *does not hold* where
+it says *worse* or *no difference that matters*, and is *undecided* otherwise: the interval of the
+paired differences decides, and the intervals of all claims of one table hold together with 95 %
+confidence (Holm).
 """
+
+
+def rule(family: str, leads: Iterable[tuple[str, Decision | None]], margin: float = MARGIN) -> str:
+    """How the differences of a page are decided, and what their intervals are about; ``leads`` are
+    those of the page, each with its graph."""
+    graphs: dict[str, dict[str, None]] = {}
+    for dataset, lead in leads:
+        if lead is not None and lead.low is not None:
+            graphs.setdefault(lead.about, {})[label(dataset)] = None
+    several = len(graphs) > 1
+    told = [about + f" ({', '.join(own)})" * several for about, own in graphs.items()]
+    return textwrap.fill(
+        "Differences are paired by seed, and the interval decides, as in `graphrelu compare`: "
+        "*better* or *worse* (marked \\*) where it lies above or below 0, *no difference that "
+        f"matters* (marked =) where it lies within {margin:g} of 0, else *undecided*. The "
+        f"intervals of {family} hold together with 95 % confidence (Holm's correction; p is "
+        f"corrected, too), {'; '.join(told) or 'where there are five seeds'}.",
+        100,
+        break_on_hyphens=False,
+    )
 
 
 @dataclass(frozen=True)
@@ -38,7 +59,7 @@ def in_all(leads: Collection[Decision]) -> Finding:
     outcomes = {lead.outcome for lead in leads}
     if not outcomes:
         return "not measured yet"
-    if "worse" in outcomes:
+    if outcomes & {"worse", "no difference"}:
         return "does not hold"
     return "undecided" if "undecided" in outcomes else "holds"
 
@@ -51,9 +72,10 @@ def several(leads: Collection[Decision]) -> str:
     differences = [lead.difference for lead in leads]
     seeds = sorted({lead.n for lead in leads})
     return (
-        f"significantly ahead in {outcomes.count('better')} of {len(outcomes)} comparisons, "
-        f"behind in {outcomes.count('worse')}; leads from {signed(min(differences))} to "
-        f"{signed(max(differences))} points, over {' or '.join(map(str, seeds))} seeds"
+        f"better in {outcomes.count('better')} of {len(outcomes)} comparisons, worse in "
+        f"{outcomes.count('worse')}, no difference in {outcomes.count('no difference')}; leads "
+        f"from {signed(min(differences))} to {signed(max(differences))} points, over "
+        f"{' or '.join(map(str, seeds))} seeds"
     )
 
 

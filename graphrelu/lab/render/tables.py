@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from graphrelu.lab import stats
-from graphrelu.lab.data import FILES, OF_PYG
-from graphrelu.lab.data.checksums import GRAPH_SOURCES, SOURCES
+from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.divergence import MARK, diverged
 from graphrelu.lab.record.published import published
@@ -20,6 +19,7 @@ from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATA
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats.comparison import (
     RANDOM,
+    Cell,
     Cells,
     Looks,
     Scores,
@@ -32,9 +32,8 @@ from graphrelu.lab.stats.comparison import (
 from graphrelu.lab.stats.decision import MARGIN, Decision
 from graphrelu.lab.stats.splits import FEWEST, Splits
 
-LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
+LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
-LABELS |= {name: name.capitalize() for name in (*OF_PYG, *FILES)} | {"cs": "CS"}
 LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
 
 # The columns of a price: its field, and how the field is shown.
@@ -74,7 +73,8 @@ class Price:
     """What runs cost beside their score, each a mean; ``None`` where the record does not say.
 
     The calibration error is in percent points. Seconds and bytes are those of a batch of seeds that
-    are trained at once, divided by its runs, the seconds also by the epochs of the runs.
+    are trained at once, divided by its runs, the seconds also by the epochs that were computed: a
+    run that has stopped is computed until the last one of its batch has.
     """
 
     test_loss: float | None = None
@@ -118,16 +118,22 @@ class NodeRow(ScoreRow):
 
 @dataclass(frozen=True)
 class Tally:
-    """In how many cells GReLU is significantly better or worse than a rival, or neither.
+    """In how many cells GReLU is better or worse than a rival, or makes no difference to it, or
+    that is undecided.
 
     ``higher`` counts the cells in which GReLU's mean is higher, significantly or not.
     """
 
     rival: str
-    won: int
-    tied: int
-    lost: int
+    better: int
+    alike: int
+    undecided: int
+    worse: int
     higher: int
+
+    @property
+    def cells(self) -> int:
+        return self.better + self.alike + self.undecided + self.worse
 
 
 @dataclass(frozen=True)
@@ -186,10 +192,12 @@ def amount(lead: Decision | Decision) -> str:
 
 
 def marked(lead: Decision | None) -> str:
-    """The same with a star if it is significant; empty if there is no difference to show."""
+    """The same with a star where it is better or worse, and with "=" where nothing matters; empty
+    if there is no difference to show."""
     if lead is None:
         return ""
-    return f"{amount(lead)} *" if lead.differs else amount(lead)
+    mark = " *" if lead.differs else " =" if lead.outcome == "no difference" else ""
+    return f"{amount(lead)}{mark}"
 
 
 def signed(number: float) -> str:
@@ -239,7 +247,7 @@ def compare_rows(
     (scores,) = cells.values()
     runs = {name: [r for r in results if r.config.activation == name] for name in scores}
     prices = {name: price(own) for name, own in runs.items()}
-    lost = {name: sum(map(diverged, own)) for name, own in runs.items()}
+    lost = {name: sum(diverged(run) is True for run in own) for name, own in runs.items()}
     is_error = results[0].config.metric == "mae"
     return rows_of(scores, prices, lost, splits, margin, looks, is_error)
 
@@ -271,11 +279,11 @@ def price(runs: Sequence[Result]) -> Price:
         known = all(value is not None and isfinite(value) for value in values)
         return factor * fmean(values) if known else None
 
-    memory, epochs = mean("peak_memory"), sum(run.epochs_run for run in runs)
+    memory, epochs = mean("peak_memory"), mean("epochs_computed")
     return Price(
         mean("test_loss"),
         mean("calibration_error", 100),
-        sum(run.seconds for run in runs) / epochs if epochs > 0 else None,
+        fmean(run.seconds for run in runs) / epochs if epochs else None,
         runs[0].parameters,
         None if memory is None else round(memory),
     )
@@ -347,18 +355,25 @@ def too_few(leads: Sequence[Decision]) -> str:
 
 def tallies(results: Iterable[Result]) -> list[Tally]:
     """GReLU against each rival, with Holm's correction over the cells of that rival."""
-    return tallies_of(grelu_leads(scores_by_cell(results)))
+    results = list(results)
+    return tallies_of(grelu_leads(scores_by_cell(results), splits_by_cell(results)))
 
 
 def loss_tallies(results: Iterable[Result]) -> list[Tally]:
     """The same by the cross-entropy of the test nodes, where it is finite; lower is better."""
+    return tallies_of(loss_leads(results))
+
+
+def loss_leads(results: Iterable[Result]) -> dict[str, dict[Cell, Decision]]:
+    """How far GReLU's cross-entropy is below each rival's, without a margin."""
     known = [result for result in results if isfinite(result.test_loss)]
     cells = scores_by_cell(known, score_of=lambda result: -result.test_loss)
-    return tallies_of(grelu_leads(cells))
+    return grelu_leads(cells, splits_by_cell(known), margin=0)
 
 
 def against_best(results: Iterable[Result]) -> str:
     """A sentence: GReLU against whichever activation has the highest mean in a cell."""
+    results = list(results)
     cells = scores_by_cell(results)
     pairs = {}
     for cell, scores in cells.items():
@@ -366,13 +381,14 @@ def against_best(results: Iterable[Result]) -> str:
         if "grelu" in scores and best != "grelu":
             pairs[cell] = (scores["grelu"], scores[best])
     total = sum("grelu" in scores for scores in cells.values())
-    worse = [cell for cell, lead in compared(pairs).items() if lead.outcome == "worse"]
+    found = compared(pairs, splits_by_cell(results))
+    worse = [cell for cell, lead in found.items() if lead.outcome == "worse"]
     names = ", ".join("-".join(map(label, cell)) for cell in worse)
     return (
         "Against whichever activation has the highest mean accuracy of a cell, as seen on the "
         "same test nodes, which favours it: GReLU has it itself in "
         f"{total - len(pairs)} of {total} cells, "
-        f"is not told apart from it in {len(pairs) - len(worse)}, and is significantly worse in "
+        f"is not told apart from it in {len(pairs) - len(worse)}, and is worse in "
         f"{len(worse)}{f' ({names})' if worse else ''}."
     )
 
@@ -383,10 +399,11 @@ def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Decision]]) -> list[Tal
     for rival, leads in leads_by_rival.items():
         outcomes: list[str] = [lead.outcome for lead in leads.values()]
         if leads:
-            won, lost = map(outcomes.count, ("better", "worse"))
-            tied = len(outcomes) - won - lost
+            better, alike, undecided, worse = map(
+                outcomes.count, ("better", "no difference", "undecided", "worse")
+            )
             higher = sum(lead.difference > 0 for lead in leads.values())
-            counts.append(Tally(rival, won, tied, lost, higher))
+            counts.append(Tally(rival, better, alike, undecided, worse, higher))
     return counts
 
 
@@ -401,6 +418,12 @@ def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
     return ProtocolCheck(tuple(parts[True]), tuple(parts[False]))
 
 
-def grelu_leads(cells: Cells) -> dict[str, dict[tuple[str, str], Decision]]:
+def grelu_leads(
+    cells: Cells, splits: Mapping[Cell, Splits], margin: float = MARGIN
+) -> dict[str, dict[Cell, Decision]]:
     """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
-    return {rival: leads_over(cells, "grelu", rival) for rival in ACTIVATIONS if rival != "grelu"}
+    found = {}
+    for rival in [name for name in ACTIVATIONS if name != "grelu"]:
+        pairs = {cell: (own.get("grelu", {}), own.get(rival, {})) for cell, own in cells.items()}
+        found[rival] = compared(pairs, splits, margin)
+    return found

@@ -25,6 +25,7 @@ from graphrelu.lab.render.tables import NodeRow, beside_paper, label, marked, me
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
 from graphrelu.lab.stats.comparison import compared
 from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats.splits import Splits
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
 
@@ -86,18 +87,19 @@ TABLE = Table("ablation", "of the ablation", ("flickr",), cells)
 def ablation_rows(results: Sequence[Result]) -> list[AblationRow]:
     """A row for each variant that was run."""
     train, test = (TABLE.scores(results, attrgetter(f"{n}_loss")) for n in ("train", "test"))
-    rows = []
+    rows, splits = [], TABLE.splits(results)
     for cell, scores in TABLE.scores(results).items():
         first, relu = scores.get("GReLU-A", {}), scores.get("ReLU", {})
-        behind = compared({n: (first, own) for n, own in scores.items() if n != "GReLU-A"})
-        over = compared({n: (own, relu) for n, own in scores.items() if n != "ReLU"})
+        behind = {name: (first, own) for name, own in scores.items() if name != "GReLU-A"}
+        over = {name: (own, relu) for name, own in scores.items() if name != "ReLU"}
+        behind_a, over_relu = (compared(pairs, splits[cell]) for pairs in (behind, over))
         rows += [
             AblationRow(
                 **beside_paper("ablation", *(*cell, name, own)),
                 train_loss=fmean(train[cell][name].values()),
                 test_loss=fmean(test[cell][name].values()),
-                behind_a=behind.get(name),
-                over_relu=over.get(name),
+                behind_a=behind_a.get(name),
+                over_relu=over_relu.get(name),
             )
             for name, own in scores.items()
         ]
@@ -107,7 +109,8 @@ def ablation_rows(results: Sequence[Result]) -> list[AblationRow]:
 def observations(results: Sequence[Result], dataset: str) -> list[Observation]:
     """The paper's claims about its variants, held against the runs on one graph."""
     scores = TABLE.scores(results).get((dataset, "gcn"), {})
-    leads = compared({(a, b): (scores.get(a, {}), scores.get(b, {})) for a, b in CLAIMS})
+    splits = TABLE.splits(results).get((dataset, "gcn"), Splits())
+    leads = compared({(a, b): (scores.get(a, {}), scores.get(b, {})) for a, b in CLAIMS}, splits)
     found = []
     for pair in CLAIMS:
         papers = [published("ablation", "flickr", "gcn", name) for name in pair]
@@ -136,7 +139,9 @@ def render(record: Path) -> list[Path]:
         found = findings.to_markdown(observations(results, dataset))
         parts += [f"## {label(dataset)}: losses\n", LOSS_NOTES, losses]
         parts += [f"## {label(dataset)}: what the paper observes\n", findings.RULE, found]
-    page = TABLE.text(results, record, graphs="\n".join(parts))
+    leads = [(row.dataset, lead) for row in rows for lead in (row.behind_a, row.over_relu)]
+    rule = findings.rule("a column", leads)
+    page = TABLE.text(results, record, rule=rule, graphs="\n".join(parts))
     return figures.write(record, page, rows, AblationRow)
 
 
@@ -159,7 +164,8 @@ def _overfitting(results: Sequence[Result], dataset: str) -> Observation:
         for name in (UNDECOMPOSED, "GReLU-A")
         for own in [found.get((dataset, "gcn"), {}).get(name, {})]
     ]
-    leads = list(compared({0: (gaps[0], gaps[1])}).values())
+    splits = TABLE.splits(results).get((dataset, "gcn"), Splits())
+    leads = list(compared({0: (gaps[0], gaps[1])}, splits, margin=0).values())
     ours = ""
     for lead in leads:
         interval = "" if lead.low is None else f" [{lead.low:+.2f}, {lead.high:+.2f}]"

@@ -1,7 +1,6 @@
 """GReLU in networks as people train them: four to ten layers, norm, skips, all labels.
 
-The study in :mod:`graphrelu.lab.reproduce.study` chose GReLU's default on some of these graphs; the
-others confirm the choice.
+GReLU's constants were chosen on some of these graphs, the tuning graphs; the others are held out.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
@@ -17,11 +16,13 @@ from graphrelu.lab.models.activations import ACTIVATIONS as MODULES
 from graphrelu.lab.record.config import Config, Metric, SplitName
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import export, figures
+from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
+from graphrelu.lab.reproduce.held_out import is_held_out
 from graphrelu.lab.stats.comparison import Scores, leads_over
 from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats.splits import Splits
 
 BACKBONES = ("gcn", "sage", "gat")
 SPLITS = 10
@@ -40,7 +41,6 @@ GRAPHS: dict[str, tuple[SplitName, Metric]] = {
     "cs": ("full", "accuracy"),
     "physics": ("full", "accuracy"),
 }
-CHOOSING = ("squirrel", "minesweeper", "photo")  # the graphs of the study
 DEEPER = [(d, b) for d in ("squirrel", "minesweeper") for b in ("gcn", "sage")]  # ten layers, too
 LAYERS, MORE_LAYERS = 4, 10
 PATIENCE = 100  # epochs without a better validation score
@@ -103,8 +103,7 @@ TABLE = Table("deep", "of these networks", tuple(GRAPHS), cells)
 
 @dataclass(frozen=True)
 class DeepRow(ScoreRow):
-    """One activation in one cell. The leads over one rival are a family for Holm's correction of
-    the paired t-test."""
+    """One activation in one cell. The leads over one rival are a family for Holm's correction."""
 
     layers: int
     over_relu: Decision | None
@@ -117,13 +116,16 @@ class DeepRow(ScoreRow):
 
 def deep_rows(results: Iterable[Result]) -> list[DeepRow]:
     """A row for each cell and activation."""
-    return rows_of(TABLE.scores(results), tuple(ACTIVATIONS))
+    results = list(results)
+    return rows_of(TABLE.scores(results), tuple(ACTIVATIONS), TABLE.splits(results))
 
 
-def rows_of(found: Mapping[Cell, Mapping[str, Scores]], names: Sequence[str]) -> list[DeepRow]:
+def rows_of(
+    found: Mapping[Cell, Mapping[str, Scores]], names: Sequence[str], splits: Mapping[Cell, Splits]
+) -> list[DeepRow]:
     """The rows of these cells, their activations in this order."""
-    over_relu = {name: leads_over(found, name, "ReLU") for name in names if name != "ReLU"}
-    over_b = {"GReLU": leads_over(found, "GReLU", "GReLU-B")}
+    over_relu = {name: leads_over(found, name, "ReLU", splits) for name in names if name != "ReLU"}
+    over_b = {"GReLU": leads_over(found, "GReLU", "GReLU-B", splits)}
     return [
         DeepRow(
             *(cell.dataset, cell.backbone, name, *percent(own[name]), cell.layers),
@@ -141,17 +143,23 @@ def render(record: Path) -> list[Path]:
     rows = deep_rows(results)
     lines = [(cell.title, *line) for cell, line in lead_lines(rows).items()]
     every_cell = export.table(("cell", *ACTIVATIONS, "GReLU - GReLU-B"), lines, numbers=1)
-    page = TABLE.text(results, record, in_short=_in_short(rows), cells=every_cell)
+    page = TABLE.text(
+        results, record, rule=rule_of(rows), in_short=_in_short(rows), cells=every_cell
+    )
     return figures.write(record, page, rows, DeepRow)
 
 
+def rule_of(rows: Iterable[DeepRow]) -> str:
+    """How the leads are decided."""
+    return findings.rule("a column", ((row.dataset, row.over_relu) for row in rows))
+
+
 def _in_short(rows: Sequence[DeepRow]) -> str:
-    """The mean lead of each activation over ReLU, and the number of cells ahead and behind."""
-    chose = [row for row in rows if row.dataset in CHOOSING]
-    confirm = [row for row in rows if row.dataset not in CHOOSING]
+    """The leads of each activation over ReLU in short, first on the held-out graphs."""
+    held_out = [row for row in rows if is_held_out(row.dataset)]
+    tuning = [row for row in rows if not is_held_out(row.dataset)]
     lines = []
-    groups = {"all": rows, "those that chose": chose, "those that confirm": confirm}
-    for graphs, part in groups.items():
+    for graphs, part in {"held out": held_out, "tuning graphs": tuning}.items():
         for name in ACTIVATIONS:
             own = [row.over_relu for row in part if row.activation == name]
             lines += [(graphs, name, str(_parameters(name)), *line) for line in tally(own)]
@@ -160,17 +168,17 @@ def _in_short(rows: Sequence[DeepRow]) -> str:
     return export.table(("graphs", "activation", "parameters", *TALLY), lines, numbers=2)
 
 
-TALLY = ("mean lead", "better", "undecided", "worse")
+TALLY = ("mean lead", "median", "better", "no difference", "undecided", "worse")
 
 
 def tally(leads: Iterable[Decision | None]) -> list[tuple[str, ...]]:
-    """The mean lead, and the cells by outcome: one line, or none without leads."""
+    """The mean and the median lead, and the cells by outcome: one line, or none without leads."""
     found = [lead for lead in leads if lead is not None]
     if not found:
         return []
     outcomes: list[str] = [lead.outcome for lead in found]
-    mean = f"{fmean(lead.difference for lead in found):+.2f}"
-    return [(mean, *(str(outcomes.count(outcome)) for outcome in TALLY[1:]))]
+    middle = (f"{of(lead.difference for lead in found):+.2f}" for of in (fmean, median))
+    return [(*middle, *(str(outcomes.count(outcome)) for outcome in TALLY[2:]))]
 
 
 def _parameters(name: str) -> int:

@@ -25,6 +25,7 @@ from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
+from graphrelu.lab.stats.splits import Splits, splits_of
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
@@ -36,16 +37,12 @@ QUICK_EPOCHS = 30
 EXPERIMENTS: dict[str, str] = {
     "ablation": "the ablation tables: GReLU's variants on Flickr, with GCN",
     "segments": "the effect of the number of segments K on the citation graphs, with GCN",
-    "scale": "features a hundred times smaller or larger, on the citation graphs",
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
-    "inspect": "the functions that GReLU has learned on CiteSeer",
     "runtime": "seconds for 200 epochs on CiteSeer, for every backbone and activation",
-    "study": "how GReLU's default constants were chosen, on validation nodes",
     "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
     "strong": "GCN, SAGE and GAT with published settings, tuned for ReLU on each graph",
     "complexity": "time against edges, nodes, channels and segments, and against GAT's heads",
 }
-MODULES = {"inspect": "inspection"}  # Python has a module "inspect" of its own
 
 
 @dataclass(frozen=True)
@@ -139,9 +136,7 @@ class Experiment:
 
 def experiment(name: str) -> Experiment:
     """The experiment of that name."""
-    found: Experiment = import_module(
-        f"graphrelu.lab.reproduce.{MODULES.get(name, name)}"
-    ).EXPERIMENT
+    found: Experiment = import_module(f"graphrelu.lab.reproduce.{name}").EXPERIMENT
     return found
 
 
@@ -225,6 +220,14 @@ class Table:
             found[cell].setdefault(name, {})[run.seed] = value_of(run)
         known = {cell: {name: s for name, s in own.items() if s} for cell, own in found.items()}
         return {cell: own for cell, own in known.items() if own}
+
+    def splits(self, results: Iterable[Result]) -> dict[Any, Splits]:
+        """What the splits of each cell share."""
+        return {
+            place[0]: splits_of(run.config, run.note)
+            for run in results
+            if run.config.split != "published" and (place := self.place(run.config)) is not None
+        }
 
     def protocol(self, results: Sequence[Result]) -> set[Config]:
         """The full settings: a run with other settings was made in haste."""

@@ -15,7 +15,7 @@ from graphrelu.lab.record import recipes
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, GRAPH_GRIDS, GraphAxes
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import figures, tables
+from graphrelu.lab.render import figures, findings, tables
 from graphrelu.lab.render.export import provenance, table, table_line
 from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
 from graphrelu.lab.render.tables import label, signed
@@ -23,6 +23,7 @@ from graphrelu.lab.reproduce.experiment import Request, filled, standing, train_
 from graphrelu.lab.stats import comparison
 from graphrelu.lab.stats.comparison import Scores
 from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats.splits import splits_of
 
 REPEATS = 3
 
@@ -203,7 +204,10 @@ def graph_rows(results: Iterable[Result]) -> list[GraphRow]:
             cell: {name: scores[config] for name, config in configs.items()}
             for cell, configs in own.items()
         }
-        leads |= comparison.leads_over(by_name, "grelu", "relu")
+        splits = {
+            cell: splits_of(config) for cell, configs in own.items() for config in configs.values()
+        }
+        leads |= comparison.leads_over(by_name, "grelu", "relu", splits)
     rows = [
         GraphRow(
             **tables.beside_paper("graph_classification", *cell[1:], name, scores[config]),
@@ -313,8 +317,10 @@ def render_graphs(record: Path) -> list[Path]:
                 lines.append((*line[:2], row.chosen, *line[2:]))
             datasets.append(f"### {label(dataset)}\n\n{table(head, lines, numbers=3)}")
         printed = print_sentences(rows) if protocol == "gin_paper" else ""
+        rule = findings.rule("this table", ((row.dataset, row.over_relu) for row in rows))
         protocols += filled(
             f"graph_{protocol}",
+            rule=rule,
             epochs=" or ".join(map(str, sorted(epochs))),
             grid=f"{grid_sentence(protocol, of_protocol)}\n{printed}{tables.caution(rows)}",
             datasets="\n".join(datasets),

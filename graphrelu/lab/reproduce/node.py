@@ -21,7 +21,7 @@ from graphrelu.lab.record.recipes import (
     recipe,
 )
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render import export, figures, tables
+from graphrelu.lab.render import export, figures, findings, tables
 from graphrelu.lab.render.tables import NodeRow, ProtocolCheck, label
 from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, trained
 from graphrelu.lab.reproduce.tuning import (
@@ -75,6 +75,7 @@ def render(record: Path) -> list[Path]:
     page = filled(
         "node",
         origin=export.provenance(results, record, node_table()),
+        rule=findings.rule("the table", ((row.dataset, row.over_relu) for row in rows)),
         caution=tables.caution(rows),
         tallies=export.tallies_to_markdown(tables.tallies(results)),
         loss_tallies=export.tallies_to_markdown(tables.loss_tallies(results), "lower mean"),
@@ -116,7 +117,7 @@ def draw_leads(rows: Sequence[NodeRow]) -> figures.Figure:
         for row in leads:
             if row.dataset == dataset and (lead := row.over_relu):
                 place = BACKBONES.index(row.backbone)
-                significant = lead.outcome != "undecided"
+                significant = lead.differs
                 if lead.low is not None and lead.high is not None:
                     axis.plot((lead.low, lead.high), (place, place), color="black", linewidth=1)
                 style = {"markersize": 5, "markerfacecolor": "black" if significant else "white"}
@@ -127,8 +128,8 @@ def draw_leads(rows: Sequence[NodeRow]) -> figures.Figure:
     axes[0][0].set_yticks(range(len(BACKBONES)), map(label, BACKBONES))
     axes[0][0].invert_yaxis()
     figure.supxlabel(
-        "GReLU - ReLU, points of test accuracy (95 % interval, paired by seed; "
-        "filled: significant after correction)",
+        "GReLU - ReLU, points of test accuracy (intervals that hold together with 95 %, paired by "
+        "seed; filled: better or worse)",
         fontsize=9,
     )
     return figure

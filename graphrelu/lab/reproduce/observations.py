@@ -27,8 +27,16 @@ from graphrelu.lab.render.findings import (
 from graphrelu.lab.render.tables import label, measured, signed
 from graphrelu.lab.reproduce import ablation, graph, runtime, segments
 from graphrelu.lab.reproduce.experiment import filled
-from graphrelu.lab.stats.comparison import Cells, compared, leads_over, scores_by_cell
+from graphrelu.lab.stats.comparison import (
+    Cell,
+    Cells,
+    compared,
+    leads_over,
+    scores_by_cell,
+    splits_by_cell,
+)
 from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats.splits import Splits
 
 RECORDS = ("node", "ablation", "segments", "runtime", "graph")
 RIVALS = tuple(name for name in ACTIVATIONS if name != "grelu")
@@ -70,17 +78,21 @@ def _runs(record: Path, configs: Iterable[Config]) -> list[Result]:
 
 def of_main_table(results: Sequence[Result]) -> list[Observation]:
     """GReLU everywhere, GReLU with ARMA, and GCN with GReLU against GAT."""
-    cells = scores_by_cell(results)
-    return [_best_everywhere(cells), *_with_arma(cells), _against_gat(cells)]
+    cells, splits = scores_by_cell(results), splits_by_cell(results)
+    return [
+        _best_everywhere(cells, splits),
+        *_with_arma(cells, splits),
+        _against_gat(cells, splits),
+    ]
 
 
-def _best_everywhere(cells: Cells) -> Observation:
+def _best_everywhere(cells: Cells, splits: Mapping[Cell, Splits]) -> Observation:
     pairs = {
         (cell, rival): (scores.get("grelu", {}), scores.get(rival, {}))
         for cell, scores in cells.items()
         for rival in RIVALS
     }
-    leads = compared(pairs).values()
+    leads = compared(pairs, {pair: splits[pair[0]] for pair in pairs}).values()
     whole = [scores for scores in cells.values() if scores.keys() >= set(ACTIVATIONS)]
     ours = [{name: fmean(own.values()) for name, own in scores.items()} for scores in whole]
     papers = [
@@ -102,9 +114,10 @@ def _highest(means: Collection[Mapping[str, float]]) -> str:
     return f"the highest mean in {highest} of {len(means)} cells" if means else ""
 
 
-def _with_arma(cells: Cells) -> list[Observation]:
+def _with_arma(cells: Cells, splits: Mapping[Cell, Splits]) -> list[Observation]:
     arma = {name: cells.get((name, "arma"), {}) for name in SOCIAL}
-    leads = leads_over(arma, "grelu", "relu")
+    shared = {name: splits.get((name, "arma"), Splits()) for name in SOCIAL}
+    leads = leads_over(arma, "grelu", "relu", shared)
     found = []
     for name in SOCIAL:
         claim = f"GReLU is ahead of ReLU on {label(name)} with ARMA by as much as the paper's"
@@ -115,15 +128,15 @@ def _with_arma(cells: Cells) -> list[Observation]:
 
 
 def reaches(lead: Decision | None, figure: float) -> Finding:
-    """Whether a lead is as large as the paper's."""
+    """Whether a lead is as large as the paper's: its whole interval says so."""
     if lead is None:
         return "not measured yet"
-    if lead.high is not None and lead.high < figure:
-        return "does not hold"
-    return "holds" if lead.outcome == "better" else "undecided"
+    if lead.low is None or lead.high is None:
+        return "undecided"
+    return "holds" if lead.low >= figure else "does not hold" if lead.high < figure else "undecided"
 
 
-def _against_gat(cells: Cells) -> Observation:
+def _against_gat(cells: Cells, splits: Mapping[Cell, Splits]) -> Observation:
     pairs, printed = {}, []
     for name in NODE_DATASETS:
         ours, theirs = (cells.get((name, backbone), {}) for backbone in ("gcn", "gat"))
@@ -131,7 +144,8 @@ def _against_gat(cells: Cells) -> Observation:
         for rival in RIVALS:
             pairs[name, rival] = (ours.get("grelu", {}), theirs.get(rival, {}))
             printed.append(own > papers_mean(TABLE, name, "gat", rival))
-    leads = compared(pairs).values()
+    shared = {pair: splits.get((pair[0], "gcn"), Splits()) for pair in pairs}
+    leads = compared(pairs, shared).values()
     return Observation(
         "GCN with GReLU is ahead of GAT with any other activation",
         f"higher in {sum(printed)} of {len(printed)} comparisons",

@@ -14,7 +14,7 @@ from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Finding, Observation
-from graphrelu.lab.render.tables import ScoreRow, accuracy, amount, label, p_value, percent
+from graphrelu.lab.render.tables import ScoreRow, accuracy, amount, label, marked, p_value, percent
 from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
 from graphrelu.lab.stats.comparison import compared
 from graphrelu.lab.stats.decision import Decision
@@ -48,12 +48,18 @@ TABLE = Table("segments", "of GReLU with GCN", ("cora", "pubmed", "citeseer"), c
 
 def segments_rows(results: Iterable[Result]) -> list[SegmentsRow]:
     """A row for each graph and K."""
+    results = list(results)
     pairs = {
         (*cell, K): (scores, own.get(2, {}))
         for cell, own in TABLE.scores(results).items()
         for K, scores in own.items()
     }
-    leads = compared({place: pair for place, pair in pairs.items() if place[-1] != 2})
+    splits = TABLE.splits(results)
+    leads = compared(
+        {place: pair for place, pair in pairs.items() if place[-1] != 2},
+        {place: splits[place[:-1]] for place in pairs},
+        MARGIN,
+    )
     rows = []
     for place, (scores, _) in pairs.items():
         dataset, backbone, K = place
@@ -87,15 +93,12 @@ def observations(
 
 
 def equivalence(leads: Sequence[Decision]) -> Finding:
-    """Whether all differences are small, or one is significantly large."""
+    """Whether all differences are small, or one is large."""
     if not leads:
         return "not measured yet"
-    if all(
-        lead.low is not None and lead.high is not None and max(-lead.low, lead.high) < MARGIN
-        for lead in leads
-    ):
+    if all(lead.outcome == "no difference" for lead in leads):
         return "holds"
-    large = (lead.outcome != "undecided" and abs(lead.difference) > MARGIN for lead in leads)
+    large = (lead.differs and abs(lead.difference) > MARGIN for lead in leads)
     return "does not hold" if any(large) else "undecided"
 
 
@@ -106,13 +109,16 @@ def render(record: Path) -> list[Path]:
     lines = []
     for row in rows:
         lead = row.over_two
-        difference = ("", "") if lead is None else (amount(lead), p_value(lead.p))
+        difference = ("", "") if lead is None else (marked(lead), p_value(lead.p))
         lines.append((label(row.dataset), str(row.K), accuracy(row), *difference))
     head = ("dataset", "K", "ours", "difference to K = 2", "p")
     page = TABLE.text(
         results,
         record,
         margin=MARGIN,
+        rule=findings.rule(
+            "the table", ((row.dataset, row.over_two) for row in rows), margin=MARGIN
+        ),
         table=export.table(head, lines, numbers=1),
         findings=findings.to_markdown(
             observations(rows, dict.fromkeys(row.dataset for row in rows))

@@ -32,6 +32,7 @@ from graphrelu.lab.reproduce.experiment import (
     standing,
     train_missing,
 )
+from graphrelu.lab.reproduce.held_out import is_held_out
 
 PATIENCE = 200  # epochs without a better validation score
 RUNS = 10
@@ -208,6 +209,7 @@ def strong_rows(results: Sequence[Result]) -> list[StrongRow]:
     """A line for each row of settings and each activation, the figure's other depths last. The
     table and the other depths are corrected each for itself."""
     found, settings = TABLE.scores(results), {row.cell: row for row in all_rows()}
+    splits = TABLE.splits(results)
     depths = {row.cell: found.pop(row.cell) for row in depth_rows() if row.cell in found}
     widths = {TABLE.place(result.config): result.config.hidden for result in results}
     return [
@@ -218,7 +220,7 @@ def strong_rows(results: Sequence[Result]) -> list[StrongRow]:
             published_std=settings[row.cell].std,
         )
         for cells in (found, depths)
-        for row in deep.rows_of(cells, NAMES)
+        for row in deep.rows_of(cells, NAMES, splits)
     ]
 
 
@@ -258,6 +260,7 @@ def render(record: Path) -> list[Path]:
     table = of_table(made)
     page = TABLE.text(
         *(results, record),
+        rule=deep.rule_of(table),
         not_run=_not_run(table),
         check=check(results),
         in_short=_in_short(table),
@@ -280,9 +283,13 @@ def _not_run(table: Sequence[StrongRow]) -> str:
 
 
 def _in_short(made: Sequence[StrongRow]) -> str:
-    leads = {name: [row.over_relu for row in made if row.activation == name] for name in NAMES}
-    lines = [(name, *line) for name, own in leads.items() for line in deep.tally(own)]
-    return export.table(("activation", *deep.TALLY), lines, numbers=1)
+    lines = []
+    for graphs, held_out in {"held out": True, "tuning graphs": False}.items():
+        part = [row for row in made if is_held_out(row.dataset) == held_out]
+        for name in NAMES:
+            own = [row.over_relu for row in part if row.activation == name]
+            lines += [(graphs, name, *line) for line in deep.tally(own)]
+    return export.table(("graphs", "activation", *deep.TALLY), lines, numbers=2)
 
 
 def _table(made: Sequence[StrongRow]) -> str:

@@ -112,8 +112,9 @@ def collect(request: Request) -> str:
 
 def structure_rows(results: Iterable[Result]) -> list[StructureRow]:
     """A row for each backbone, graph and activation, in the order of the panels."""
-    found = TABLE.scores(results)
-    leads = {rival: leads_over(found, "GReLU-A", rival) for rival in RIVALS}
+    results = list(results)
+    found, splits = TABLE.scores(results), TABLE.splits(results)
+    leads = {rival: leads_over(found, "GReLU-A", rival, splits) for rival in RIVALS}
     rows = [
         StructureRow(*(*cell[:2], name, *percent(scores), *cell[2:], leads.get(name, {}).get(cell)))
         for cell, own in found.items()
@@ -136,7 +137,8 @@ def render(record: Path) -> list[Path]:
         panels.append(f"## {_title(panel)}\n\n{export.table(head, lines, numbers=0)}")
     head = ("graphs", "backbone", "rival", "GReLU-A")
     in_short = export.table(head, _in_short(rows), numbers=4)
-    page = TABLE.text(results, record, in_short=in_short, panels="\n".join(panels))
+    rule = findings.rule("a rival", ((row.kind, row.behind_a) for row in rows))
+    page = TABLE.text(results, record, rule=rule, in_short=in_short, panels="\n".join(panels))
     return figures.write(record, page, rows, StructureRow, lambda: draw(rows))
 
 

@@ -22,7 +22,7 @@ from graphrelu.lab.record.recipes import (
     recipe,
 )
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, figures, tables
+from graphrelu.lab.render import export, figures, findings, tables
 from graphrelu.lab.render.tables import ScoreRow, label
 from graphrelu.lab.reproduce.experiment import Place, Request, Table
 from graphrelu.lab.stats.comparison import Scores, mean_validation
@@ -157,11 +157,12 @@ class TunedRow(ScoreRow):
 def tuned_rows(results: Sequence[Result]) -> list[TunedRow]:
     """A row for each activation, backbone by backbone."""
     found = choices(results)
-    leads = tables.grelu_leads({cell: _scores(choice.chosen) for cell, choice in found.items()})
+    tuned = {cell: _scores(choice.chosen) for cell, choice in found.items()}
+    leads = tables.grelu_leads(tuned, TABLE.splits(results))
     rows = []
     for cell in sorted(found, key=lambda cell: BACKBONES.index(cell[1])):
         choice = found[cell]
-        scores, own = _scores(choice.chosen), _scores(choice.own)
+        scores, own = tuned[cell], _scores(choice.own)
         for name in [name for name in ACTIVATIONS if name in scores]:
             config = next(iter(choice.chosen[name].values())).config
             untuned = tables.percent(own[name])[:2] if name in own else (None, None)
@@ -191,7 +192,8 @@ def render_tuned(record: Path) -> list[Path]:
     for row in rows:
         if row.grelu_over_it is not None:
             tuned[row.activation][row.dataset, row.backbone] = row.grelu_over_it
-    untuned = tables.grelu_leads({cell: _scores(choice.own) for cell, choice in found.items()})
+    own = {cell: _scores(choice.own) for cell, choice in found.items()}
+    untuned = tables.grelu_leads(own, TABLE.splits(of_grid))
     cautions = [tables.too_few(list(leads.values())) for leads in tuned.values() if leads]
     caution = cautions[0] if cautions and all(cautions) else ""
     head = ("dataset", "activation", "tuned", "lr", "weight decay", "dropout", "untuned")
@@ -202,6 +204,7 @@ def render_tuned(record: Path) -> list[Path]:
         parts.append(f"## {label(backbone)}\n\n{table}")
     page = TABLE.text(
         *(of_grid, record),
+        rule=findings.rule("a rival", ((row.dataset, row.grelu_over_it) for row in rows)),
         settings=SETTINGS,
         lr_factor=LR_FACTOR,
         weight_decay_factor=WEIGHT_DECAY_FACTOR,

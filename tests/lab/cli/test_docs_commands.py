@@ -28,7 +28,6 @@ BUDGETS = {
     "compare": "--activations relu,grelu --runs 1 --epochs 1 --hidden 8 --layers 1",
     "reproduce": "--quick",
     "reproduce node": "--tuned --quick",  # the main table has no small version
-    "inspect": "--pairs 10",
 }
 
 
@@ -65,8 +64,6 @@ def graphrelu(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(engine, name, getattr(fake_engine, name))
     else:
         words = [STAND_INS.get(word, word) for word in words]
-    if "models/FILE.pt" in words:  # the name says configuration and seed
-        words[words.index("models/FILE.pt")] = str(next(Path("models").glob("*-grelu-*.pt")))
     words += BUDGETS.get(" ".join(words[:2]), BUDGETS.get(words[0], "")).split()
     done = invoke(*words)
     assert done.exit_code == 0, (words, done.stderr, done.exception)

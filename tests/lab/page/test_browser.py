@@ -24,7 +24,6 @@ from tests.lab.pages import HOSTILE, ring_page
 
 RESULTS = Path(__file__).parents[3] / "results"
 AXE = RESULTS.parent / "node_modules" / "axe-core" / "axe.min.js"
-ELSEWHERE = ("inspect", "calibration")  # they have pages of their own
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = {"desktop": (1280, 900), "phone": (390, 844)}
 
@@ -97,7 +96,7 @@ def seen(visit: Any, ring_file: Path) -> Iterator[Visit]:
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all committed records that belong there."""
-    names = [name for name in ("node", "graph", *EXPERIMENTS) if name not in ELSEWHERE]
+    names = ["node", "graph", *EXPERIMENTS]
     records = [path for name in names if (path := RESULTS / f"{name}.jsonl").exists()]
     speeds = sorted((RESULTS.parent / "benchmarks" / "results").glob("activation_*.json"))
     content = page.from_records([*records, *speeds])

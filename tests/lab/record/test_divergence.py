@@ -22,6 +22,7 @@ from graphrelu.lab.record.divergence import diverged, sentence
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
+from graphrelu.lab.render.tables import price
 from tests.lab.engine.test_fold_train import cell as fold_cell
 from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke, make_result
@@ -115,9 +116,45 @@ def test_the_sentence_is_on_every_page() -> None:
     sound = [make_result(config, seed, 0.5) for seed in range(8)]
     assert sentence(sound) == origin_of(sound)["diverged"] == ""
     assert "diverged" not in export.provenance(sound, Path("node.jsonl"))
-    lost = [replace(result, curves={"train_loss": [1.0, math.inf]}) for result in sound]
+    lost = [replace(result, diverged=True) for result in sound]
     said = sentence(lost)
     assert said.startswith("† 8 of 8 runs diverged, ")
     assert "seed 4 of cora gcn relu and 3 more);" in said
     assert origin_of(lost)["diverged"] == said
     assert export.provenance(lost, Path("node.jsonl")).endswith(f"\n\n{said}\n")
+
+
+def test_a_record_without_curves_knows_which_runs_diverged(
+    tmp_path: Path, spoil: Callable[..., None]
+) -> None:
+    """As those of `reproduce`."""
+    config = recipe("blocks", "other", "gcn", "relu", hidden=4, epochs=6)
+    spoil(SeedBatch, 3)
+    record = Record(tmp_path / "runs.jsonl", curves=False)
+    run([config], SEEDS, record, graphs={"blocks": blocks()}, device="cpu")
+    found = Record(tmp_path / "runs.jsonl").read()
+    assert [result.curves for result in found] == [{}] * len(SEEDS)
+    assert [diverged(result) for result in found] == [seed == ROW for seed in SEEDS]
+    assert "† 1 of 4 runs diverged" in export.provenance(found, record.path)
+
+
+def test_a_record_that_does_not_say_is_not_taken_for_none() -> None:
+    config = recipe("cora", "citation", "gcn", "relu")
+    known = [make_result(config, seed, 0.5) for seed in range(3)]
+    older = [replace(result, diverged=None, curves={}) for result in known]
+    assert sentence(older) == "Whether these runs diverged is not recorded."
+    assert sentence([*known, *older[:1]]) == "Whether 1 of these runs diverged is not recorded."
+    curves = [{"train_loss": [1.0, math.inf]}, {"train_loss": [1.0, 0.5]}]
+    by_curve = [replace(older[0], curves=own) for own in curves]
+    assert [diverged(result) for result in by_curve] == [True, False]
+
+
+def test_stopped_runs_count_with_the_epochs_that_they_were_computed() -> None:
+    settings: dict[str, Any] = {"hidden": 4, "epochs": 60, "patience": 2, "lr": 0.1}
+    config = recipe("blocks", "other", "gcn", "relu", **settings)
+    found = run([config], range(6), None, graphs={"blocks": blocks()}, device="cpu")
+    ran = [result.epochs_run for result in found]
+    assert len(set(ran)) > 1  # else this tests nothing
+    assert {result.epochs_computed for result in found} == {max(ran)}
+    seconds = sum(result.seconds for result in found)
+    assert price(found).seconds_per_epoch == pytest.approx(seconds / len(ran) / max(ran))

@@ -72,6 +72,7 @@ def test_older_records_know_less(record: Record) -> None:
     assert [run.seed for run in found] == [0, 1]
     assert all(math.isnan(run.calibration_error) for run in found)
     assert {(run.parameters, run.peak_memory) for run in found} == {(None, None)}
+    assert {(run.diverged, run.epochs_computed) for run in found} == {(None, None)}
     assert found[0].test_loss == make_result().test_loss
 
 

@@ -35,6 +35,7 @@ def test_the_rows_are_the_papers() -> None:
     for letter in VARIANTS:
         config = cells[f"GReLU-{letter}"]
         options = dict(config.activation_options)
+        options.pop("gamma_max", None)  # on record; a constant of the library
         model = GNN("gcn", 5, config.hidden, 3, config.activation, activation_options=options)
         expected = GReLU.variant(letter, config.hidden, dropout=0.2)  # as labels are few
         assert str(model.acts[0]) == str(expected)
@@ -60,9 +61,10 @@ def test_rows() -> None:
     assert b.behind_a.outcome == "better"
     assert rows["SGC"].over_relu.difference == pytest.approx(-4.22)
     assert b.test_loss - b.train_loss == pytest.approx(0.2)
-    # Twelve pairs, all on one side; ten differences to A are one family, six of them smaller.
-    assert b.behind_a.p == pytest.approx(2 / 2**12)
-    assert b.behind_a.p_holm == pytest.approx(10 * 2 / 2**12)
+    # The ten differences to A hold together, at steps from a tenth of 5 % on.
+    errors = [row.behind_a.error for row in rows.values() if row.behind_a is not None]
+    assert min(errors) == pytest.approx(0.05 / 10)
+    assert max(errors) <= 0.05
 
 
 def test_claims_follow_the_runs() -> None:
@@ -72,7 +74,7 @@ def test_claims_follow_the_runs() -> None:
     assert found["GReLU-A > GReLU-B"].paper == "+1.0 points"
     assert found["GReLU-A > GReLU-B"].ours.startswith("+1.1 [+1.0, +1.1] points over 12 seeds")
     assert found["GReLU-C > GReLU-D"].outcome == "does not hold"
-    assert found["GReLU-A > GReLU-E"].outcome == "undecided"
+    assert found["GReLU-A > GReLU-E"].outcome == "does not hold"  # they are equal
     assert found[f"GReLU-A > {UNDECOMPOSED}"].paper == "no figure"
     nothing = ablation.observations([], "flickr")
     assert {(o.outcome, o.ours) for o in nothing} == {("not measured yet", "")}
@@ -97,8 +99,9 @@ def test_overfitting_is_read_off_the_losses(tmp_path: Path) -> None:
 
 def test_one_cell_refutes_and_all_confirm() -> None:
     assert findings.in_all([lead(1), lead(2)]) == "holds"
-    assert findings.in_all([lead(1), lead(2, p=0.2)]) == "undecided"
-    assert findings.in_all([lead(1), lead(2, p=0.2), lead(-1)]) == "does not hold"
+    assert findings.in_all([lead(1), lead(2, 3)]) == "undecided"
+    assert findings.in_all([lead(1), lead(2, 3), lead(-1)]) == "does not hold"
+    assert findings.in_all([lead(1), lead(0.1, 0.2)]) == "does not hold"  # nothing that matters
     assert findings.in_all([]) == "not measured yet"
 
 
@@ -119,7 +122,7 @@ def test_files(tmp_path: Path) -> None:
     lines = list(csv.DictReader(table.read_text().splitlines()))
     assert len(lines) == 22
     assert lines[1]["behind_a_outcome"] == "better"
-    assert float(lines[1]["behind_a_p_holm"]) < 0.05
+    assert float(lines[1]["behind_a_p"]) < 0.05
     with pytest.raises(ValueError, match="The runs of flickr with gcn have different settings"):
         ablation.ablation_rows([*runs(), *runs(epochs=5)])
 

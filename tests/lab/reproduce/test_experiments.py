@@ -13,7 +13,7 @@ import pytest
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import ablation, node, scale, segments, structure
+from graphrelu.lab.reproduce import ablation, node, segments, structure
 from graphrelu.lab.reproduce.experiment import (
     EXPERIMENTS,
     Request,
@@ -25,7 +25,7 @@ from graphrelu.lab.reproduce.graph import render_graphs
 from graphrelu.lab.reproduce.tuning import render_tuned
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
-from tests.lab.reproduce import test_scale, test_segments, test_strong, test_structure, test_study
+from tests.lab.reproduce import test_deep, test_segments, test_strong, test_structure
 
 RESULTS = Path(__file__).parents[3] / "results"
 OTHERS = {"node": node.render, "graph": render_graphs, "tuned": render_tuned}
@@ -55,19 +55,7 @@ MADE_UP: dict[str, tuple[Callable[[], list[Result]], int, list[str]]] = {
         6,
         [
             "![Accuracy by K, and differences to K = 2](segments.png)",
-            "| Cora | 3 | 51.9 ± 1.5 (12) | +0.1 [+0.1, +0.1] | 0.002 |",
-        ],
-    ),
-    "scale": (
-        lambda: [*test_scale.runs(), *test_scale.runs(backbone="sage")],
-        2 * 3 * 6,
-        [
-            "![Accuracy by the scale of the features](scale.png)",
-            "| Cora | GCN | 3.1 | ELU | 4.2 | -1.0 [-1.1, -1.0] | 0.004 | **holds** |",
-            "this holds in 2 of 2 cells, does not hold in 0, and is undecided in 0.",
-            "| Cora | SAGE | -2.1 [-2.1, -2.0] | 0.002 | 0.004 | worse |",
-            "| ELU | 49.9 ± 1.5 (10) | +2.1 [+2.0, +2.1] * | 52.0 ± 1.5 (10) | best "
-            "| 47.8 ± 1.4 (10) | +4.2 [+4.1, +4.3] * |",
+            "| Cora | 3 | 51.9 ± 1.5 (12) | +0.1 [+0.1, +0.1] = | < 0.001 |",
         ],
     ),
     "structure": (
@@ -75,10 +63,10 @@ MADE_UP: dict[str, tuple[Callable[[], list[Result]], int, list[str]]] = {
         150,
         [
             "![The lead of GReLU-A over GReLU-B](structure.png)",
-            "| mirrored | GCN | GReLU-B | significantly ahead in 15 of 15 comparisons",
-            "| plain | GCN | PReLU | significantly ahead in 0 of 5 comparisons, behind in 5",
+            "| mirrored | GCN | GReLU-B | better in 15 of 15 comparisons",
+            "| plain | GCN | PReLU | better in 0 of 5 comparisons, worse in 5",
             "## Mirrored, SAGE\n",
-            "| 4 | 0.25 | 62.3 | 52.8 | 51.8 | 51.8 | 64.4 | +9.5 [+9.3, +9.7] * | ",
+            "| 4 | 0.25 | 62.3 | 52.8 | 51.8 | 51.8 | 64.4 | +9.5 [+9.",
         ],
     ),
     "strong": (
@@ -86,24 +74,19 @@ MADE_UP: dict[str, tuple[Callable[[], list[Result]], int, list[str]]] = {
         3 * 4,
         [
             "below the published mean in 0 of 1 rows; below in Squirrel-GCN (-5.0).",
-            "| GReLU | +0.00 | 0 | 1 | 0 |\n\n## Every row\n",
+            "| tuning graphs | GReLU | +0.00 | +0.00 | 0 | 1 | 0 | 0 |",
             "| Squirrel, GCN, 4 layers | 45.0 ± 1.6 | 40.0 ± 0.0 |",
             "![Leads over ReLU by number of layers](strong.png)",
         ],
     ),
     "deep": (
-        test_study.deep_runs,
+        test_deep.runs,
         2 * 4,
         [
-            "| all | GReLU | 576 | +3.00 | 2 | 0 | 0 |",
-            "| those that confirm | GReLU over GReLU-B |  | +2.00 | 1 | 0 | 0 |",
+            "| held out | GReLU | 576 | +3.00 | +3.00 | 1 | 0 | 0 | 0 |",
+            "| tuning graphs | GReLU over GReLU-B |  | +2.00 | +2.00 | 1 | 0 | 0 | 0 |",
             "| Squirrel, GCN, 4 layers | 50.0 ± 0.0 |",
         ],
-    ),
-    "study": (
-        lambda: test_study.runs(lambda cell, name: 1.0 if name[0] == "diagonal" else 0.0),
-        6 * 22,
-        ["The rule chooses **diagonal**", "| Cora GCN 2 |"],
     ),
 }
 
@@ -122,7 +105,7 @@ def test_page_of_made_up_runs(name: str, tmp_path: Path) -> None:
         assert part in text
     assert "8 layers |" not in text  # a depth of the figure is no row of the table
     assert len(table.read_text().splitlines()) == 1 + rows
-    drawn = [] if name in ("deep", "study") else [".png", ".svg"]
+    drawn = [] if name in ("deep",) else [".png", ".svg"]
     assert [path.suffix for path in figures] == drawn
 
 
@@ -132,12 +115,8 @@ def test_page_of_made_up_runs(name: str, tmp_path: Path) -> None:
         ("node", "has no runs of the main table."),
         ("ablation", "has no runs of the ablation."),
         ("segments", "has no runs of GReLU with GCN."),
-        ("scale", "has no runs on features of these scales."),
         ("structure", "has no runs on the generated graphs."),
-        ("inspect", "has nothing to draw yet: no line is 'inspected'."),
         ("runtime", "has nothing to draw yet: no line is 'timed'."),
-        ("complexity", "has nothing to draw yet: no line is 'timed'."),
-        ("study", "has no runs of the study."),
         ("deep", "has no runs of these networks."),
         ("strong", "has no runs of these networks."),
         ("graph", "has no configuration yet that all activations finished."),
@@ -158,7 +137,6 @@ def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
     ("name", "runs"),
     [
         ("segments", 6),
-        ("scale", 36),
         ("structure", 20),
         ("ablation", 11),
         ("node", 36),
@@ -179,7 +157,7 @@ def test_quick_run(name: str, runs: int, tmp_path: Path, monkeypatch: pytest.Mon
     assert "In haste: another graph, or fewer epochs" in shown.stdout
     assert f"{runs} of these {runs} runs are in results/quick/{name}.jsonl." in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 100
-    has_figure = name in ("segments", "scale", "structure")
+    has_figure = name in ("segments", "structure")
     assert (f": see {name}.png." in shown.stdout) == has_figure
     endings = ("md", "csv", "png", "svg") if has_figure else ("md", "csv")
     assert {path.name for path in (tmp_path / "results" / "quick").glob(f"{name}.[mcps]*")} == {
@@ -214,10 +192,9 @@ def test_expected_time_in_words(
     [
         ("ablation", ablation.TABLE, "330"),
         ("segments", segments.TABLE, "540"),
-        ("scale", scale.TABLE, "3,240"),
         ("structure", structure.TABLE, "4,500"),
     ],
-    ids=["ablation", "segments", "scale", "structure"],
+    ids=["ablation", "segments", "structure"],
 )
 def test_full_run_has_every_cell(
     name: str, table: Table, runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,7 +30,7 @@ def test_figure_shows_the_record(rows: list[NodeRow]) -> None:
         expected = [row.over_relu for row in found if label(row.dataset) == name]
         assert [line.get_xdata()[0] for line in points] == [lead.difference for lead in expected]
         filled = [line.get_markerfacecolor() == "black" for line in points]
-        assert filled == [lead.outcome != "undecided" for lead in expected]
+        assert filled == [lead.differs for lead in expected]
         bars = [list(line.get_xdata()) for line in axis.lines if line.get_marker() == "None"][:-1]
         assert bars == [[lead.low, lead.high] for lead in expected]
 

@@ -47,7 +47,7 @@ def test_main_table() -> None:
     best, blogcatalog, flickr, gat = observations.of_main_table(node_runs(ahead))
     assert (best.outcome, best.paper) == ("holds", "the highest mean in 28 of 28 cells")
     assert best.ours == (
-        "significantly ahead in 30 of 30 comparisons, behind in 0; leads from +10.7 to +10.7 "
+        "better in 30 of 30 comparisons, worse in 0, no difference in 0; leads from +10.7 to +10.7 "
         "points, over 14 seeds; the highest mean in 6 of 6 cells"
     )
     assert (blogcatalog.paper, blogcatalog.outcome) == ("+13.2 points", "does not hold")
@@ -57,15 +57,17 @@ def test_main_table() -> None:
     elsewhere = observations.of_main_table(node_runs(ahead | {("gat", "elu"): 11.0}))
     assert [o.outcome for o in elsewhere] == ["does not hold"] * 2 + ["holds", "does not hold"]
     equal = observations.of_main_table(node_runs({}))
-    assert [o.outcome for o in equal] == ["undecided", *["does not hold"] * 2, "undecided"]
+    assert [o.outcome for o in equal] == ["does not hold"] * 4
     assert {o.outcome for o in observations.of_main_table([])} == {"not measured yet"}
 
 
 def test_a_claim_of_a_size() -> None:
-    assert observations.reaches(lead(8, 1), 8.1) == "holds"
+    """The whole interval must say it: +1.0 [0.1, 1.9] is no lead as large as +1.8."""
+    assert observations.reaches(lead(1.0, 0.9), 1.8) == "undecided"
     assert observations.reaches(lead(10, 1), 8.1) == "holds"
     assert observations.reaches(lead(4.5, 3.5), 8.1) == "does not hold"
-    assert observations.reaches(lead(4, 5, p=0.2), 8.1) == "undecided"
+    assert observations.reaches(lead(4, 5), 8.1) == "undecided"
+    assert observations.reaches(lead(9, None), 8.1) == "undecided"
     assert observations.reaches(None, 8.1) == "not measured yet"
 
 
@@ -118,8 +120,8 @@ def test_graph_classification() -> None:
     (found,) = graph.observations(results)
     assert (found.paper, found.outcome) == ("+0.5 to +1.6 points", "holds")
     assert found.ours == (
-        "significantly ahead in 6 of 6 comparisons, behind in 0; leads from +2.0 to +2.0 points, "
-        "over 40 seeds"
+        "better in 6 of 6 comparisons, worse in 0, no difference in 0; leads from +2.0 to +2.0 "
+        "points, over 40 seeds"
     )
     others = [replace(r, config=replace(r.config, split="gin_folds")) for r in results]
     assert graph.observations(others)[0].outcome == "not measured yet"

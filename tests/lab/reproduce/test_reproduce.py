@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from itertools import product
 from pathlib import Path
@@ -80,7 +76,7 @@ def test_tables_from_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.endswith("Written: results/node.md results/node.csv\n")
     page = (tmp_path / "results" / "node.md").read_text()
     assert "Made from `node.jsonl`: 96 runs (no device; torch 0)." in page
-    assert "| ReLU | 4 | 0 | 0 | 4 |" in page
+    assert "| ReLU | 4 | 0 | 0 | 0 | 4 |" in page
     assert "In 0 of 2 cells of ReLU, LReLU, ELU, PReLU on the citation graphs" in page
     assert "| GCN | GReLU | **82.1 ± 1.0 (12)** | 81.8 ± 1.8 | +0.3 | +0.8 [+0.8, +0.9] * |" in page
     assert len((tmp_path / "results" / "node.csv").read_text().splitlines()) == 1 + 8
@@ -94,12 +90,12 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     shown = " ".join(result.stdout.split())
     assert "GCN GReLU 82.1 ± 1.0 (12) 81.8 ± 1.8 +0.3 +0.8 [+0.8, +0.9] *" in shown
     assert "Cheb GReLU 82.1 ± 1.0 (12) +0.8 [+0.8, +0.9] *" in shown
-    assert "ReLU 4 0 0 4" in shown
+    assert "ReLU 4 0 0 0 4" in shown
     assert shown.endswith(
         "96 of these 96 runs are in results/node.jsonl. Written: results/node.md, results/node.csv."
     )
     few = invoke("reproduce", "node", "--runs", 3, *SMALL, "--out", "few.jsonl")
-    assert "Nothing in this table can be significant" in " ".join(few.stdout.split())
+    assert "Nothing in this table is decided" in " ".join(few.stdout.split())
 
 
 NOT_WHOLE = "hidden must be whole numbers, separated by commas, not '16,wide'."
@@ -191,55 +187,3 @@ def test_both_command_lines_have_the_same_options(
 def test_seeds_in_short() -> None:
     assert spans([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8-9"
     assert command.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
-
-
-def test_they_need_torch_pyg_and_numpy_only(tmp_path: Path) -> None:
-    """In a process that cannot import what draws: measurements, and tables without training."""
-    script = f"""
-import sys
-for name in ("typer", "rich", "scipy", "sklearn", "matplotlib", "pandas"):
-    sys.modules[name] = None
-import torch
-import graphrelu.lab
-from graphrelu.lab import data
-from graphrelu.lab.reproduce import command, complexity, experiment, inspection, runtime
-from graphrelu.lab.data.graph import Graph
-from tests.lab import fake_engine
-row = torch.arange(1_700)
-edges = torch.stack([row, (row + 1) % 1_700])
-edges = torch.cat([edges, edges.flip(0)], 1)
-data.load = lambda name, root=None: Graph(name, torch.ones(1_700, 2), edges, None, row % 3, 3)
-inspection.PAIRS, experiment.QUICK_EPOCHS = 30, 2
-runtime.BACKBONES, runtime.EPOCHS = ("gcn",), 5
-complexity.SWEEPS["quick"] = (complexity.Sweep("nodes", 10, 20, 2, edges=10, channels=2),)
-for name in ("inspect", "runtime", "complexity"):
-    assert command.main([name, "--quick", "--runs", "1", "--out", f"{{name}}.jsonl"]) == 0
-    assert command.main([name, "--render", "--out", f"{{name}}.jsonl"]) == 2
-sys.modules["graphrelu.lab.engine"] = graphrelu.lab.engine = fake_engine
-assert command.main(["scale", "--quick", "--runs", "1", "--out", "scale.jsonl"]) == 0
-for more in (["--tuned", "--out", "tuned.jsonl"], ["--out", "node.jsonl"]):
-    assert command.main(["node", "--runs", "2", *{SMALL!r}, *more]) == 0
-sys.exit(command.main(["node", "--render", "--out", "node.jsonl"]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONWARNINGS": "ignore::FutureWarning"},
-        cwd=tmp_path,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    lines = done.stderr.splitlines()
-    assert all("pip install" in line and " needs " in line for line in lines)
-    assert (len(lines), lines[-1]) == (4, 'This needs scipy: pip install "graphrelu[lab]".')
-    said = done.stdout.splitlines()
-    assert all(line.startswith("This takes about ") for line in said[:6:2])
-    assert said[1:6:2] == [
-        "1 of these 1 models are in inspect.jsonl.",
-        "12 of these 12 timings are in runtime.jsonl.",
-        "2 of these 2 timings are in complexity.jsonl.",
-    ]
-    assert said[-1] == "16 of these 16 runs are in node.jsonl."
-    assert json.loads((tmp_path / "inspect.jsonl").read_text())["pairs"] == 30
-    assert not (tmp_path / "node.md").exists()

@@ -31,8 +31,9 @@ def test_rows() -> None:
     first, second = rows[:2]
     assert first.over_two is None
     assert second.over_two.difference == pytest.approx(0.528, abs=1e-3)
-    # Ten differences are one family.
-    assert second.over_two.p == pytest.approx(10 * 2 / 2**12)
+    assert second.over_two.margin == segments.MARGIN
+    assert second.over_two.outcome == "no difference"  # small, though significant
+    assert second.over_two.p < 0.001
     # The interval of a mean: t(0.975, 11) = 2.201.
     assert first.high - first.mean == pytest.approx(2.201 * first.std / 12**0.5, rel=1e-3)
     alone = segments.segments_rows(runs(0.5, seeds=1))
@@ -43,13 +44,12 @@ def test_rows() -> None:
     ("leads", "expected"),
     [
         ([], "not measured yet"),
-        ([lead(0.2, 0.5, 0.4), lead(-0.3, 0.5, 0.2)], "holds"),
-        ([lead(0.4, 0.3, 0.001)], "holds"),  # significant, and too small to matter
-        ([lead(0.2, 0.5, 0.4), lead(-0.3, 0.8, 0.5)], "undecided"),
-        ([lead(0.9, 0.3, 0.001)], "undecided"),  # significant, perhaps large enough to matter
-        ([lead(0.1, 0.3, 0.9), lead(-1.5, 0.3, 0.001)], "does not hold"),
-        ([lead(1.5, 2.0, 0.3)], "undecided"),
-        ([Decision(0.1, None, None, None, None, None, 1)], "undecided"),
+        ([lead(0.2, outcome="no difference"), lead(-0.3, outcome="no difference")], "holds"),
+        ([lead(0.2, outcome="no difference"), lead(-0.3, 0.8)], "undecided"),
+        ([lead(0.9, 0.3)], "undecided"),  # better, perhaps large enough to matter
+        ([lead(0.1, outcome="no difference"), lead(-1.5, 0.3)], "does not hold"),
+        ([lead(1.5, 2.0)], "undecided"),
+        ([lead(0.1, None)], "undecided"),
     ],
 )
 def test_equality_must_be_shown(leads: list[Decision], expected: str) -> None:
