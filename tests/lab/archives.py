@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,25 +22,14 @@ def npy(
     return np.lib.format.MAGIC_PREFIX + version + length + header + data
 
 
-def rewritten(
-    path: Path,
-    edit: Callable[[str, bytes], bytes | None],
-    kind: int = zipfile.ZIP_STORED,
-    more: Mapping[str, bytes] | None = None,
-) -> Path:
-    """The same archive with its entries edited, or dropped where that gives ``None``."""
-    with zipfile.ZipFile(path) as archive:
-        entries = {name: edit(name, archive.read(name)) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w", kind) as archive:
-        for name, content in (entries | dict(more or {})).items():
-            if content is not None:
-                archive.writestr(name, content)
-    return path
-
-
 def with_entry(path: Path, key: str, content: bytes, kind: int = zipfile.ZIP_STORED) -> Path:
     """The same archive with one entry replaced."""
-    return rewritten(path, lambda name, old: content if name == key else old, kind)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()} | {key: content}
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        for name, old in entries.items():
+            archive.writestr(name, old)
+    return path
 
 
 def pt_of(path: Path, pickled: bytes, storages: Mapping[str, bytes] | None = None) -> Path:
@@ -53,13 +41,6 @@ def pt_of(path: Path, pickled: bytes, storages: Mapping[str, bytes] | None = Non
             archive.writestr(f"archive/data/{key}", content)
         archive.writestr("archive/version", b"3\n")
     return path
-
-
-class Storage:
-    """A storage of a ``.pt`` file, with any declared number of values."""
-
-    def __init__(self, key: str, numel: object, kind: str = "FloatStorage") -> None:
-        self.key, self.numel, self.kind = key, numel, kind
 
 
 class Named:
@@ -74,20 +55,10 @@ def pickled(value: Any) -> bytes:
     return b"\x80\x02" + _push(value) + b"."
 
 
-def tensor(storage: Storage, size: tuple[int, ...], stride: tuple[int, ...]) -> Named:
-    hooks = Named("collections", "OrderedDict")
-    arguments = (storage, 0, size, stride, False, hooks)
-    return Named("torch._utils", "_rebuild_tensor_v2", *arguments)
-
-
 def _push(value: Any) -> bytes:
     if isinstance(value, Named):
         name = f"c{value.module}\n{value.name}\n".encode()
         return name + _push(value.arguments) + b"R"
-    if isinstance(value, Storage):
-        kind = f"ctorch\n{value.kind}\n".encode()
-        rest = b"".join(map(_push, (value.key, "cpu", value.numel)))
-        return b"(" + _push("storage") + kind + rest + b"tQ"
     if isinstance(value, dict):
         return b"}(" + b"".join(_push(key) + _push(value[key]) for key in value) + b"u"
     if isinstance(value, (tuple, list)):
@@ -96,17 +67,3 @@ def _push(value: Any) -> bytes:
     # A plain value: Python's own, without the protocol's two bytes and the final dot. A position
     # of its memo is used by nobody.
     return pickle.dumps(value, protocol=2)[2:-1]
-
-
-def overlapping(path: Path, name: str, content: bytes) -> Path:
-    """An archive whose last two entries share the bytes of one."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        archive.writestr(name, content)
-        archive.writestr("x" * len(name), b"")
-        first, second = archive.infolist()
-        second.header_offset = first.header_offset
-        second.file_size = second.compress_size = first.file_size
-        second.CRC = first.CRC
-    path.write_bytes(stream.getvalue())
-    return path

@@ -7,6 +7,7 @@ record is taken back to where the file was written.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +19,10 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.output import check_record, complete
+from graphrelu.lab.record.machine import MachineError
+from graphrelu.lab.record.output import check_record, complete, sentence
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.signals import terminable
+from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 
 CLASSES = {kind.__name__: kind for kind in (Graph, GraphSet)}
 
@@ -68,8 +70,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="stop starting runs after so many")
     parser.add_argument("--engine", default="local", help="local, or a number of processes")
     given = parser.parse_args()
-    with terminable():
-        print(train(given.runs, given.record, given.device, given.seconds, given.engine))
+    try:
+        with terminable():
+            print(train(given.runs, given.record, given.device, given.seconds, given.engine))
+    except (ValueError, OSError, MachineError) as error:
+        print(sentence(error), file=sys.stderr)
+        sys.exit(2)
+    except INTERRUPTIONS as error:
+        print("Interrupted; the same command continues where this one stopped.", file=sys.stderr)
+        sys.exit(exit_code(error))
 
 
 if __name__ == "__main__":

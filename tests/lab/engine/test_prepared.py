@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from graphrelu.lab import engine
 from graphrelu.lab.engine import prepared
 from graphrelu.lab.record.recipes import graph_cell, recipe
@@ -41,6 +43,18 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     assert [(r.config, r.seed, r.score) for r in found] == [
         (r.config, r.seed, r.score) for r in expected
     ]
+
+
+def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "record.jsonl").write_text("my thesis\n")
+    prepared.write(tmp_path / "runs.pt", {}, {})
+    arguments = ["prepared", str(tmp_path / "runs.pt"), str(tmp_path / "record.jsonl")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit, match="2"):
+            prepared.main()
+    said = capsys.readouterr().err
+    assert said.endswith("record.jsonl is not a record of runs; choose another file.\n")
 
 
 def test_sets_of_graphs_and_what_is_there_already(tmp_path: Path) -> None:
