@@ -151,7 +151,8 @@ class FoldBatch(StackedRuns):
         logits = self._evaluate(self.state, self.gathered)
         value = val_loss = self.val.loss(logits)
         if self.config.split in GIN_SPLITS:
-            value = -(self.same_assignment @ self.val.accuracy(logits))
+            # Shares of whole counts: without rounding, equal means would not tie.
+            value = -(self.same_assignment @ self.val.accuracy(logits)).round(decimals=9)
         self.keep_the_best(value)
         self.note(self.train_loss, val_loss, logits)
         self.train_loss.zero_()

@@ -53,9 +53,7 @@ def seeded(
         return network(config.backbone, *sizes, activation=activation, **rest)
 
     with torch.random.fork_rng(devices=[]):
-        # Records spell out gamma_max, which is a constant of the library.
-        options = {k: v for k, v in config.activation_options if k != "gamma_max"}
-        model = make(config.activation, options)
+        model = make(config.activation, dict(config.activation_options))
         with_relu = make("none" if config.activation == "none" else "relu", {})
     model.load_state_dict(with_relu.state_dict(), strict=False)
     return model.to(getattr(torch, config.dtype))

@@ -23,9 +23,7 @@ Dtype = Literal["float32", "float64"]
 Select = Literal["loss", "score"]
 Progress = Literal["score", "either"]
 # Of GReLU's calibrated form; a record spells them out, so that no default is taken for another.
-CONSTANTS = {
-    name: getattr(DEFAULT, name) for name in ("scale", "temperature", "gamma_max", "dropout")
-}
+CONSTANTS = {name: getattr(DEFAULT, name) for name in ("scale", "temperature", "dropout")}
 FEW_LABELS = {"dropout": 0.2}  # in the paper's networks
 
 
@@ -154,7 +152,8 @@ class Config:
         for name in OPTIONS:
             options = plain.get(name, {})
             _require(isinstance(options, Mapping), f"{name} must be values by name", options)
-            changed[name] = tuple(options.items())
+            # Up to version 0.2 gamma_max was an argument of GReLU, and spelled out, too.
+            changed[name] = tuple(pair for pair in options.items() if pair[0] != "gamma_max")
         try:
             return cls(**changed)
         except TypeError as error:

@@ -169,7 +169,7 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
 
     def prepare() -> None:  # remembered by the graph, so that the calls below find it
         form = DiffusionSettings(act.alpha, act.steps, act.diffusion)
-        prepared(edge_index, None, point.nodes, x.dtype, form, None, False)
+        prepared(edge_index, None, point.nodes, x.dtype, form, None, x.is_cpu)
 
     layers: list[torch.nn.Module] = [act]
     if point.what == "gcn+grelu":

@@ -51,7 +51,8 @@ def test_alone_as_in_a_batch(backbone: str, split: str, steps: int) -> None:
     together, alone = batch_of(config, graphs, seeds), batch_of(config, graphs, [7])
     assert together.capacity.nodes > alone.capacity.nodes
     assert together.steps == steps
-    assert_alone_as_together(alone, together)
+    # Rounding grows in training, and by 4e-8 on some machines.
+    assert_alone_as_together(alone, together, tolerance=1e-6)
 
 
 def test_features_are_scaled() -> None:
@@ -125,7 +126,7 @@ def test_gin_protocol() -> None:
     for part in (results[:10], results[10:]):
         curves = torch.tensor([result.curves["val_accuracy"] for result in part])
         assert curves.shape == (10, 24)  # in full
-        mean = curves.double().mean(dim=0)
+        mean = curves.double().mean(dim=0).round(decimals=6)  # equal means tie
         best = int(mean.argmax())
         assert {result.best_epoch for result in part} == {best + 1}
         scores = torch.tensor([result.score for result in part])

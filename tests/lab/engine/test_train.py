@@ -105,7 +105,7 @@ def test_only_the_activation_differs(backbone: str) -> None:
         assert all(torch.equal(own[name], value) for name, value in first.state.items())
         changed = {"activation": first.config.activation, "activation_options": {}}
         assert {**other.config.to_dict(), **changed} == first.config.to_dict()
-    drawn = others[-1].state["acts.0.node_mlp.first.weight"]
+    drawn = others[-1].state["acts.0.node_mlp.weight"]
     assert not torch.equal(*drawn)
 
 

@@ -84,7 +84,7 @@ def plain(cell: Config) -> Config:
 def test_grelus_constants_are_spelled_out() -> None:
     """With few labels, under full supervision, and none in the printed form."""
     few = dict(recipe("cora", "citation", "gcn", "grelu").activation_options)
-    assert few == {"dropout": 0.2, "gamma_max": 3.0, "scale": 8.0, "temperature": 3.0}
+    assert few == {"dropout": 0.2, "scale": 8.0, "temperature": 3.0}
     for deep in (modern("mine.npz", "gcn", "grelu"), graph_cell("mutag", "gin", "grelu")):
         assert dict(deep.activation_options) == CONSTANTS
         act = GReLU(4, **CONSTANTS)
