@@ -7,7 +7,6 @@ DOCS_STAMP := $(VENV)/.installed-docs
 # The tests interpret the GPU kernels. A build of torch for GPUs brings the Triton that it wants; for
 # a build without, this one.
 TRITON := 3.9.0
-FUZZ_SECONDS ?= 120
 # Of `make versions`, where other Pythons are installed.
 OLDEST_PYTHON ?= $(PYTHON)
 NEWEST_PYTHON ?= $(PYTHON)
@@ -17,7 +16,7 @@ AXE := 4.14.0
 # The first of these that is there shows the page in the tests.
 BROWSERS := chromium chromium-browser google-chrome
 
-.PHONY: run test lint format bench fuzz fuzz-files kills coverage mutants versions dist browser \
+.PHONY: run test lint format bench fuzz kills coverage mutants versions dist browser \
 	readme docs clean
 
 run: $(STAMP)
@@ -44,13 +43,6 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/activation.py
-
-# Mutated files for the readers, so many seconds of each kind; what is found lies in .fuzz.
-fuzz-files: $(STAMP)
-	$(BIN)/python -c "import atheris" 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[fuzz]"
-	for kind in npz pt graphs tables model records; do \
-		$(BIN)/python -m tests.fuzz $$kind --seconds $(FUZZ_SECONDS) || exit 1; \
-	done
 
 # An experiment ended a hundred times at random moments; its tables must not change.
 kills: $(STAMP)

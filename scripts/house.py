@@ -23,6 +23,7 @@ ROOMS = (
     "graphrelu.hetero",
     "graphrelu.conversion",
     "graphrelu",
+    "graphrelu.lab.names",
     "graphrelu.lab.signals",
     "graphrelu.lab.data",
     "graphrelu.lab.models",

@@ -11,10 +11,10 @@ from typing import Any, get_args
 import torch
 
 from graphrelu.lab import data
-from graphrelu.lab.data.checksums import sha256
 from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.own_files import sha256
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.fold_train import build_graph_model
 from graphrelu.lab.engine.scores import TASKS

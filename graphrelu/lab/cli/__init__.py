@@ -19,7 +19,6 @@ COMMANDS = {
     "report": "Make a page for a browser from finished runs. Nothing is trained.",
     "reproduce": "Run the paper's experiments again, and some of our own.",
     "observations": "Check each claim of the paper against the recorded runs.",
-    "data": "List the known datasets: which are there, which are missing, which were altered.",
 }
 # By way of its subclass, as Typer has moved it from one module to another.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)

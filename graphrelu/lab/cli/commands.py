@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.compare import compare, options
@@ -92,28 +91,6 @@ def observations(
 ) -> None:
     with one_sentence():
         _show(claims.render(results))
-
-
-@app.command(help=COMMANDS["data"], epilog="Example: graphrelu data --data ~/datasets")
-def data(data: Root = None) -> None:
-    with one_sentence():
-        root = on_disk.data_root(data)
-        if root.exists() and not root.is_dir():
-            raise ValueError(f"{root} is not a folder.")
-        statuses = on_disk.survey(data)
-        screen = terminal.console()
-        screen.print(f"Datasets in {root}", soft_wrap=True)
-        screen.print("", terminal.data_table(statuses), "", sep="\n")
-        if any(status.missing for status in statuses):
-            screen.print("A missing dataset is downloaded when it is first used, if possible.")
-        for status in statuses:
-            where = f" in {status.folder}" if status.folder else ""
-            for what, files in (("missing", status.missing), ("altered", status.altered)):
-                if files:
-                    told = f"{status.name}: {what}{where}: {', '.join(files)}"
-                    screen.print(told, soft_wrap=True)
-    if any(status.altered for status in statuses):
-        raise typer.Exit(1)
 
 
 def _show(written: Sequence[Path], *sentences: str) -> None:

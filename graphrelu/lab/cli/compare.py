@@ -35,7 +35,6 @@ FILES = (
         Path,
     ),
     Option("report", "Write the result as a page for a browser to this file (.html).", Path),
-    Option("save", "Save every trained model in this folder, for graphrelu inspect.", Path),
     Option("log", "Write the training curves to this folder, for TensorBoard.", Path),
 )
 SETTINGS = (
@@ -127,7 +126,6 @@ def compare(
     json: Path | None,
     out: Path | None,
     report: Path | None,
-    save: Path | None,
     log: Path | None,
     **settings: Any,
 ) -> None:
@@ -140,7 +138,7 @@ def compare(
         check_runs(runs)
         check_margin(margin)
         where = engine.choose_device(device)
-        _check_files(out, json, report, save, log)
+        _check_files(out, json, report, log)
         board = None if log is None else _board(log)
         deep = wants_deep(dataset, settings)
         activations = activations or ",".join(compared() if deep else ACTIVATIONS)
@@ -164,7 +162,6 @@ def compare(
                         root=data,
                         graphs={configs[0].dataset: graph},
                         device=device,
-                        save=save,
                         progress=progress,
                     )
                 if not results:  # another process is at work on all of them
@@ -207,7 +204,6 @@ def _check_files(
     record: Path | None,
     json: Path | None,
     report: Path | None,
-    save: Path | None,
     log: Path | None,
 ) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
@@ -221,5 +217,5 @@ def _check_files(
         check_ending(output.check_file(report), ".html", "a page")
     if json is not None:
         output.check_file(json)
-    for folder in filter(None, (save, log)):
-        output.check_folder(folder)
+    if log is not None:
+        output.check_folder(log)

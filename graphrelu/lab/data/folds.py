@@ -26,11 +26,9 @@ NOTES["gin_paper"] = NOTES["gin_folds"]
 
 
 def deal(y: Tensor, assignment: int) -> np.ndarray:
-    """The fold of each graph, as scikit-learn's ``StratifiedKFold(10, shuffle=True,
-    random_state=assignment)`` deals them.
+    """The fold of each graph."""
+    from sklearn.model_selection import StratifiedKFold
 
-    Written out, as training must not need scikit-learn: a machine with a GPU often has PyG alone.
-    """
     labels = y.cpu().numpy()
     sizes = np.bincount(labels)
     require(
@@ -38,19 +36,10 @@ def deal(y: Tensor, assignment: int) -> np.ndarray:
         f"Class {sizes.argmin()} has fewer than {NUM_FOLDS} graphs ({sizes.min()}), "
         f"too few for {NUM_FOLDS} folds.",
     )
-    # Classes are numbered by their first graph.
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    encoded = np.argsort(np.argsort(first))[inverse]
-    ordered = np.sort(encoded)
-    shares = np.stack(
-        [np.bincount(ordered[i::NUM_FOLDS], minlength=len(first)) for i in range(NUM_FOLDS)]
-    )
-    random = np.random.RandomState(assignment)
     folds = np.empty(len(labels), dtype=np.int64)
-    for label in range(len(first)):
-        of_class = np.arange(NUM_FOLDS).repeat(shares[:, label])
-        random.shuffle(of_class)
-        folds[encoded == label] = of_class
+    split = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=assignment).split
+    for fold, (_, held_out) in enumerate(split(labels, labels)):
+        folds[held_out] = fold
     return folds
 
 

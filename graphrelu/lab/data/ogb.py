@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -15,15 +13,15 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, scatter, to_undirected
 
-from graphrelu.lab.data.fetch import link_files, publish
 from graphrelu.lab.data.graph import PARTS, DataError, require, told
+
+FAILURES = (Exception, SystemExit)
 
 
 def read_ogb(name: str, root: Path) -> Data:
     """The graph ``ogbn-NAME``, made undirected, with OGB's split as its masks.
 
-    Files are taken from ``root/ogbn_NAME``, laid out as OGB does, or downloaded there. What OGB has
-    processed is a pickle, and is made anew in a temporary folder.
+    Files are taken from ``root/ogbn_NAME``, laid out as OGB does, or downloaded there.
     """
     try:
         with warnings.catch_warnings():
@@ -34,23 +32,16 @@ def read_ogb(name: str, root: Path) -> Data:
             f"{name} needs the package ogb; install it with: pip install ogb."
         ) from None
     home = root / name.replace("-", "_")
-    with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
-        staged = Path(folder) / home.name
-        if is_there := (home / "raw").is_dir():
-            link_files(home, staged, lambda place: place.parts[0] != "processed")
-            (staged / "processed").mkdir()
-        remedy = f"; it looks for its files in {home}"
-        failed = told(f"OGB cannot load {name}", remedy, (Exception, SystemExit))
-        with failed, redirect_stdout(sys.stderr), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dataset = NodePropPredDataset(name, root=folder)
-            graph, labels = dataset[0]
-            split = dataset.get_idx_split()
-        several = isinstance(labels, dict)
-        require(not several, f"{name} has nodes of several kinds; choose a graph of one kind.")
-        if not is_there:
-            shutil.rmtree(staged / "processed", ignore_errors=True)
-            publish(staged, home)
+    failed = told(f"OGB cannot load {name}", f"; it looks for its files in {home}", FAILURES)
+    with failed, redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # OGB's own cache is a pickle, which torch does not load any more; it is made anew.
+        (home / "processed" / "data_processed").unlink(missing_ok=True)
+        dataset = NodePropPredDataset(name, root=str(root))
+        graph, labels = dataset[0]
+        split = dataset.get_idx_split()
+    several = isinstance(labels, dict)
+    require(not several, f"{name} has nodes of several kinds; choose a graph of one kind.")
     return _as_data(graph, labels, split)
 
 

@@ -1,42 +1,98 @@
-"""The user's own files, `.npz` and `.pt`: checked first; no code of a file is run."""
+"""The user's own files, `.npz` and `.pt`: their size is checked first; no code of a file is run."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import os
 import pickle
+import warnings
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from numpy.lib.format import MAGIC_PREFIX
 from torch import Tensor
+from torch.serialization import add_safe_globals
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.edge_index import EdgeIndex
 
-from graphrelu.lab.data.archives import check_size, read_arrays
-from graphrelu.lab.data.checkpoints import DTYPES, load_checkpoint
-from graphrelu.lab.data.graph import checked_edges, checked_features, quiet_csr, require, told
+from graphrelu.lab.data.graph import (
+    DataError,
+    checked_edges,
+    checked_features,
+    quiet_csr,
+    require,
+    told,
+)
 from graphrelu.lab.data.graph_set import GraphSet, graph_set
 
+# How much a file may declare to hold, in GiB of memory, unless the variable says otherwise.
+MOST_GIB = 8.0
+MOST_GIB_VARIABLE = "GRAPHRELU_MOST_GIB"
 MASKS = ("train_mask", "val_mask", "test_mask")
 FIELDS = ("x", "edge_index", "edge_weight", "y", *MASKS)  # of a Data object
-DATA_CLASSES = (Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage)
+DTYPES = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("bfloat16", "float16", "float32", "float64"),
+)
+add_safe_globals([Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage])
 CSR_KEYS = {
     prefix: [prefix + ending for ending in ("data", "indices", "indptr", "shape")]
-    for prefix in ("adj_", "attr_", "")
+    for prefix in ("adj_", "attr_")
 }
 LIST_KEYS = ("node_features", "node_labels", "edges")  # of the form with a list of edges
-NPZ_KEYS = {*CSR_KEYS["adj_"], *CSR_KEYS["attr_"], "attr_matrix", "labels", *MASKS}
-NPZ_KEYS |= {*LIST_KEYS, *(f"{key}s" for key in MASKS)}
 # What a file that is none of these is answered with.
 LAYOUTS = (
     "known are .npz files with adj_data, adj_indices, adj_indptr, adj_shape, attr_matrix and "
     "labels, or with node_features, node_labels and edges; .pt files with a PyG Data; and "
     "edges.csv beside nodes.csv, or the folder of both"
 )
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 sum of a file, in hexadecimal."""
+    with told(f"{path} cannot be read", kinds=OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def check_size(num_bytes: int, path: Path) -> None:
+    """Raise a :class:`DataError` where a file declares more than is allowed."""
+    text = os.environ.get(MOST_GIB_VARIABLE) or str(MOST_GIB)
+    try:
+        most = float(text)
+    except ValueError:
+        most = math.nan
+    if not most > 0:
+        raise ValueError(f"{MOST_GIB_VARIABLE} must be a positive number, not {text!r}.")
+    require(
+        num_bytes <= most * 2**30,
+        f"{path} declares {num_bytes / 2**30:,.2f} GiB, more than the {most:g} that are "
+        f"allowed; set {MOST_GIB_VARIABLE} to allow more.",
+    )
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays of an ``.npz`` file; pickled objects are refused."""
+    with path.open("rb") as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a header is Python's syntax, and may be odd
+        check_size(_unpacked(stream), path)
+        with np.load(stream, allow_pickle=False) as file:
+            return dict(file)
+
+
+def _unpacked(stream: BinaryIO) -> int:
+    """The bytes that a file declares to hold: a zip archive may be compressed."""
+    size = stream.seek(0, os.SEEK_END)
+    if zipfile.is_zipfile(stream):
+        with zipfile.ZipFile(stream) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+    stream.seek(0)
+    return size
 
 
 def read_npz(path: Path) -> Data:
@@ -49,16 +105,11 @@ def read_npz(path: Path) -> Data:
     weights are left out, as PyG does; features keep their values, where PyG sets them to one.
     """
     # A damaged file raises many kinds of errors, in numpy and in zipfile.
-    with told(f"{path} cannot be read as an .npz file"), path.open("rb") as stream:
-        is_array = stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
-        require(not is_array, f"{path} holds one array, not a graph.")
-        arrays = read_arrays(stream, path, NPZ_KEYS)
+    with told(f"{path} cannot be read as an .npz file"):
+        arrays = read_arrays(path)
         is_known = not arrays.keys().isdisjoint(("edges", *CSR_KEYS["adj_"]))
         require(is_known, f"{path} is of no known layout; {LAYOUTS}.")
-        parse = _parse_edge_list if "edges" in arrays else _parse_npz
-        data = parse(arrays, path)
-        check_size(_size(data), path)
-        return data
+        return _parse_edge_list(arrays, path) if "edges" in arrays else _parse_npz(arrays, path)
 
 
 def _parse_npz(file: Mapping[str, Any], path: Path) -> Data:
@@ -69,7 +120,7 @@ def _parse_npz(file: Mapping[str, Any], path: Path) -> Data:
     names = {"attr_matrix": "x", "labels": "y"} | {key: key for key in MASKS}
     data = Data(**{name: torch.from_numpy(file[key]) for key, name in names.items() if key in file})
     if "attr_data" in file:
-        data.x = sparse_features(file, "attr_", path)
+        data.x = _sparse_features(file, path)
     if data.x is not None:
         sentence = f"{path} has features of {data.x.size(0)} nodes, but edges of {num_nodes}."
         require(data.x.size(0) == num_nodes, sentence)
@@ -126,10 +177,10 @@ def _matrix(file: Mapping[str, Any], prefix: str, path: Path) -> Tensor:
     return torch.sparse_coo_tensor(*tensors, (rows, columns), check_invariants=True)
 
 
-def sparse_features(file: Mapping[str, Any], prefix: str, path: Path) -> Tensor:
-    """A sparse CSR tensor from a CSR matrix inside an npz archive."""
-    matrix = _matrix(file, prefix, path)
-    check_size(8 * matrix.size(0) + 4 * matrix.size(1), path)
+def _sparse_features(file: Mapping[str, Any], path: Path) -> Tensor:
+    """A sparse CSR tensor from the CSR matrix of attributes."""
+    matrix = _matrix(file, "attr_", path)
+    check_size(8 * sum(matrix.shape), path)
     with quiet_csr():  # a row's columns are sorted, and duplicates added up
         return matrix.coalesce().to_sparse_csr()
 
@@ -139,9 +190,7 @@ def read_pt(path: Path) -> Data:
     how = "save it with torch.save(data, path), data a PyG Data object that holds tensors only"
     data = _loaded(path, how)
     require(not _is_list(data), f"{path} holds many graphs; write graphs:{path}.")
-    data = _fields(data, path, how)
-    check_size(_size(data), path)
-    return data
+    return _fields(data, path, how)
 
 
 def read_pt_list(path: Path, name: str) -> GraphSet:
@@ -151,11 +200,9 @@ def read_pt_list(path: Path, name: str) -> GraphSet:
     require(_is_list(graphs), f"{path} holds a {type(graphs).__name__}; {how}.")
     xs: list[Tensor] = []
     ys: list[Tensor] = []
-    edges, total, size = [], 0, 0
+    edges, total = [], 0
     for place, graph in enumerate(graphs):
         which, data = f"{name}, graph {place}", _fields(graph, path, how)
-        size += _size(data)  # an object may be in the list many times
-        check_size(size, path)
         x = checked_features(data.x, which)
         fits = x.layout == torch.strided and x.size(1) == (xs or [x])[0].size(1)
         require(fits, f"{which}: the features must be dense, and as many as graph 0 has.")
@@ -173,11 +220,17 @@ def read_pt_list(path: Path, name: str) -> GraphSet:
 
 
 def _loaded(path: Path, how: str) -> Any:
-    trap = f"{path} is damaged or holds more than tensors"
-    refused = told(trap, f", and nothing of it was run; {how}", pickle.UnpicklingError)
+    # torch does not check the indices of sparse tensors unless it is told to.
+    checked = torch.sparse.check_sparse_tensor_invariants()
     # On a damaged file, torch.load raises many kinds of errors.
-    with told(f"{path} cannot be loaded", f"; {how}"), refused:
-        return load_checkpoint(path, DATA_CLASSES)
+    unreadable = told(f"{path} cannot be loaded", f"; {how}")
+    with unreadable, quiet_csr(), checked, path.open("rb") as stream:
+        check_size(_unpacked(stream), path)
+        try:
+            return torch.load(stream, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:  # whose text advises to run what is in the file
+            trap = f"{path} is damaged or holds more than tensors, and nothing of it was run"
+            raise DataError(f"{trap}; {how}.") from None
 
 
 def _is_list(data: Any) -> bool:
@@ -206,17 +259,7 @@ def _plain(value: Any, key: str, path: Path) -> Tensor | None:
     )
     require(usual, f"{path}: {key} must be a plain tensor of numbers.")
     plain: Tensor = value.detach()
-    return plain.as_subclass(Tensor) if plain.layout == torch.strided else plain
-
-
-def _size(data: Data) -> int:
-    """The bytes of a graph in memory; a tensor can be larger than its bytes in a file."""
-    total = 0
-    for key, tensor in data.to_dict().items():
-        if tensor is None:
-            continue
-        if tensor.layout == torch.strided:
-            total += tensor.numel() * (4 if key in ("x", "edge_weight") else 8)
-        else:  # a row has a pointer, a column a weight at least, a value its index
-            total += 8 * tensor.size(0) + 4 * tensor.size(-1) + 12 * tensor._nnz()
-    return total
+    is_dense = plain.layout == torch.strided
+    # An expanded tensor is larger than its bytes in the file, a sparse one once it has pointers.
+    check_size(8 * (plain.numel() if is_dense else sum(plain.shape)), path)
+    return plain.as_subclass(Tensor) if is_dense else plain

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphrelu.lab.data.archives import check_size
 from graphrelu.lab.data.graph import PARTS, DataError, first_line, require, told
+from graphrelu.lab.data.own_files import check_size
 
 HEADERS = (["source", "target"], ["src", "dst"], ["from", "to"])  # any of these, or none
 # Of a byte of text, at least: an edge takes four, and a weight and both directions in memory.

@@ -20,7 +20,7 @@ from graphrelu.lab.data import load, load_graphs
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.fold_train import FoldBatch, collect, train_folds
-from graphrelu.lab.engine.keep import inspect, save_models
+from graphrelu.lab.engine.keep import inspect
 from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory, runs_at_once
 from graphrelu.lab.engine.stacked import StackedRuns
 from graphrelu.lab.engine.timing import seconds
@@ -191,7 +191,6 @@ def run(
     graphs: Mapping[str, Graph | GraphSet] | None = None,
     device: str = "auto",
     seeds_at_once: int | None = None,
-    save: Path | None = None,
     deadline: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> list[Result]:
@@ -205,7 +204,6 @@ def run(
         graphs: Graphs that are loaded already, by the name of their dataset.
         device: `auto`, `cpu` or `cuda`.
         seeds_at_once: The most runs in one batch; by default as many as fit.
-        save: A folder for the trained models.
         deadline: A value of `time.monotonic()` after which no batch is begun.
         progress: Called every few epochs.
     """
@@ -224,8 +222,6 @@ def run(
             if record is not None and not record.claim(*batch):
                 continue  # another process was faster
             for trained, results in prepared.train(batch, report):
-                if save is not None:
-                    save_models(trained, save)
                 missing = {r.seed: r for r in results if r.seed in batch.missing}
                 if record is not None:
                     is_of_classes = trained.graph.task == "classes"

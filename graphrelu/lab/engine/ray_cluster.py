@@ -37,7 +37,6 @@ def run(
     graphs: Mapping[str, Graph | GraphSet] | None = None,
     device: str = "auto",
     seeds_at_once: int | None = None,
-    save: Path | None = None,
     deadline: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     address: str | None = None,
@@ -85,7 +84,7 @@ def run(
                         if name not in sent:
                             sent[name] = ray.put(prepared.graph(batch.config))
                         inspected = record.path.name if seeds[0] in batch.missing else None
-                        options = (where, inspected, save is not None)
+                        options = (where, inspected)
                         named = task.options(name=f"train {name}")
                         in_flight[named.remote(batch, sent[name], *options)] = batch
                     if not in_flight:
@@ -93,10 +92,8 @@ def run(
                     finished, _ = ray.wait(list(in_flight), timeout=1)
                     for ready in finished:
                         trained = in_flight[ready]
-                        results, beside_record, models = _outcome(ready, trained)
-                        _write(beside_record, record.path.parent)
-                        if save is not None:
-                            _write(models, save)
+                        results, looks = _outcome(ready, trained)
+                        _write(looks, record.path.parent)
                         record.append(run for run in results if run.seed in trained.missing)
                         del in_flight[ready]
                         if progress is not None:
@@ -118,10 +115,10 @@ def _slots(device: str) -> int:
     return max(1, int(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 0)))
 
 
-def _outcome(reference: ray.ObjectRef[Any], batch: Batch) -> tuple[list[Result], Files, Files]:
+def _outcome(reference: ray.ObjectRef[Any], batch: Batch) -> tuple[list[Result], Files]:
     """What :func:`_train` returned, or the error that ended it."""
     try:
-        outcome: tuple[list[Result], Files, Files] = ray.get(reference)
+        outcome: tuple[list[Result], Files] = ray.get(reference)
     except RayTaskError as error:
         raise error.cause from error
     except RayError as error:
@@ -143,15 +140,15 @@ def _worker_device(name: str) -> str:
 
 
 def _train(
-    batch: Batch, graph: Graph | GraphSet, device: str, inspected: str | None, saves: bool
-) -> tuple[list[Result], Files, Files]:
-    """One batch, in a worker: its results, the files beside the record and the saved models.
+    batch: Batch, graph: Graph | GraphSet, device: str, inspected: str | None
+) -> tuple[list[Result], Files]:
+    """One batch, in a worker: its results, and the files beside the record.
 
     Files travel by their contents, as the worker may share no file system with the driver. Those
     beside the record are named after it, and are there if its name is given by `inspected`.
     """
     with TemporaryDirectory() as name:
-        folder, models = Path(name, "record"), Path(name, "models")
+        folder = Path(name)
         results = engine.run(
             [batch.config],
             batch.seeds,
@@ -159,13 +156,8 @@ def _train(
             graphs={batch.config.dataset: graph},
             device=device,
             seeds_at_once=len(batch.seeds),
-            save=models if saves else None,
         )
-        return results, _read(folder, "*/*"), _read(models, "*")
-
-
-def _read(folder: Path, pattern: str) -> Files:
-    return {path.relative_to(folder): path.read_bytes() for path in folder.glob(pattern)}
+        return results, {p.relative_to(folder): p.read_bytes() for p in folder.glob("*/*")}
 
 
 def _write(files: Files, folder: Path) -> None:

@@ -13,7 +13,6 @@ from torch.nn import Linear
 
 from graphrelu.grelu import GReLU
 from graphrelu.lab.models.digraf import DiGRAF, check_diffeomorphism, diffeomorphism
-from graphrelu.lab.models.graph_adaptive import GraphMax, GraphMedian
 from graphrelu.lab.models.undecomposed import Undecomposed
 
 
@@ -115,13 +114,6 @@ class SiLU(Rectifier):
         return F.silu(x)
 
 
-class Mish(Rectifier):
-    r""":math:`x \tanh(\log(1 + e^x))`."""
-
-    def activate(self, x: Tensor) -> Tensor:
-        return F.mish(x)
-
-
 class PlainDiGRAF(Rectifier):
     r""":class:`~graphrelu.lab.models.digraf.DiGRAF` without its GNN: the parameters of the
     diffeomorphism are learned, and are the same for every graph."""
@@ -154,9 +146,6 @@ ACTIVATIONS: dict[str, type[torch.nn.Module]] = {
     "maxout": Maxout,
     "gelu": GELU,
     "silu": SiLU,
-    "mish": Mish,
-    "max": GraphMax,
-    "median": GraphMedian,
     "digraf": DiGRAF,
     "digraf-plain": PlainDiGRAF,
     "grelu": GReLU,

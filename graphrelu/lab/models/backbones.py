@@ -1,7 +1,6 @@
 """The graph networks for nodes, from PyG's convolutions: the paper's, and deep ones."""
 
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -30,6 +29,7 @@ from graphrelu.lab.models.propagation import (
     prepare_graph,
 )
 from graphrelu.lab.models.sparse import Features, as_features, dropout
+from graphrelu.lab.names import check_name
 
 # The options of each backbone, and what they are unless told otherwise.
 BACKBONES: dict[str, dict[str, Any]] = {
@@ -118,7 +118,7 @@ class Network(torch.nn.Module):
         check_name("backbone", backbone, self.backbones)
         known = self.backbones[backbone]
         for option in backbone_options.keys() - self.settings.keys():
-            check_name(f"options of backbone {backbone!r}", option, known)
+            check_name(f"option of {backbone}", option, known)
         self.backbone = backbone
         self.in_channels = in_channels
         self.hidden_channels = hidden_channels
@@ -414,13 +414,3 @@ def convolution(
     if options.pop("add_self_loops", False):
         return SelfLoopSAGEConv(in_channels, out_channels)
     return kinds[backbone](in_channels, out_channels, **options)
-
-
-def check_name(argument: str, name: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if name in names:
-        return
-    nearest = get_close_matches(str(name).lower(), names, n=1, cutoff=0.4)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-    expected = f"one of {', '.join(names)}" if names else "left out"
-    raise ValueError(f"{argument} must be {expected}, got {name!r}{hint}")

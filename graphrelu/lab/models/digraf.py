@@ -16,7 +16,7 @@ from torch_geometric.utils import scatter
 
 from graphrelu.checks import check_count
 from graphrelu.graph import PreparedGraph
-from graphrelu.lab.models.graph_adaptive import GraphActivation
+from graphrelu.lab.models.graph_activation import GraphActivation
 
 # What is slower than this, in itself or beside its speed at the other end, does not arrive in time.
 _STANDSTILL = 1e-12

@@ -6,7 +6,7 @@ from torch_geometric.nn import GCNConv
 from graphrelu import functional
 from graphrelu.checks import check_count
 from graphrelu.graph import PreparedGraph
-from graphrelu.lab.models.graph_adaptive import GraphActivation
+from graphrelu.lab.models.graph_activation import GraphActivation
 
 
 class Undecomposed(GraphActivation):

@@ -28,15 +28,11 @@ def graphs_at_hand(
     results: Sequence[Result], root: str | Path | None, given: Mapping[str, Graph]
 ) -> dict[str, Graph]:
     """The graphs of some runs, if they are given or lie on the disk; nothing is downloaded."""
-    present = {status.name for status in data.survey(root) if status.state == "present"}
-    present |= {
-        name for name, file in data.FILES.items() if (data.data_root(root) / file).is_file()
-    }
     wanted = dict.fromkeys(result.config.dataset for result in results)
     return {
         name: given[name] if name in given else data.load(name, root)
         for name in wanted
-        if name in given or (name in present and not data.holds_graphs(name))
+        if name in given or data.at_hand(name, root)
     }
 
 

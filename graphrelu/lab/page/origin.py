@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphrelu.lab.data.checksums import SOURCES
 from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     GRAPH_DATASETS,
+    NODE_DATASETS,
     family_of,
     graph_cell,
     modern,
@@ -52,10 +52,10 @@ def command(configs: Sequence[Config], runs: int) -> str | None:
         names = (config.backbone, config.activation)
         if config.split in FOLD_SPLITS and first.dataset in GRAPH_DATASETS:
             again = graph_cell(first.dataset, *names, **settings)
-        elif first.is_deep and (first.dataset in SOURCES or first.dataset == "digits"):
+        elif first.is_deep and (first.dataset in NODE_DATASETS or first.dataset == "digits"):
             stops = {"progress": "either"}  # as every comparison
             again = modern(first.dataset, *names, **(settings | _network(first) | stops))
-        elif first.dataset in SOURCES:
+        elif first.dataset in NODE_DATASETS:
             if config.activation not in ACTIVATIONS:
                 return None
             again = recipe(first.dataset, family_of(first.dataset), *names, **settings)

@@ -7,22 +7,22 @@ numbers depend on the backbone and the graph, never on the activation.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
-from graphrelu.lab.data.checksums import SOURCES
+from graphrelu.lab.data import SOURCES
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
+from graphrelu.lab.names import check_name as check_name  # for the callers of these, too
 from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, FOLD_SPLITS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
 ACTIVATIONS = ("relu", "lrelu", "elu", "prelu", "maxout", "grelu")  # the paper's
 # Left out of a comparison on a deep network, unless asked for by name.
-ON_REQUEST = ("lrelu", "elu", "mish", "undecomposed", "max", "median", "digraf", "digraf-plain")
+ON_REQUEST = ("lrelu", "elu", "undecomposed", "digraf", "digraf-plain")
 
 GRAPH_DATASETS = ("mutag", "proteins")
 GRAPH_BACKBONES = ("gcn", "sage", "gin")
@@ -238,13 +238,3 @@ def graph_cell(
     options = {"activation_options": {}, "backbone_options": {"layers": layers}}
     values = GRAPHS | {"hidden": hidden} | ({"epochs": 350} if gin_paper else {}) | options
     return _config((dataset, backbone, activation), values, overrides)
-
-
-def check_name(what: str, name: str, known: Sequence[str]) -> str:
-    """The known name, without regard to case; an unknown name is an error with the nearest."""
-    names = {candidate.lower(): candidate for candidate in known}
-    if name.lower() in names:
-        return names[name.lower()]
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f" (did you mean {names[close[0]]}?)" if close else ""
-    raise ValueError(f"There is no {what} {name!r}{hint}; known are {', '.join(known)}.")

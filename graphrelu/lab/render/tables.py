@@ -11,8 +11,7 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from graphrelu.lab import stats
-from graphrelu.lab.data import FILES, OF_PYG
-from graphrelu.lab.data.checksums import GRAPH_SOURCES, SOURCES
+from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.divergence import MARK, diverged
 from graphrelu.lab.record.published import published
@@ -33,9 +32,8 @@ from graphrelu.lab.stats.comparison import (
 from graphrelu.lab.stats.decision import MARGIN, Decision
 from graphrelu.lab.stats.splits import FEWEST, Splits
 
-LABELS = {name: source.pyg_name for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
+LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
-LABELS |= {name: name.capitalize() for name in (*OF_PYG, *FILES)} | {"cs": "CS"}
 LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
 
 # The columns of a price: its field, and how the field is shown.

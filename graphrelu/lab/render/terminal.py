@@ -13,7 +13,6 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from graphrelu.lab.data import DatasetStatus
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
@@ -40,7 +39,6 @@ METRICS = {
     "mae": "mean absolute error",
     "r2": "R² in percent",
 }
-STATE_STYLES = {"present": "green", "missing": "yellow", "altered": "red"}
 
 
 def console(stderr: bool = False) -> Console:
@@ -172,14 +170,4 @@ def _table(names: Sequence[str], numbers: Sequence[str], last: str | None = None
         table.add_column(name, justify="right", no_wrap=True)
     if last is not None:
         table.add_column(last)
-    return table
-
-
-def data_table(statuses: Sequence[DatasetStatus]) -> Table:
-    """The state of every dataset, and the counts that it must have."""
-    table = _table(["dataset", "state"], ("nodes", "edges", "features", "classes"), "note")
-    for status in statuses:
-        state = Text(status.state, style=STATE_STYLES[status.state])
-        counts = (f"{count:,}" for count in status.counts)
-        table.add_row(status.name, state, *counts, status.note)
     return table

@@ -1,37 +1,29 @@
-"""The datasets known by name: checked, never written to, and downloaded whole or not at all."""
+"""The datasets known by name: read by PyG's classes, and counted."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from torch_geometric.datasets import AttributedGraphDataset
 
 from graphrelu.lab import data
-from graphrelu.lab.data import DataError, data_root, load, survey
-from graphrelu.lab.data.checksums import SOURCES, Counts, Source, sha256
+from graphrelu.lab.data import SOURCES, Counts, DataError, Source, at_hand, data_root, load
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
-Download = Callable[[Path], None]
-FOLDER = "AttributedGraphDataset/flickr"
+RAW = "AttributedGraphDataset/flickr/raw"
 
 
-def write_raw(raw: Path, compressed: bool = False) -> None:
+def write_raw(raw: Path) -> None:
     """Twelve nodes in a ring, as raw files of PyG's AttributedGraphDataset."""
     node = np.arange(12)
     raw.mkdir(parents=True, exist_ok=True)
     pairs = np.stack([node, (node + 1) % 12], axis=1)
     np.savetxt(raw / "edgelist.txt", np.concatenate([pairs, pairs[:, ::-1]]), "%d", "\t")
     np.savetxt(raw / "labels.txt", np.stack([node, node % 2 + 1], axis=1), "%d", "\t")
-    save = np.savez_compressed if compressed else np.savez
-    save(
+    np.savez(
         raw / "attrs.npz",
         data=np.ones(12),
         indices=node % 3,
@@ -42,197 +34,59 @@ def write_raw(raw: Path, compressed: bool = False) -> None:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "root"
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Callable[[Counts], None]:
+    """The ring stands in for Flickr, with PyG's download of it replaced."""
 
+    def promise(counts: Counts) -> None:
+        monkeypatch.setattr(data, "SOURCES", {"flickr": SOURCES["flickr"]._replace(counts=counts)})
 
-@pytest.fixture
-def raw(root: Path) -> Path:
-    return root / FOLDER / "raw"
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """The ring stands in for Flickr, with PyG's download of it replaced; fields can be changed."""
-    write_raw(tmp_path / "pinned")
-    sums = {file.name: sha256(file) for file in sorted((tmp_path / "pinned").iterdir())}
-    counts = Counts(12, 24, 3, 2)
-    source = Source("AttributedGraphDataset", "Flickr", FOLDER, counts, True, sums)
-
-    def change(download: Download = write_raw, **fields: Any) -> None:
-        monkeypatch.setattr(data, "SOURCES", {"flickr": replace(source, **fields)})
-        fetched = lambda self: download(Path(self.raw_dir))  # noqa: E731
-        monkeypatch.setattr(AttributedGraphDataset, "download", fetched)
-
-    change()
-    return change
+    promise(Counts(12, 24, 3, 2))
+    fetched = lambda self: write_raw(Path(self.raw_dir))  # noqa: E731
+    monkeypatch.setattr(AttributedGraphDataset, "download", fetched)
+    return promise
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_known_dataset_is_read_without_a_trace(root: Path, raw: Path, tree: Tree) -> None:
-    write_raw(raw)
-    before = tree(root)
-    graph = load("Flickr", root)
-    assert (graph.name, graph.family, graph.num_classes) == ("flickr", "social", 2)
-    assert graph.x.layout == torch.sparse_csr
-    assert graph.y.tolist() == 6 * [0, 1]
-    assert tree(root) == before
-
-
-@pytest.mark.parametrize("name", ["flickr", "pyg:AttributedGraphDataset/Flickr"])
-@pytest.mark.usefixtures("tiny")
-def test_a_file_swapped_after_the_check(
-    name: str, root: Path, raw: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_is_missing_is_downloaded_once(
+    tmp_path: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read is what was summed, also where another file takes its place in between."""
-    write_raw(raw)
-    checked = data.compare_edition
-
-    def swap(*arguments: Any) -> object:
-        found = checked(*arguments)
-        (raw / "labels.txt").write_bytes(b"0 1\n")
-        return found
-
-    monkeypatch.setattr(data, "compare_edition", swap)
-    with pytest.raises(DataError, match=r"labels\.txt was changed while it was read\.$"):
-        load(name, root)
-
-
-@pytest.mark.parametrize("name", ["cora", "pyg:Planetoid/Cora", "pyg:planetoid/cora"])
-def test_a_pickle_that_is_not_the_known_one_is_not_unpickled(name: str, tmp_path: Path) -> None:
-    source, trap = SOURCES["cora"], tmp_path / "trapped"
-    raw = tmp_path / source.folder / "raw"
-    raw.mkdir(parents=True)
-    for file in source.sums:
-        (raw / file).write_bytes(b"cos\nsystem\n(S'touch " + str(trap).encode() + b"'\ntR.")
-    with pytest.raises(DataError, match=r"^cora: the SHA-256 sum of .* is not the known one"):
-        load(name, tmp_path)
-    assert not trap.exists()
+    assert not at_hand("flickr", tmp_path)
+    graph = load("Flickr", tmp_path)
+    assert (graph.name, graph.family, graph.num_classes) == ("flickr", "social", 2)
+    assert graph.y.tolist() == 6 * [0, 1]
+    assert at_hand("flickr", tmp_path)
+    before = tree(tmp_path)
+    assert set(before) >= {f"{RAW}/attrs.npz", f"{RAW}/edgelist.txt", f"{RAW}/labels.txt"}
+    assert not any("processed" in path for path in before)
+    monkeypatch.setattr(AttributedGraphDataset, "download", lambda self: pytest.fail("again"))
+    load("flickr", tmp_path)
+    assert tree(tmp_path) == before
 
 
 @pytest.mark.parametrize(
     ("file", "content"),
-    [
-        ("attrs.npz", b"PK"),
-        ("edgelist.txt", b""),
-        ("edgelist.txt", b"0 nan\n"),
-        ("edgelist.txt", b"0 1 2\n"),
-        ("edgelist.txt", b"0 99\n"),
-        ("edgelist.txt", b"\xff\xfe\n"),
-        ("labels.txt", b"0\n" * 12),
-        ("labels.txt", b"0 " + 30 * b"9" + b"\n"),
-        ("labels.txt", b"0 1\n"),
-    ],
+    [("attrs.npz", b"PK"), ("edgelist.txt", b"0\t99\n"), ("labels.txt", b"0\t1\n")],
 )
-def test_a_faulty_edition_costs_one_sentence(
-    file: str, content: bytes, root: Path, tiny: Callable[..., None]
-) -> None:
-    def download(raw: Path) -> None:
-        write_raw(raw)
-        (raw / file).write_bytes(content)
-
-    tiny(download, pinned=False)
-    with pytest.raises(DataError, match=r"^flickr.*[^\n]\.$"):
-        load("flickr", root)
-    assert not root.exists()
-
-
-def test_altered_files_are_named_and_not_downloaded_over(
-    root: Path, raw: Path, tree: Tree, tiny: Callable[..., None]
-) -> None:
-    tiny(lambda raw: pytest.fail("downloaded"))
-    write_raw(raw)
-    (raw / "attrs.npz").unlink()
-    (raw / "labels.txt").write_bytes((raw / "labels.txt").read_bytes()[:-9])
-    before = tree(root)
-    sentence = r"raw/labels\.txt is not the known one, it may be truncated"
-    with pytest.raises(DataError, match=sentence):
-        load("flickr", root)
-    assert tree(root) == before
-    status = survey(root)[1]
-    found = (status.state, status.missing, status.altered)
-    assert found == ("altered", ("attrs.npz",), ("labels.txt",))
-
-
 @pytest.mark.usefixtures("tiny")
-def test_missing_files_are_downloaded(root: Path, raw: Path, tree: Tree) -> None:
-    assert survey(root)[1].state == "missing"
-    assert load("flickr", root).num_nodes == 12
-    assert {path.name for path in raw.iterdir()} == {"attrs.npz", "edgelist.txt", "labels.txt"}
-    assert list(raw.parent.iterdir()) == [raw]
-    assert survey(root)[1].state == "present"
-
-    (raw / "labels.txt").unlink()
-    assert survey(root)[1].missing == ("labels.txt",)
-    assert load("flickr", root).num_nodes == 12
-    before = tree(root)
-    load("flickr", root)
-    assert tree(root) == before
+def test_a_damaged_file_costs_one_sentence(file: str, content: bytes, tmp_path: Path) -> None:
+    write_raw(tmp_path / RAW)
+    (tmp_path / RAW / file).write_bytes(content)
+    with pytest.raises(DataError, match=r"[^\n]\.$"):
+        load("flickr", tmp_path)
 
 
-def test_without_network_the_error_says_what_to_put_where(
-    root: Path, raw: Path, tree: Tree, tiny: Callable[..., None]
-) -> None:
-    def breaks_off(raw: Path) -> None:
-        (raw / "attrs.npz").write_bytes(b"half")
-        raise OSError("connection lost")
-
-    tiny(breaks_off)
+def test_other_counts_are_refused(tmp_path: Path, tiny: Callable[[Counts], None]) -> None:
+    tiny(Counts(12, 24, 4, 3))
     with pytest.raises(DataError) as caught:
-        load("flickr", root)
-    assert str(caught.value) == (
-        "flickr is not complete and cannot be downloaded (connection lost); "
-        f"put attrs.npz, edgelist.txt, labels.txt into {raw}."
-    )
-    assert not root.exists()
-    write_raw(raw)
-    (raw / "labels.txt").unlink()
-    before = tree(root)
-    with pytest.raises(DataError, match=r"connection lost\); put labels\.txt into"):
-        load("flickr", root)
-    assert tree(root) == before
-
-
-def test_another_edition_of_pinned_files_is_refused(
-    root: Path, raw: Path, tiny: Callable[..., None]
-) -> None:
-    tiny(partial(write_raw, compressed=True))
-    with pytest.raises(DataError, match=r"of the downloaded attrs\.npz is not the known one"):
-        load("flickr", root)
-    assert not root.exists()
-
-    # Files that PyG does not offer as the same bytes: accepted if the graph has the right counts,
-    # and from then on held to the sums of the day of the download.
-    tiny(partial(write_raw, compressed=True), pinned=False)
-    write_raw(raw)
-    (raw / "labels.txt").unlink()
-    with pytest.raises(DataError, match=r"holds attrs\.npz of another edition"):
-        load("flickr", root)
-    shutil.rmtree(root)
-    load("flickr", root)
-    load("flickr", root)
-    status = survey(root)[1]
-    note = "as PyG downloads it, not the files of our results"
-    assert (status.state, status.note) == ("present", note)
-    (raw / "attrs.npz").write_bytes(b"half")
-    with pytest.raises(DataError, match=r"attrs\.npz is not the known one"):
-        load("flickr", root)
-    assert survey(root)[1].altered == ("attrs.npz",)
-
-
-def test_an_edition_with_other_counts_is_refused(root: Path, tiny: Callable[..., None]) -> None:
-    tiny(counts=Counts(12, 24, 4, 3))
-    with pytest.raises(DataError) as caught:
-        load("flickr", root)
+        load("flickr", tmp_path)
     assert str(caught.value) == "flickr has 3 features instead of 4, 2 classes instead of 3."
-    assert not root.exists()
 
 
 @pytest.mark.usefixtures("tiny")
-def test_a_root_that_cannot_be_written(root: Path) -> None:
-    root.write_text("a file, not a folder")
-    with pytest.raises(DataError, match=r"cannot be written"):
-        load("flickr", root)
+def test_a_root_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("a file, not a folder")
+    with pytest.raises(DataError, match=r"PyG cannot load AttributedGraphDataset/Flickr \(Not a"):
+        load("flickr", tmp_path / "root")
 
 
 def test_unknown_names_suggest_the_nearest() -> None:
@@ -249,16 +103,23 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nodes", "classes", "splits"),
-    [("squirrel", 2_223, 5, (10,)), ("actor", 7_600, 5, (10,)), ("Photo", 7_650, 8, None)],
+    "name", ["cora", "blogcatalog", "flickr", "photo", "minesweeper", "squirrel", "actor"]
 )
-def test_files_and_classes_of_pyg_have_names(
-    real_root: Path, name: str, nodes: int, classes: int, splits: tuple[int] | None
-) -> None:
+def test_real_graphs(name: str, real_root: Path, tree: Tree) -> None:
+    """They have the counts of the table, or would not load; nothing is written beside them."""
+    before = tree(real_root / SOURCES[name].place)
+    assert at_hand(name, real_root)
     graph = load(name, real_root)
-    assert (graph.name, graph.num_nodes, graph.num_classes) == (name.lower(), nodes, classes)
-    assert (graph.train_mask is None) == (splits is None)
-    assert graph.train_mask is None or graph.train_mask.shape[1:] == splits
+    assert graph.name == name
+    assert tree(real_root / SOURCES[name].place) == before
+    if graph.train_mask is not None:
+        columns = graph.train_mask.shape[1:]
+        assert columns == ((10,) if name in ("squirrel", "actor", "minesweeper") else ())
+
+
+def test_labels() -> None:
+    labels = [Source(place, Counts(1, 1, 1, 1)).label for place in ("A/CiteSeer", "B/a_b.npz")]
+    assert labels == ["CiteSeer", "A"]
 
 
 def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

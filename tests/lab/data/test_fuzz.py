@@ -1,49 +1,104 @@
-"""A few mutated files of each kind; ``make fuzz-files`` tries far more, and learns from them."""
+"""Mutated files: a whole graph comes out, or one sentence; and nothing that a file holds is run."""
 
 from __future__ import annotations
 
+import io
 import random
 import threading
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from torch_geometric.data import Data
 
-from tests.fuzz.targets import TARGETS
+from graphrelu.lab.data import DataError, load
 
-FILES = 60
-
-
-@pytest.mark.parametrize("kind", TARGETS)
-def test_mutated_files(kind: str, tmp_path: Path) -> None:
-    target, chance = TARGETS[kind], random.Random(7)
-    path = (tmp_path / "file").with_suffix(target.ending)
-    seeds = list(target.seeds())
-    for content in seeds:
-        path.write_bytes(content)
-        target.read(path)
-
-    def flip(part: bytes) -> bytes:
-        changed = bytearray(part or b"x")
-        changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
-        return bytes(changed)
-
-    for number in range(FILES):
-        path.write_bytes(target.mutate(seeds[number % len(seeds)], flip, chance))
-        target.read(path)
+FILES = 100
+NODE = np.arange(12)
 
 
-@pytest.mark.parametrize("kind", sorted(TARGETS.keys() - {"records"}))
-def test_files_that_change_while_they_are_read(kind: str, tmp_path: Path) -> None:
-    """Cut short in place, and replaced, by another thread; a record that is replaced has tests of
-    its own."""
-    target, chance = TARGETS[kind], random.Random(7)
-    path, other = ((tmp_path / name).with_suffix(target.ending) for name in ("file", "other"))
-    seeds, done = list(target.seeds()), threading.Event()
-    path.write_bytes(seeds[0])
+def npz() -> bytes:
+    stream = io.BytesIO()
+    edges = np.stack([NODE, (NODE + 1) % 12], axis=1)
+    np.savez(stream, node_features=np.eye(12, 3), node_labels=NODE % 2, edges=edges)
+    return stream.getvalue()
+
+
+def pt() -> bytes:
+    stream = io.BytesIO()
+    edges = torch.from_numpy(np.stack([NODE, (NODE + 1) % 12]))
+    y = torch.from_numpy(NODE % 2)
+    torch.save(Data(x=torch.rand(12, 3).to_sparse(), edge_index=edges, y=y), stream)
+    return stream.getvalue()
+
+
+def tables() -> bytes:
+    """That of the nodes, an empty line, and that of the edges."""
+    nodes = "".join(f"{n},{n % 2},{n / 2},{n % 3 // 2}\n" for n in NODE)
+    edges = "".join(f"{n},{(n + 1) % 12}\n" for n in NODE)
+    return f"id,label,f,train\n{nodes}\n{edges}".encode()
+
+
+def changed(content: bytes, chance: random.Random) -> bytes:
+    """With a few bytes replaced; of an archive, those inside an entry."""
+    if content[:2] != b"PK" or chance.random() < 0.2:
+        flipped = bytearray(content)
+        for _ in range(chance.choice((1, 1, 4))):
+            flipped[chance.randrange(len(flipped))] = chance.choice(b"\x00\xff01,-\n")
+        return bytes(flipped)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(stream, "w") as new:
+        # Headers and pickles are the first of what an archive has.
+        at = min(chance.randrange(len(old.namelist())) for _ in range(2))
+        for place, name in enumerate(old.namelist()):
+            part = bytearray(old.read(name))
+            if place == at and part:
+                part[min(chance.randrange(len(part)) for _ in range(2))] = chance.randrange(256)
+            new.writestr(name, bytes(part))
+    return stream.getvalue()
+
+
+def read(path: Path) -> None:
+    if path.suffix == ".txt":
+        nodes, _, edges = path.read_bytes().partition(b"\n\n")
+        path = path.with_suffix("")
+        path.mkdir(exist_ok=True)
+        (path / "nodes.csv").write_bytes(nodes)
+        (path / "edges.csv").write_bytes(edges)
+    try:
+        graph = load(str(path))
+    except DataError as error:
+        text = str(error)
+    else:
+        text = "Read."
+        assert 0 <= int(graph.edge_index.min()) <= int(graph.edge_index.max()) < graph.num_nodes
+    assert text.endswith(".")
+    assert "\n" not in text
+
+
+KINDS = {".npz": npz, ".pt": pt, ".txt": tables}
+
+
+@pytest.mark.parametrize("ending", KINDS)
+def test_mutated_files(ending: str, tmp_path: Path) -> None:
+    content, chance, path = KINDS[ending](), random.Random(7), tmp_path / f"file{ending}"
+    for _ in range(FILES):
+        path.write_bytes(changed(content, chance))
+        read(path)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".pt"])
+def test_files_that_change_while_they_are_read(ending: str, tmp_path: Path) -> None:
+    """Cut short in place, and replaced, by another thread."""
+    content, chance = KINDS[ending](), random.Random(7)
+    path, other = tmp_path / f"file{ending}", tmp_path / f"other{ending}"
+    done = threading.Event()
+    path.write_bytes(content)
 
     def disturb() -> None:
         while not done.is_set():
-            content = chance.choice(seeds)
             path.write_bytes(content[: chance.randrange(len(content))])
             other.write_bytes(content)
             other.replace(path)
@@ -52,7 +107,7 @@ def test_files_that_change_while_they_are_read(kind: str, tmp_path: Path) -> Non
     thread.start()
     try:
         for _ in range(FILES):
-            target.read(path)
+            read(path)
     finally:
         done.set()
         thread.join()

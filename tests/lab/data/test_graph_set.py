@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch_geometric.datasets import TUDataset
 
-from graphrelu.lab.data import holds_graphs, load, load_graphs
-from graphrelu.lab.data.checksums import GRAPH_SOURCES, Counts, check_counts
+from graphrelu.lab.data import Counts, check_counts, holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import DataError
 from graphrelu.lab.data.graph_set import graph_set
-from graphrelu.lab.data.readers import read_tu
 from tests.lab.graph_sets import rings_and_paths
 
 
@@ -38,39 +34,17 @@ def write_tu(raw: Path, name: str = "TINY") -> None:
         (raw / f"{name}_{part}.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
-@pytest.mark.parametrize(
-    ("part", "content"),
-    [
-        ("A", b""),
-        ("A", b"1, nan\n"),
-        ("A", b"1, 2, 3\n"),
-        ("A", b"1, 999\n"),
-        ("graph_indicator", b"0\n" * 60),
-        ("graph_indicator", b"-9223372036854775808\n" * 60),
-        ("graph_indicator", b"1\n"),
-        ("node_labels", b"0\n" * 59 + b"9223372036854775807\n"),
-        ("node_labels", b"a\n"),
-        ("graph_labels", b"1\n"),
-    ],
-)
-def test_faulty_files(part: str, content: bytes, tmp_path: Path) -> None:
-    write_tu(tmp_path)
-    files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(ValueError, match=r"."):
-        read_tu(files | {f"TINY_{part}.txt": content}, "TINY", "tiny")
-
-
 def test_read_as_pyg_does(tmp_path: Path) -> None:
-    write_tu(tmp_path / "TUDataset" / "TINY" / "raw")
     raw = tmp_path / "TUDataset" / "TINY" / "raw"
-    ours = read_tu({file.name: file.read_bytes() for file in raw.iterdir()}, "TINY", "tiny")
-    theirs = load_graphs("pyg:TUDataset/TINY", tmp_path)
-    for name in ("x", "edge_index", "node_ptr", "y"):
-        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
-    assert (ours.num_graphs, ours.num_nodes, ours.num_edges) == (20, 60, 100)
-    assert (ours.num_features, ours.num_classes) == (3, 2)
-    assert ours.y.tolist() == [1] * 10 + [0] * 10
-    assert not (tmp_path / "TUDataset" / "TINY" / "processed").exists()
+    write_tu(raw)
+    found = load_graphs("pyg:TUDataset/TINY", tmp_path)
+    assert (found.num_graphs, found.num_nodes, found.num_edges) == (20, 60, 100)
+    assert (found.num_features, found.num_classes) == (3, 2)
+    assert found.y.tolist() == [1] * 10 + [0] * 10
+    assert list(raw.parent.iterdir()) == [raw]
+    (raw / "TINY_A.txt").write_bytes(b"1, 999\n")
+    with pytest.raises(DataError, match=r"^PyG cannot load TUDataset/TINY"):
+        load_graphs("pyg:TUDataset/TINY", tmp_path)
 
 
 def test_features_where_there_are_no_labels(tmp_path: Path) -> None:
@@ -85,11 +59,8 @@ def test_features_where_there_are_no_labels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "sizes"), [("mutag", [63, 125]), ("proteins", [663, 450])])
 def test_the_papers_sets(real_root: Path, name: str, sizes: list[int]) -> None:
-    ours = load_graphs(name.upper(), real_root)
-    theirs = load_graphs(f"pyg:TUDataset/{name.upper()}", real_root)
-    assert (ours.name, ours.y.bincount().tolist()) == (name, sizes)
-    for part in ("x", "edge_index", "node_ptr", "y"):
-        assert torch.equal(getattr(ours, part), getattr(theirs, part)), part
+    graphs = load_graphs(name.upper(), real_root)
+    assert (graphs.name, graphs.y.bincount().tolist()) == (name, sizes)
 
 
 def test_wrong_counts() -> None:
@@ -100,18 +71,6 @@ def test_wrong_counts() -> None:
         DataError, match=r"^rings has 20 and 10 graphs of .* instead of 1 and 29\.$"
     ):
         check_counts(graphs, counts, (1, 29))
-
-
-def test_missing_files_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyG's class also processes them at once; what it makes is not kept."""
-    tiny = replace(GRAPH_SOURCES["mutag"], counts=Counts(60, 100, 3, 2), class_sizes=(10, 10))
-    monkeypatch.setitem(GRAPH_SOURCES, "mutag", tiny)
-    monkeypatch.setattr(TUDataset, "download", lambda self: write_tu(Path(self.raw_dir), "MUTAG"))
-    assert load_graphs("mutag", tmp_path).num_graphs == 20
-    folder = tmp_path / "TUDataset" / "MUTAG"
-    assert sorted(path.name for path in folder.iterdir()) == ["SHA256SUMS", "raw"]
-    monkeypatch.setattr(TUDataset, "download", lambda self: pytest.fail("downloaded again"))
-    assert load_graphs("mutag", tmp_path).num_graphs == 20
 
 
 def test_digit_graphs() -> None:

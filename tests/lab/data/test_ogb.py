@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ import pytest
 from graphrelu.lab.data import DataError, load
 from graphrelu.lab.data.splits import from_masks
 
-Tree = Callable[[Path], dict[str, tuple[int, int]]]
 NODE = np.arange(12)
 EDGES = np.stack([NODE, (NODE + 1) % 12])
 FEATURES = np.ones((12, 3), dtype=np.float32) * NODE[:, None]
@@ -86,25 +84,21 @@ def check_ring(root: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
 @pytest.mark.filterwarnings("ignore")
-def test_the_package(tmp_path: Path, tree: Tree) -> None:
-    """What it has processed, a pickle, is neither read nor written."""
+def test_the_package(tmp_path: Path) -> None:
+    """What it has processed, a pickle, is not read."""
     raw_files(tmp_path)
     (tmp_path / "ogbn_arxiv" / "processed").mkdir()
     (tmp_path / "ogbn_arxiv" / "processed" / "data_processed").write_bytes(b"cos\nsystem\n.")
-    before = tree(tmp_path)
     check_ring(tmp_path)
-    assert tree(tmp_path) == before
+    check_ring(tmp_path)
 
 
 @pytest.mark.usefixtures("fake")
-def test_files_that_are_there_and_files_that_are_not(tmp_path: Path, tree: Tree) -> None:
+def test_files_that_are_there_and_files_that_are_not(tmp_path: Path) -> None:
     raw_files(tmp_path)
-    before = tree(tmp_path)
     check_ring(tmp_path)
-    assert tree(tmp_path) == before
     check_ring(tmp_path / "other")
     assert (tmp_path / "other/ogbn_arxiv/raw/edge.csv.gz").is_file()
-    assert not (tmp_path / "other/ogbn_arxiv/processed").exists()
 
 
 @pytest.mark.usefixtures("fake")

@@ -10,7 +10,6 @@ from torch_geometric.data import Data
 
 from graphrelu.lab import cli
 from graphrelu.lab.data import DataError, holds_graphs, load, load_graphs
-from graphrelu.lab.data.archives import MOST_GIB_VARIABLE
 from graphrelu.lab.prepare import prepare
 
 
@@ -50,7 +49,7 @@ def test_a_list_of_graphs(tmp_path: Path) -> None:
 
 def test_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = saved(rings(), tmp_path / "rings.pt")
-    options = "--activations relu,max,digraf --runs 2 --epochs 3 --hidden 4 --device cpu"
+    options = "--activations relu,digraf --runs 2 --epochs 3 --hidden 4 --device cpu"
     assert cli.run(["compare", name, *options.split()]) == 0
     assert "rings.pt: 40 graphs, 180 nodes" in capsys.readouterr().out
 
@@ -105,15 +104,13 @@ def test_faults_cost_one_sentence(tmp_path: Path, graphs: object, sentence: str)
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"^There is no file .*none\.pt\.$"):
         load_graphs(f"graphs:{tmp_path / 'none.pt'}")
     (tmp_path / "broken.pt").write_bytes(b"PK")
-    with pytest.raises(DataError, match=r"broken\.pt cannot be loaded \(.*\); save them with"):
+    with pytest.raises(
+        DataError, match=r"broken\.pt is damaged or holds more than tensors, .*; save them with"
+    ):
         load_graphs(f"graphs:{tmp_path / 'broken.pt'}")
-    with pytest.raises(DataError, match=r"it names pathlib[.\w]+\), and nothing of it was run"):
+    with pytest.raises(DataError, match=r"holds more than tensors, and nothing of it was run"):
         load_graphs(saved([*rings(), Path("x")], tmp_path / "trap.pt"))
-    name = saved(1_000 * [rings()[0]], tmp_path / "many.pt")
-    monkeypatch.setenv(MOST_GIB_VARIABLE, "1e-4")
-    with pytest.raises(DataError, match=r"many\.pt declares .* more than the 0\.0001 that"):
-        load_graphs(name)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphrelu.lab.data import DataError, files_of, load
-from graphrelu.lab.data.archives import MOST_GIB_VARIABLE
+from graphrelu.lab.data.own_files import MOST_GIB_VARIABLE
 from graphrelu.lab.data.splits import from_masks
 from graphrelu.lab.prepare import prepare
 from graphrelu.lab.render.terminal import headline

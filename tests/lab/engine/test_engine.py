@@ -11,12 +11,10 @@ import pytest
 import torch
 
 from graphrelu.lab import engine
-from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import build
-from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
@@ -107,25 +105,14 @@ def test_an_error_gives_the_batch_back(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(run(cells("relu"), range(2), record, graphs=graphs, device="cpu")) == 2
 
 
-def test_inspection_and_models(tmp_path: Path) -> None:
+def test_inspection(tmp_path: Path) -> None:
     graph, record = blocks(), Record(tmp_path / "runs.jsonl")
     (config,) = cells("grelu", epochs=30)
-    saved = tmp_path / "models"
-    results = run([config], range(3), record, graphs={"blocks": graph}, device="cpu", save=saved)
+    run([config], range(3), record, graphs={"blocks": graph}, device="cpu")
     inside = np.load(inspection_path(record.path, config.key()))
     assert inside["prediction"].shape == (48,)
     assert inside["acts.0.gamma"].shape == (48, 1)
     assert inside["acts.0.slopes"].shape == inside["acts.0.intercepts"].shape == (48, 2, 4)
-
-    content = torch.load(saved / f"blocks-gcn-grelu-{config.key()}-seed0.pt", weights_only=True)
-    assert Config.from_dict(content["config"]) == config
-    model = GNN("gcn", 30, 4, 3, activation="grelu").eval()
-    model.load_state_dict(content["state_dict"])
-    prediction = model(graph.x, graph.edge_index).argmax(dim=1)
-    assert np.array_equal(inside["prediction"], prediction.numpy())
-    split = make_split(graph, 0)
-    accuracy = (prediction[split.test] == graph.y[split.test]).double().mean()
-    assert results[0].score == pytest.approx(float(accuracy))
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])
