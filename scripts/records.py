@@ -4,7 +4,7 @@
 same command again. A small model does not fill a GPU: every process goes through the experiments in
 turn and trains what no other process has begun. On a GPU start NVIDIA's MPS first
 (`nvidia-cuda-mps-control -d`), or the processes wait for each other. Experiments that measure time
-(`runtime`, `complexity`) are not here.
+(`runtime`) are not here.
 """
 
 import argparse
@@ -16,40 +16,35 @@ from collections.abc import Sequence
 from pathlib import Path
 
 CITATION, SOCIAL = "cora,citeseer,pubmed", "blogcatalog,flickr"
-# Name -> arguments of `graphrelu reproduce`.
-EXPERIMENTS: dict[str, list[str]] = {
-    "deep": ["deep"],
-    "strong": ["strong"],
-    "citation": ["node", "--datasets", CITATION, "--runs", "100"],
-    "social": ["node", "--datasets", SOCIAL, "--runs", "30"],
-    "tuned": ["node", "--tuned"],
-    "graph": ["graph", "--layers", "3", "--hidden", "32,64"],
-    "gin_paper": ["graph", "--protocols", "gin_paper"],
-    "structure": ["structure"],
-    "ablation": ["ablation"],
-    "segments": ["segments"],
+# Name -> the experiment of `graphrelu reproduce`, how many seeds, and what of it alone is run.
+EXPERIMENTS: dict[str, tuple[str, int | None, dict[str, str | None]]] = {
+    "deep": ("deep", None, {}),
+    "strong": ("strong", None, {}),
+    "citation": ("node", 100, {"dataset": CITATION}),
+    "social": ("node", 30, {"dataset": SOCIAL}),
+    "tuned": ("tuned", None, {}),
+    "graph": ("graph", None, {}),
+    "gin_paper": ("graph", None, {"split": "gin_paper"}),
+    "structure": ("structure", None, {}),
+    "ablation": ("ablation", None, {}),
+    "segments": ("segments", None, {}),
 }
-
-
-def record_of(arguments: Sequence[str], folder: Path) -> Path:
-    name = "tuned" if "--tuned" in arguments else arguments[0]
-    return folder / f"{name}.jsonl"
 
 
 def work(names: Sequence[str], folder: Path, seconds: float) -> None:
     """One process: in each experiment what no other process has begun, until all are complete or
     the time is over."""
-    from graphrelu.lab.reproduce.command import parser, prepare
+    from graphrelu.lab.reproduce.command import experiment, request_of
 
     deadline = time.monotonic() + seconds
     unfinished = dict.fromkeys(names, "no time left")
     while unfinished and time.monotonic() < deadline - 1:
         for name in list(unfinished):
             left = max(1.0, deadline - time.monotonic())
-            record = ["--out", str(record_of(EXPERIMENTS[name], folder)), "--seconds", f"{left}"]
-            given = vars(parser().parse_args([*EXPERIMENTS[name], *record]))
-            experiment, request = prepare(given["experiment"], given)
-            unfinished[name] = experiment.collect(request)
+            which, runs, only = EXPERIMENTS[name]
+            out = folder / f"{which}.jsonl"
+            request = request_of(which, runs, out=out, only=only, seconds=left)
+            unfinished[name] = experiment(which).collect(request)
             if not unfinished[name].endswith("continues."):
                 print(f"{name}: {unfinished.pop(name)}", flush=True)
         time.sleep(0.5)  # others may be at work on the rest

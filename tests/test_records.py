@@ -2,17 +2,19 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from graphrelu.lab.reproduce import command
-from graphrelu.lab.reproduce.experiment import Experiment, Request
+from graphrelu.lab.reproduce.table import Request
 from scripts import records
 
 
 def test_experiments_are_known() -> None:
-    for arguments in records.EXPERIMENTS.values():
-        assert command.parser().parse_args([*arguments, "--seconds", "1"]).seconds == 1
+    for name, runs, only in records.EXPERIMENTS.values():
+        request = command.request_of(name, runs, only=only, seconds=1)
+        assert command.experiment(name).chosen(request)
 
 
 def test_a_process_goes_round_until_all_is_there(
@@ -26,11 +28,8 @@ def test_a_process_goes_round_until_all_is_there(
             "2 of these 2 runs are there." if len(asked) > 2 else "1; the same command continues."
         )
 
-    def prepare(name: str, given: dict) -> tuple[Experiment, Request]:
-        request = Request(runs=1, out=given["out"], seconds=given["seconds"])
-        return Experiment(1, 1, collect, lambda record: []), request
-
-    monkeypatch.setattr(command, "prepare", prepare)
+    table = SimpleNamespace(runs=1, quick_runs=1, collect=collect)
+    monkeypatch.setattr(command, "experiment", lambda name: table)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     records.work(["tuned", "graph"], tmp_path, 60)
     assert asked == [tmp_path / "tuned.jsonl", tmp_path / "graph.jsonl"] * 2

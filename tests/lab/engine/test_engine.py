@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphrelu.lab import engine
+from graphrelu.lab import cli, engine
 from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.engine.timing import seconds
@@ -19,7 +19,6 @@ from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import command
 from tests.lab.engine.test_interruptions import killed_at_the_second_batch
 from tests.lab.engine.test_train import blocks
 from tests.lab.faults import finished, losses
@@ -163,16 +162,16 @@ def test_kill_and_continue_reproduce(tmp_path: Path, real_root: Path) -> None:
     def arguments(record: Path) -> list[str]:
         options = ["--datasets", "cora", "--backbones", "gcn", "--activations", "relu,prelu,grelu"]
         options += ["--runs", "2", "--device", "cpu", "--data", str(real_root)]
-        return ["node", *options, "--out", str(record)]
+        return ["reproduce", "node", *options, "--out", str(record)]
 
-    assert command.main(arguments(whole)) == 0
-    killed_at_the_second_batch(command.main, arguments(broken))
+    assert cli.run(arguments(whole)) == 0
+    killed_at_the_second_batch(cli.run, arguments(broken))
     assert len(finished(broken)) == 2
-    assert command.main(arguments(broken)) == 0
+    assert cli.run(arguments(broken)) == 0
     assert finished(broken) == finished(whole)
     assert losses(broken) == losses(whole)
     tables = []
     for record in (whole, broken):
-        assert command.main([*arguments(record), "--render"]) == 0
+        assert cli.run([*arguments(record), "--render"]) == 0
         tables.append(record.with_suffix(".md").read_text().replace(record.name, ""))
     assert tables[0] == tables[1]

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from graphrelu.lab import engine
+from graphrelu.lab import cli, engine
 from graphrelu.lab.record import journal, machine, output
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import command
 from tests.lab import faults
 from tests.lab.fake_engine import invoke
 from tests.lab.faults import (
@@ -166,7 +165,7 @@ def test_too_little_memory_for_one_run(
         patch.delenv("GRAPHRELU_DATA", raising=False)
         patch.setattr(engine, "train", train)
         fails("There is too little memory for one run of blocks gcn relu 4 x 4.")
-        assert command.main(["segments", "--quick", "--device", "cpu"]) == 2
+        assert cli.run(["reproduce", "segments", "--quick", "--device", "cpu"]) == 2
     said = capsys.readouterr().err
     assert said == "There is too little memory for one run of digits gcn grelu.\n"
     continues()

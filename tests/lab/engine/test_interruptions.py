@@ -18,12 +18,12 @@ import pytest
 import torch
 
 from graphrelu.lab import cli, engine
+from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.data import load
 from graphrelu.lab.record import machine
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce.command import INTERRUPTED
-from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.reproduce.table import Request
 from tests.lab import faults
 from tests.lab.fake_engine import invoke
 from tests.lab.faults import COMMAND, RUNS, at_the_second_batch, continues, finished

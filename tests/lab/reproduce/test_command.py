@@ -1,0 +1,150 @@
+"""The main table: begun, continued, shown beside the paper's, and written to files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphrelu.lab import data
+from graphrelu.lab.cli.options import INTERRUPTED, names
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.render import terminal
+from graphrelu.lab.reproduce.command import EXPERIMENTS
+from tests.lab import fake_engine
+from tests.lab.fake_engine import invoke
+
+REPOSITORY = Path(__file__).parents[3]
+SMALL = ["--datasets", "cora,flickr", "--backbones", "cheb,gcn", "--activations", "relu,grelu"]
+
+
+def small_graph(name: str, root: object = None) -> Graph:
+    labels = torch.arange(1_700) % 3
+    edges = torch.zeros(2, 0, dtype=torch.long)
+    return Graph(name, torch.ones(1_700, 2), edges, None, labels, num_classes=3)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    monkeypatch.setattr(data, "load", small_graph)
+
+
+def test_it_continues() -> None:
+    def said(runs: int) -> str:
+        shown = invoke("reproduce", "node", "--runs", runs, *SMALL, "--out", "node.jsonl")
+        assert (shown.exit_code, shown.stderr) == (0, "")
+        return shown.stdout
+
+    assert "24 of these 24 runs are in node.jsonl." in said(3)
+    for _ in range(2):
+        assert "40 of these 40 runs are in node.jsonl." in said(5)
+    seeds = [(result.config, result.seed) for result in Record("node.jsonl").read()]
+    assert len(seeds) == len(set(seeds)) == 40
+
+
+def test_it_begins_nothing_after_the_deadline() -> None:
+    shown = invoke("reproduce", "node", *SMALL, "--seconds", 1e-9)
+    assert shown.stdout == (
+        "0 of these 80 runs are in results/node.jsonl; the same command continues.\n"
+    )
+
+
+def test_tables_from_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert invoke("reproduce", "node", "--runs", 12, *SMALL).exit_code == 0
+    monkeypatch.setattr(fake_engine, "run", None)
+    shown = invoke("reproduce", "node", "--render")
+    assert shown.stdout.endswith("Written: results/node.md, results/node.csv.\n")
+    page = (tmp_path / "results" / "node.md").read_text()
+    assert "Made from `node.jsonl`: 96 runs (no device; torch 0)." in page
+    assert "| ReLU | 4 | 0 | 0 | 0 | 4 |" in page
+    assert "In 0 of 2 cells of ReLU, LReLU, ELU, PReLU on the citation graphs" in page
+    assert "| GCN | GReLU | **82.1 ± 1.0 (12)** | 81.8 ± 1.8 | +0.3 | +0.8 [+0.8, +0.9] * |" in page
+    assert len((tmp_path / "results" / "node.csv").read_text().splitlines()) == 1 + 8
+
+
+def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
+    result = invoke("reproduce", "node", "--runs", 12, *SMALL)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "\x1b" not in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= terminal.PIPED_WIDTH
+    shown = " ".join(result.stdout.split())
+    assert "GCN GReLU 82.1 ± 1.0 (12) 81.8 ± 1.8 +0.3 +0.8 [+0.8, +0.9] *" in shown
+    assert "Cheb GReLU 82.1 ± 1.0 (12) +0.8 [+0.8, +0.9] *" in shown
+    assert "ReLU 4 0 0 0 4" in shown
+    assert shown.endswith(
+        "96 of these 96 runs are in results/node.jsonl. Written: results/node.md, results/node.csv."
+    )
+    few = invoke("reproduce", "node", "--runs", 3, *SMALL, "--out", "few.jsonl")
+    assert "Nothing in this table is decided" in " ".join(few.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("node --datasets flikr", "There is no dataset 'flikr' (did you mean flickr?)"),
+        ("node --datasets digits", "There is no dataset 'digits'"),
+        ("node --backbones gcnn", "There is no backbone 'gcnn' (did you mean gcn?)"),
+        ("node --activations greul", "There is no activation 'greul' (did you mean grelu?)"),
+        ("node --runs 0", "runs must be a whole number from 1, not 0."),
+        ("node --device tpu", "There is no device 'tpu'"),
+        ("node --seconds nan", "seconds must be a positive number, not nan."),
+        ("node --out a_file.jsonl", "a_file.jsonl is not a record of runs; choose another file."),
+        ("node --out a_file/node.jsonl", "a_file cannot be a folder"),
+        ("node --out x.csv", "The name of a record must end in .jsonl, unlike x.csv."),
+        ("tuned --backbones sgc", "There is no backbone 'sgc'"),
+        ("tuned --backbones ,", "There is no name in the list ','."),
+        ("graph --backbones gat", "There is no backbone 'gat'; known are gcn, sage, gin."),
+        ("graph --datasets cora", "There is no dataset 'cora'; known are mutag, proteins."),
+        ("graph --protocols gin_papers", "There is no split 'gin_papers' (did you mean gin_paper"),
+        ("graph --runs 5", "runs must be a multiple of 10, not 5."),
+        ("runtime --engine ray", "The timings run in one process, and all together."),
+        ("runtime --backbones gcn", "The timings run in one process, and all together."),
+    ],
+)
+def test_bad_input_costs_one_sentence(arguments: str, expected: str, tmp_path: Path) -> None:
+    for name in ("a_file", "a_file.jsonl"):
+        (tmp_path / name).write_text("my thesis\n")
+    shown = invoke("reproduce", *arguments.split())
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert shown.stderr.count("\n") == 1
+    assert expected in shown.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "a_file.jsonl"]
+    assert (tmp_path / "a_file").read_text() == "my thesis\n"
+
+
+def test_a_damaged_dataset_is_found_before_any_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(name: str, root: object = None) -> Graph:
+        if name == "flickr":
+            raise data.DataError("flickr is damaged.")
+        return small_graph(name)
+
+    monkeypatch.setattr(data, "load", load)
+    shown = invoke("reproduce", "node", *SMALL)
+    assert (shown.exit_code, shown.stderr) == (2, "flickr is damaged.\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fake_engine, "run", interrupted)
+    shown = invoke("reproduce", "node", *SMALL)
+    assert (shown.exit_code, shown.stderr) == (130, INTERRUPTED + "\n")
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_help_fits_the_screen(name: str) -> None:
+    shown = invoke("reproduce", name, "--help").stdout
+    for option in ("runs", "datasets", "quick", "out", "render", "seconds"):
+        assert f" --{option} " in shown
+    assert len(shown.splitlines()) < 60
+
+
+def test_names_in_a_list() -> None:
+    assert names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
