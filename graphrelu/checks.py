@@ -66,6 +66,11 @@ def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels
                 f"{name} must belong to one node type, got {type(value).__name__}: use one GReLU "
                 "per node type, with that type's x and the edge_index of a relation within it."
             )
+    if isinstance(x, tuple):
+        raise TypeError(
+            "x must belong to one node type, got a tuple, as from to_hetero: use to_hetero on what "
+            "is between the activations, and HeteroGReLU as activation."
+        )
     if isinstance(x, Data):
         raise TypeError("x must be a tensor, got Data: pass data.x and data.edge_index.")
     if not isinstance(x, Tensor):

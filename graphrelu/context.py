@@ -1,14 +1,27 @@
 """The graph of an activation that is called with `x` alone.
 
-Whoever knows the graph, :func:`graph_context` or a converted model, puts a scope on a stack of its
-thread; the activation reads the one on top. A scope goes with its block, also when that fails.
+Whoever knows the graph, :func:`graph_context` or a converted model, puts a scope around a call; the
+activation reads the innermost one that knows a graph. Scopes are kept in a context variable: each
+thread and each task of an event loop has its own.
 """
 
+import inspect
+import sys
 import threading
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointFunction
+from torch_geometric.nn import MessagePassing
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import is_torch_sparse_tensor
+
+from graphrelu.ops.cpu import is_read_for_free
 
 
 class Graph(NamedTuple):
@@ -26,17 +39,51 @@ class Scope(Protocol):
     def graph(self) -> Graph | None: ...
 
 
-class _Scopes(threading.local):
+Scopes = tuple[Scope, ...]
+_scopes: ContextVar[Scopes] = ContextVar("graphrelu_scopes", default=())
+
+
+class _Traced(threading.local):
+    """While torch.compile traces, which cannot read context variables: the scopes of what it
+    traces."""
+
     def __init__(self) -> None:
-        self.stack: list[Scope] = []
+        self.scopes: list[Scope] = []
 
 
-scopes = _Scopes()
+_traced = _Traced()
+
+
+def scopes_around() -> Scopes:
+    """From the outermost to the innermost."""
+    return tuple(_traced.scopes) if torch.compiler.is_compiling() else _scopes.get()
+
+
+def enter_scope(scope: Scope) -> Callable[[], object]:
+    """Puts a scope around what follows; the function returned takes it away."""
+    if torch.compiler.is_compiling():
+        _traced.scopes.append(scope)
+        return _traced.scopes.pop
+    token = _scopes.set((*_scopes.get(), scope))
+    return lambda: _scopes.reset(token)
+
+
+@contextmanager
+def only_scopes(scopes: Scopes) -> Iterator[None]:
+    """These scopes and no others around the block."""
+    token = _scopes.set(scopes)
+    try:
+        yield
+    finally:
+        _scopes.reset(token)
 
 
 class graph_context:
-    r"""Inside of this block, a :class:`~graphrelu.GReLU` may be called with `x` alone, as PyG's
+    r"""Inside this block, a :class:`~graphrelu.GReLU` may be called with `x` alone, as PyG's
     models call their :obj:`act`.
+
+    All calls in the block must be on the features of all nodes. Where the number of nodes is not
+    known from `batch` or a sparse adjacency, the first call tells it.
 
     Args:
         edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
@@ -64,10 +111,16 @@ class graph_context:
     ) -> None:
         if edge_index is None:
             raise TypeError("edge_index must be the graph of the activations inside, got None.")
-        self.graph: Graph | None = Graph(edge_index, edge_weight, batch, batch_size)
+        num_nodes = None
+        if isinstance(batch, Tensor) and batch.dim() == 1:
+            num_nodes = batch.size(0)
+        elif isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index):
+            num_nodes = edge_index.size(0)
+        self.graph: Graph | None = Graph(edge_index, edge_weight, batch, batch_size, num_nodes)
+        self._tokens: list[Token[Scopes]] = []
 
     def __enter__(self) -> None:
-        scopes.stack.append(self)
+        self._tokens.append(_scopes.set((*_scopes.get(), self)))
 
     def __exit__(
         self,
@@ -75,30 +128,133 @@ class graph_context:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        scopes.stack.pop()
+        _scopes.reset(self._tokens.pop())
 
 
-def current_graph() -> Graph | None:
-    """That of the innermost block around that knows one."""
-    for scope in reversed(scopes.stack):
-        if scope.graph is not None:
-            return scope.graph
-    return None
-
-
-def graph_around(x: Any, is_needed: bool = True) -> tuple[Any, Tensor | None, Any, int | None]:
+def graph_around(
+    x: Any, channels: int, is_needed: bool = True
+) -> tuple[Any, Tensor | None, Any, int | None]:
     """The arguments of a GReLU that was called with `x` alone."""
-    graph = current_graph()
-    if graph is None:
+    if torch.compiler.is_compiling() and not _traced.scopes:
+        return _uncompiled_graph_around(x, channels, is_needed)
+    return _graph_around(x, channels, is_needed)
+
+
+def _graph_around(
+    x: Any, channels: int, is_needed: bool
+) -> tuple[Any, Tensor | None, Any, int | None]:
+    scopes = scopes_around()
+    scope = next((scope for scope in reversed(scopes) if scope.graph is not None), None)
+    if scope is None or scope.graph is None:
         if not is_needed:
             return None, None, None, None
         raise TypeError(
             "edge_index must be given, or an activation that is called with x alone must be inside "
-            "of graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
+            "graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
         )
-    if graph.num_nodes is not None and isinstance(x, Tensor) and x.size(0) != graph.num_nodes:
+    if not torch.compiler.is_compiling():
+        for frame in _frames_around():
+            _check_caller(frame)
+            checkpoint = checkpoint_of(frame)
+            if checkpoint is not None and isinstance(scope, graph_context):
+                checkpoint.run_again_inside(lambda: only_scopes(scopes))
+    if isinstance(x, Tensor) and x.dim() == 2:
+        _check_shape(x, channels, scope.graph)
+        if isinstance(scope, graph_context) and scope.graph.num_nodes is None:
+            scope.graph = scope.graph._replace(num_nodes=x.size(0))
+    return scope.graph[:4]
+
+
+_uncompiled_graph_around = torch.compiler.disable(_graph_around)
+
+
+def _check_shape(x: Tensor, channels: int, graph: Graph) -> None:
+    rows, num_nodes = x.size(0), graph.num_nodes
+    if num_nodes is None and isinstance(graph.edge_index, Tensor):
+        ends = graph.edge_index
+        can_look = ends.dim() == 2 and ends.numel() > 0 and is_read_for_free(ends)
+        largest = int(ends.max()) if can_look else -1
+        num_nodes = largest + 1 if largest >= rows else None
+    if num_nodes not in (None, rows):
         raise ValueError(
-            f"x must have a row for each of the {graph.num_nodes} nodes that the convolution "
-            f"before it saw, got {x.size(0)}."
+            f"x must have a row for each node of the graph around, of which there are {num_nodes}, "
+            f"got {rows}: where a model activates edges, parts of its nodes or pooled graphs, too, "
+            "build it with ReLU and call graphrelu.convert(model)."
         )
-    return graph[:4]
+    if x.size(1) != channels:
+        raise ValueError(
+            f"x must have {channels} channels, got shape {list(x.shape)}: where a model calls its "
+            "activation at several widths, build it with ReLU and call graphrelu.convert(model)."
+        )
+
+
+def _check_caller(frame: FrameType) -> None:
+    """Inside a convolution, messages have a row for each edge. There may be as many as nodes."""
+    if frame.f_code.co_name in ("message", "aggregate", "edge_update"):
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, MessagePassing):
+            raise ValueError(
+                f"x must have a row for each node, but {type(caller).__name__} calls the "
+                "activation on its messages, which are edges: build the model with ReLU and "
+                "call graphrelu.convert(model), which leaves those alone."
+            )
+
+
+# Checkpoints: torch.utils.checkpoint runs a function again in the backward pass, perhaps after the
+# block has ended and in another thread. It offers no way to hand anything to that second run, so
+# the function that it keeps is replaced by one that puts the scopes back.
+
+
+class Recomputation:
+    """A function that is run again, inside what was around its first run."""
+
+    def __init__(self, function: Callable[..., Any], surroundings: Callable[[], Any]) -> None:
+        self.function = function
+        self.surroundings = surroundings
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self.surroundings():
+            return self.function(*args, **kwargs)
+
+
+class Checkpoint(NamedTuple):
+    """The first run of a function under :func:`torch.utils.checkpoint.checkpoint`."""
+
+    keeper: Any  # the object that keeps the function
+    name: str  # of the keeper's attribute
+
+    def run_again_inside(self, surroundings: Callable[[], Any]) -> None:
+        function = getattr(self.keeper, self.name)
+        if not isinstance(function, Recomputation):
+            setattr(self.keeper, self.name, Recomputation(function, surroundings))
+
+
+_REENTRANT = CheckpointFunction.forward.__code__
+_NON_REENTRANT = inspect.unwrap(torch.utils.checkpoint.checkpoint).__code__
+
+
+def checkpoint_of(frame: FrameType) -> Checkpoint | None:
+    """The checkpoint whose first run is this frame of the stack."""
+    found = None
+    try:
+        if frame.f_code is _REENTRANT:
+            found = Checkpoint(frame.f_locals["ctx"], "run_function")
+        elif frame.f_code is _NON_REENTRANT and "gen" in frame.f_locals:
+            keeper = frame.f_locals["gen"].gi_frame.f_locals["new_frame"]
+            found = Checkpoint(keeper, "recompute_fn")
+        if found is not None:
+            getattr(*found)
+    except (AttributeError, KeyError):
+        raise RuntimeError(
+            f"torch.utils.checkpoint must not be around a GReLU with torch {torch.__version__}, "
+            "which this version of graphrelu does not know."
+        ) from None
+    return found
+
+
+def _frames_around() -> Iterator[FrameType]:
+    """The stack, up to the start of a second run."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not Recomputation.__call__.__code__:
+        yield frame
+        frame = frame.f_back

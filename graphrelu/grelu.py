@@ -277,7 +277,9 @@ class GReLU(torch.nn.Module):
                 if not given. (default: :obj:`None`)
         """
         if edge_index is None and edge_weight is None and batch is None:
-            edge_index, edge_weight, batch, batch_size = graph_around(x, is_needed=self.topology)
+            edge_index, edge_weight, batch, batch_size = graph_around(
+                x, self.channels, is_needed=self.topology
+            )
         if isinstance(x, Tensor) and dispatch.backend(x) == "reference":
             return self._reference(x, edge_index, edge_weight, batch, batch_size)
         x, gamma, parameters, batch = self._hyperfunction(

@@ -7,11 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
+from torch_geometric.nn import GCNConv
 
-from graphrelu import GReLU
+from graphrelu import GReLU, HeteroGReLU, convert
 from graphrelu.functional import MODES
 from graphrelu.ops import cpu
-from tests.helpers import OTHER, SHARP, batch_of_graphs, opened, random_graph
+from tests.helpers import OTHER, SHARP, assert_close, batch_of_graphs, opened, random_graph
 
 VARIANTS = tuple("ABCDEFG")
 # Of these the second derivatives are checked in a random direction, which is much faster.
@@ -65,32 +66,87 @@ def test_gradgradcheck_of_other_options(variant: str, options: dict, batched: bo
     assert gradgradcheck(run, inputs, fast_mode=True)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize(
-    "changed",
-    [
-        lambda h: h.add_(1.0),
-        lambda h: F.dropout(h, p=0.0, inplace=True),
-        lambda h: h.relu_(),
-        lambda h: h.mul_(h.detach().clone()),
-    ],
-    ids=["skip", "dropout", "relu", "product"],
-)
-def test_the_output_may_be_changed_in_place(
-    changed: Callable[[Tensor], Tensor], compiled: bool
-) -> None:
-    act, edge_index = opened(GReLU(3)).double(), random_graph(7, 20)
-    x = torch.randn(7, 3, dtype=torch.double, requires_grad=True)
+CHANGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "skip": lambda h: h.add_(1.0),
+    "dropout": lambda h: F.dropout(h, p=0.0, inplace=True),
+    "relu": lambda h: h.relu_(),
+    "product": lambda h: h.mul_(h.detach().clone()),
+}
+
+
+def outputs_and_gradients(outs: list[Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """First and second ones."""
+    loss = sum(out.float().square().sum() for out in outs)
+    first = torch.autograd.grad(loss, inputs, create_graph=True)
+    second = torch.autograd.grad(sum(grad.float().square().sum() for grad in first), inputs)
+    return [*outs, *first, *second]
+
+
+@pytest.mark.parametrize("kind", ["eager", "autocast", "vmap", "compiled", "batch"])
+@pytest.mark.parametrize("dtype", [torch.double, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_output_may_be_changed_in_place(change: str, dtype: torch.dtype, kind: str) -> None:
+    """In training, with the gradients of a change that makes a new tensor."""
+    act, (edge_index, batch) = opened(GReLU(3)).to(dtype), batch_of_graphs([4, 3])
+    x = torch.randn(7, 3).to(dtype).requires_grad_()
+    graph = {"batch": batch} if kind == "batch" else {}
 
     def block(x: Tensor, in_place: bool) -> Tensor:
-        h = act(x, edge_index)
-        return changed(h if in_place else h.clone())
+        h = act(x, edge_index, **graph)
+        return CHANGES[change](h if in_place else h.clone())
 
-    run = torch.compile(block, backend="aot_eager") if compiled else block
-    expected = torch.autograd.grad(block(x, False).square().sum(), [x, *act.parameters()])
-    found = torch.autograd.grad(run(x, True).square().sum(), [x, *act.parameters()])
-    for own, other in zip(found, expected, strict=True):
-        assert torch.allclose(own, other, atol=1e-12)
+    def run(in_place: bool) -> list[Tensor]:
+        if kind == "vmap":
+            return [torch.func.vmap(lambda z: block(z, in_place), randomness="same")(x[None])]
+        if kind == "compiled" and in_place:
+            torch.compiler.reset()
+            return [torch.compile(block, backend="aot_eager")(x, True)]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "autocast"):
+            return [block(x, in_place)]
+
+    inputs = [x, *act.parameters()]
+    if kind == "compiled":  # a compiler has no second derivatives
+        found, expected = (
+            torch.autograd.grad(run(own)[0].square().sum(), inputs) for own in (True, False)
+        )
+    else:
+        found, expected = (outputs_and_gradients(run(own), inputs) for own in (True, False))
+    assert_close(list(found), list(expected), 1e-10 if dtype == torch.double else 0.1)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_outputs_of_several_types_may_be_changed_in_place(change: str) -> None:
+    act = HeteroGReLU({"paper": 3, "author": 4})
+    for own in act.acts.values():
+        opened(own)
+    x_dict = {name: torch.randn(5, size, requires_grad=True) for name, size in act.channels.items()}
+    edges = {("author", "writes", "paper"): random_graph(5, 9)}
+    inputs, found = [*x_dict.values(), *act.parameters()], []
+    for copied in (False, True):
+        out = act(x_dict, edges).values()
+        outs = [CHANGES[change](h.clone() if copied else h) for h in out]
+        found.append(outputs_and_gradients(outs, inputs))
+    assert all(map(torch.allclose, *found))
+
+
+def test_a_model_that_changes_activations_in_place_is_converted() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.act = GCNConv(3, 3), torch.nn.LeakyReLU(0.1)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            h = self.act(self.conv(x, edge_index))
+            h += x
+            h = F.dropout(h, 0.5, self.training, inplace=True)
+            return F.relu_(self.conv(h, edge_index))
+
+    net, x, edge_index = Net(), torch.randn(7, 3), random_graph(7, 20)
+    converted = convert(net)
+    for model in (net, converted):
+        torch.manual_seed(1)
+        model(x, edge_index).sum().backward()
+    assert torch.allclose(net.conv.lin.weight.grad, converted.conv.lin.weight.grad, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"K": 3}, {"channel_wise": False}], ids=str)

@@ -1,11 +1,13 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import APPNP
 from torch_geometric.utils import to_torch_csr_tensor
@@ -297,8 +299,32 @@ def test_a_prepared_graph_of_another_module_or_size_is_refused(
         act(torch.randn(nodes, 4, dtype=dtype), graph)
 
 
-def test_devices_without_float64_get_none() -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        on_apple = torch.empty(3, device="mps")
-        assert functional.widened(on_apple).dtype == torch.float32
-    assert functional.widened(torch.empty(3)).dtype == torch.float64
+class Types(TorchDispatchMode):
+    """Remembers the types of all tensors that are made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        self.seen.update(t.dtype for t in tree_leaves(out) if isinstance(t, Tensor))
+        return out
+
+
+class OnApple(Tensor):
+    """Says that it is on a device without float64."""
+
+    device = torch.device("mps")
+
+
+@pytest.mark.parametrize("kind", [OnApple, Tensor])
+def test_devices_without_float64_get_none(kind: type[Tensor]) -> None:
+    """A graph is normalised, and a softmax over many nodes taken, in float32 there."""
+    edge, batch = torch.zeros(20, dtype=torch.long), torch.zeros(9, dtype=torch.long)
+    weight, logits = torch.ones(20).as_subclass(kind), torch.ones(9, 1).as_subclass(kind)
+    with Types() as types:
+        functional.normalized_adjacency(functional.Edges(edge, edge, weight, 9))
+        functional.node_weights(logits, functional.DEFAULT, batch, 3)
+        functional.node_weights(logits, functional.DEFAULT)
+    assert (torch.double in types.seen) == (kind is Tensor)

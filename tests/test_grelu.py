@@ -4,11 +4,14 @@ import math
 import pickle
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
+from torch.func import functional_call, stack_module_state, vmap
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
@@ -344,25 +347,82 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(ref() is None for ref in refs)
 
 
-@pytest.mark.parametrize("options", [{}, {"K": 3}, {"steps": 3, "diffusion": "chebyshev"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"K": 3, "mode": "paper"},
+        {"steps": 3, "diffusion": "chebyshev"},
+        {"diffusion": "exact"},
+        {"channel_wise": False},
+        {"node_wise": False, "track_running_stats": True},
+    ],
+    ids=str,
+)
 def test_the_reference_takes_what_the_fast_path_takes(
     options: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    act, x = opened(GReLU(4, **options)), torch.randn(9, 4)
-    edge_index = random_graph(9, 30, undirected=True)
-    without_graph = opened(GReLU(4, topology=False))
-    settings = (act.alpha, act.steps, act.diffusion)
-    settings = graph_module.DiffusionSettings(*settings)
-    graph = graph_module.prepare(edge_index, None, 9, torch.float, settings, None, True)
-    calls = [
-        lambda: act(x, edge_index),
-        lambda: act(x, graph),
-        lambda: without_graph(x),
-        lambda: act(x[:0], edge_index[:, :0]),
-    ]
-    expected = [call() for call in calls]
-    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
-    for call, own in zip(calls, expected, strict=True):
-        assert_close(call(), own, 1e-5)
-    with pytest.raises(ValueError, match="edge_index must hold indices between 0 and 8"):
-        act(x, torch.tensor([[0], [9]]))
+    """The same outputs and gradients of every kind of call."""
+    act = opened(GReLU(4, **options)).double()
+    x = torch.randn(12, 4, dtype=torch.double, requires_grad=True)
+    edge_index, batch = batch_of_graphs([7, 5])
+    edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    weight = torch.rand(edge_index.size(1) // 2, dtype=torch.double).repeat(2)
+    learned = weight.clone().requires_grad_()
+    settings = graph_module.DiffusionSettings(act.alpha, act.steps, act.diffusion)
+    graph = graph_module.prepare(edge_index, None, 12, torch.double, settings, None, True)
+    without_graph = opened(GReLU(4, topology=False)).double()
+    parameters, buffers = stack_module_state([act, act])
+
+    def mapped(p: dict, b: dict) -> Tensor:
+        return functional_call(act, (p, b), (x, edge_index))
+
+    def compiled(graph: Any) -> Tensor:
+        torch.compiler.reset()
+        return torch.compile(act, backend="aot_eager", fullgraph=True)(x, graph)
+
+    calls: dict[str, Callable[[], Tensor]] = {
+        "plain": lambda: act(x, edge_index, weight),
+        "learned weights": lambda: act(x, edge_index, learned),
+        "prepared": lambda: act(x, graph),
+        "sparse": lambda: act(x, to_torch_csr_tensor(edge_index.flip(0), weight, size=12)),
+        "no topology": lambda: without_graph(x),
+        "no nodes": lambda: act(x[:0], edge_index[:, :0]) + 0 * x.sum(),
+        "coefficients": lambda: torch.cat(act.coefficients(x, edge_index)),
+        "gamma": lambda: act.gamma(x, graph),
+        "vmap": lambda: vmap(mapped)(parameters, buffers),
+        "inside of another vmap": lambda: vmap(lambda z: z * act(x, edge_index))(torch.ones(2)),
+        "compiled": lambda: compiled(edge_index),
+        "compiled, prepared": lambda: compiled(graph),
+    }
+    if not act.track_running_stats:
+        calls["batch"] = lambda: act(x, edge_index, batch=batch)
+        calls["batch, prepared"] = lambda: act(x, graph, batch=batch)
+    found = []
+    for backend in ("torch", "reference"):
+        monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
+        found.append({name: call() for name, call in calls.items()})
+    for name, own in found[0].items():
+        other = found[1][name]
+        assert_close(own, other)
+        if own.requires_grad:
+            grads = (torch.autograd.grad(y.square().sum(), x)[0] for y in (own, other))
+            assert_close(*grads)
+    with pytest.raises(ValueError, match="edge_index must hold indices between 0 and 11"):
+        act(x, torch.tensor([[0], [12]]))
+
+
+@pytest.mark.parametrize("diffusion", ["power", "chebyshev", "exact"])
+def test_learned_edge_weights_train_for_more_than_a_step(diffusion: str) -> None:
+    """Nothing of the first backward pass is remembered, and the module can be copied."""
+    act, edge_index = opened(GReLU(4, diffusion=diffusion)), random_graph(9, 20, undirected=True)
+    x, weight = torch.randn(9, 4), torch.nn.Parameter(torch.rand(20).repeat(2))
+    grads = []
+    for _ in range(3):
+        act(x, edge_index, weight).sum().backward()
+        grads.append(weight.grad)
+        weight.grad = None
+        copy.deepcopy(act)
+        pickle.dumps(act)
+    assert all(torch.equal(grad, grads[0]) for grad in grads)
+    assert bool(grads[0].any())

@@ -201,3 +201,14 @@ def test_a_relation_that_was_written_to_is_another_graph() -> None:
     edges.numpy()[1] = [1, 1]
     out, expected = (act(x_dict, {relation: own}) for own in (edges, edges.clone()))
     assert all(torch.equal(out[name], expected[name]) for name in out)
+
+
+def test_the_reference_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    act = HeteroGReLU({"paper": 3, "author": 3})
+    for own in act.acts.values():
+        opened(own)
+    x_dict = {"paper": torch.randn(3, 3), "author": torch.randn(2, 3)}
+    relations = {("author", "writes", "paper"): torch.tensor([[0, 1], [2, 0]])}
+    expected = act(x_dict, relations)
+    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
+    assert_close(act(x_dict, relations), expected, 1e-6)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -88,3 +89,51 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
         for line in lines:
             if "tt.get_program_id" not in line and uses.search(line):
                 assert re.search(r"arith\.(extsi|cmpi)|tt\.addptr", line), line
+
+
+def bound_registers(capability: int) -> list[str]:
+    """What the compiler is told of the kernel whose programs wait for each other."""
+    types = {"num_rows": "i32", "steps": "i32", "a": "fp32", "b": "fp32"}
+    constants = {"ROWS": diffuse._ROWS, "ENTRIES": diffuse._ENTRIES}
+    signature = {
+        parameter.name: "constexpr"
+        if parameter.is_constexpr
+        else types.get(parameter.name, POINTERS.get(parameter.name, "*fp32"))
+        for parameter in diffuse.column_kernel.params
+    }
+    compiled = triton.compile(
+        ASTSource(diffuse.column_kernel, signature, constants),
+        target=GPUTarget("cuda", capability, 32),
+        options={"num_warps": diffuse._WARPS, "maxnreg": diffuse._REGISTERS},
+    )
+    assert diffuse._PROGRAMS * compiled.metadata.shared <= 32 << 10  # the least that a GPU has
+    return re.findall(r"\.maxnreg (\d+)", compiled.asm["ptx"])
+
+
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
+@pytest.mark.parametrize("capability", [75, 80, 90])
+def test_programs_that_wait_for_each_other_fit_on_any_gpu(capability: int) -> None:
+    """By registers, shared memory and threads; else some would wait for ever for the others."""
+    assert bound_registers(capability) == [str(diffuse._REGISTERS)]
+    assert diffuse._PROGRAMS * diffuse._WARPS * 32 * diffuse._REGISTERS <= 1 << 16
+    for threads, programs in ((2048, 8), (1536, 8), (1024, 8), (512, 4)):
+        gpu = mock.Mock(max_threads_per_multi_processor=threads, multi_processor_count=10)
+        diffuse._num_programs.cache_clear()
+        with mock.patch.object(torch.cuda, "get_device_properties", lambda _, gpu=gpu: gpu):
+            assert diffuse._num_programs(torch.device("cuda:0")) == 10 * programs
+    diffuse._num_programs.cache_clear()
+
+
+def test_programs_that_wait_for_each_other_are_started_together() -> None:
+    """CUDA refuses a cooperative launch that does not fit, instead of waiting for ever."""
+    kernel, matrix = mock.MagicMock(), diffuse.CSR(torch.zeros(1001), torch.ones(1), torch.ones(1))
+    with (
+        mock.patch.object(diffuse, "column_kernel", kernel),
+        mock.patch.object(diffuse, "_num_programs", return_value=4),
+        mock.patch.object(diffuse, "HAS_COOPERATIVE_LAUNCH", True),
+    ):
+        diffuse.diffuse(torch.ones(1000, 1), matrix, 0.1, 3, "power")
+    assert kernel.__getitem__.call_args.args[0] == (4,)
+    options = kernel.__getitem__.return_value.call_args.kwargs
+    assert options["launch_cooperative_grid"]
+    assert options["maxnreg"] == diffuse._REGISTERS

@@ -1,6 +1,7 @@
 """GReLU in a model that exists already, trained or not."""
 
 import copy
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,16 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch_geometric.nn import HANConv, HeteroConv, HGTConv
 
 from graphrelu.conversion.examples import run_example
-from graphrelu.conversion.run import MODULES, Children, Conversion, GReLUs, Place, Sight, install
+from graphrelu.conversion.run import (
+    MODULES,
+    Children,
+    Conversion,
+    GReLUs,
+    Place,
+    Sight,
+    install,
+    kind_of,
+)
 from graphrelu.grelu import GReLU
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
@@ -103,6 +113,7 @@ def convert(
         _replacement(place, sight, reasons[owner, place])
         for (owner, place), sight in sights.items()
     )
+    report += _never_called(model, {place.where for _, place in sights})
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
             f"model must have an activation that a GReLU can replace, got "
@@ -168,8 +179,11 @@ def _check_arguments(
             raise ValueError(
                 "model must not be converted already: convert the whole of it at once."
             )
-        if isinstance(module, (HeteroConv, HGTConv, HANConv)):
-            raise ValueError(f"model must be for one type of nodes, got a {kind} in it.")
+        if isinstance(module, (HeteroConv, HGTConv, HANConv, torch.fx.GraphModule)):
+            raise ValueError(
+                f"model must be for one type of nodes and not traced, got a {kind} in it: for "
+                "several types, use graphrelu.HeteroGReLU."
+            )
         if hasattr(module, "grelus"):
             raise ValueError(
                 f"model must not have an attribute grelus, which is where GReLUs are put, got a "
@@ -209,6 +223,28 @@ def _reason(
         reason = f"activations does not name {place.activation!r}"
         return reason if place.activation in EXACT else f"{reason}, which no GReLU starts as"
     return "its slope is above 1" if place.slope > 1 else sight.problem
+
+
+def _never_called(model: torch.nn.Module, called: set[str]) -> Replacements:
+    """The activations that the run did not see, with the reason."""
+    found, inside = Replacements(), {"": ""}
+    names: dict[int, set[str]] = defaultdict(set)
+    for name, module in model.named_modules(remove_duplicate=False):
+        names[id(module)].add(name)
+    for name, module in model.named_modules():
+        outer = max((i for i in inside if f"{name}.".startswith(f"{i}.")), key=len, default="")
+        if name and kind_of(module, name) in ("convolution", "closed"):
+            inside.setdefault(name, type(module).__name__)
+        is_called = any(f"{c}.".startswith(f"{n}.") for c in called for n in names[id(module)])
+        if not isinstance(module, tuple(MODULES)) or is_called:
+            continue
+        reason = "the run on the example does not call it"
+        if inside[outer]:
+            reason = f"it is a part of {outer}, a {inside[outer]}"
+        elif type(module) not in MODULES:
+            reason = f"its class {type(module).__name__} may compute something else"
+        found.append(Replacement(name, repr(module), "", reason))
+    return found
 
 
 def _replacement(place: Place, sight: Sight, reason: str) -> Replacement:

@@ -9,10 +9,10 @@ through the :class:`Interceptor`. A place without a GReLU keeps its activation.
 import inspect
 import sys
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +24,17 @@ from torch_geometric.nn import Sequential as GraphSequential
 from torch_geometric.nn.pool import ASAPooling, PANPooling, SAGPooling, TopKPooling
 
 from graphrelu.checks import may_look
-from graphrelu.context import Graph, graph_context, scopes
+from graphrelu.context import (
+    Checkpoint,
+    Graph,
+    Recomputation,
+    Scopes,
+    checkpoint_of,
+    enter_scope,
+    graph_context,
+    only_scopes,
+    scopes_around,
+)
 from graphrelu.conversion.graphs import Args, Kwargs, parameter_names, read
 from graphrelu.grelu import GReLU
 from graphrelu.ops.cpu import can_be_read
@@ -104,14 +114,29 @@ class GReLUs(torch.nn.ModuleList):
         for grelu in self:
             grelu.reset_parameters()  # type: ignore[operator]
 
+    def __prepare_scriptable__(self) -> None:
+        raise TypeError(
+            "A converted model cannot be compiled by torch.jit.script, as it decides while it runs "
+            "which GReLU to call: use torch.compile."
+        )
+
 
 class Children(dict[str, Any]):
-    """The modules of a module, less its GReLUs in a `forward` of the model: one that goes through
-    its own layers or parameters finds those that it was written with."""
+    """The modules of a module, less its GReLUs where a `forward` of the model goes through them: it
+    finds the layers and parameters that it was written with. What acts on the whole module, such as
+    `eval` and `state_dict`, finds all."""
 
     def _shown(self) -> dict[str, Any]:
-        runs = [scope for scope in scopes.stack if isinstance(scope, Run)]
-        hides = any(frame.call.method == "forward" for run in runs for frame in run.frames)
+        compiles = torch.compiler.is_compiling()
+        caller = "" if compiles else _who_iterates()
+        if caller in _TRACERS:
+            raise ValueError(
+                "A converted model cannot be traced, as by torch.fx or to_hetero, which would lose "
+                "its GReLUs: for several types of nodes, use graphrelu.HeteroGReLU."
+            )
+        runs = [scope for scope in scopes_around() if isinstance(scope, Run)]
+        in_forward = any(frame.call.method == "forward" for run in runs for frame in run.frames)
+        hides = in_forward and caller != torch.nn.Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
     def __iter__(self) -> Any:
@@ -130,6 +155,22 @@ class Children(dict[str, Any]):
         return self._shown().items()
 
 
+# Generators of torch.nn.Module through which others see the children; modules that trace models.
+_ITERATORS = ("children", "modules", "_members", "parameters", "buffers")
+_TRACERS = ("torch.fx._symbolic_trace", "torch_geometric.nn.fx")
+
+
+def _who_iterates() -> str:
+    """The Python module that goes through the children of a module."""
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None:
+        caller = str(frame.f_globals.get("__name__"))
+        if caller != torch.nn.Module.__module__ or not frame.f_code.co_name.endswith(_ITERATORS):
+            return caller
+        frame = frame.f_back
+    return ""
+
+
 class Frame:
     """One call of a method of a module that may call activations."""
 
@@ -137,6 +178,12 @@ class Frame:
         self.call = call
         self.after = ""
         self.counts: dict[tuple[str, str], int] = {}
+        self.lines: list[str] = []  # that led to a function which is run again without them
+
+    def copy(self) -> "Frame":
+        twin = Frame(self.call)
+        twin.after, twin.counts, twin.lines = self.after, dict(self.counts), self.lines
+        return twin
 
 
 class Run:
@@ -172,6 +219,49 @@ class Run:
         for frame in self.frames:
             if frame.call.module is not call.module:
                 frame.after, frame.counts = call.name, {}
+
+    def copy(self) -> "Run":
+        twin = Run(self.conversion)
+        twin.frames = [frame.copy() for frame in self.frames]
+        twin.found, twin.batches = self.found, list(self.batches)
+        return twin
+
+    def lines(self) -> list[str]:
+        """The line of each function from the caller's up to the module's method, counted from its
+        start; none where a module of torch is the caller. On the way, checkpoints learn what their
+        second run needs."""
+        frame: FrameType | None = sys._getframe(2)
+        lines: list[str] = []
+        checkpoints: list[tuple[Checkpoint, int]] = []
+        while frame is not None and frame.f_code not in _STARTS:
+            checkpoint = checkpoint_of(frame)
+            if checkpoint is not None:
+                checkpoints.append((checkpoint, len(lines)))
+            name = frame.f_globals.get("__name__", "")
+            if name.startswith("torch.nn.modules.") and not lines:
+                return []
+            if not name.startswith("torch."):
+                line = frame.f_lineno - frame.f_code.co_firstlineno
+                lines.append(f"{frame.f_code.co_name}:{line}")
+            frame = frame.f_back
+        if self.frames:
+            lines += self.frames[-1].lines
+        for checkpoint, start in checkpoints:
+            again = self.copy()
+            again.frames[-1].lines = lines[start:]
+            scopes = tuple(again if scope is self else scope for scope in scopes_around())
+            checkpoint.run_again_inside(partial(again.surroundings, scopes))
+        return lines
+
+    @contextmanager
+    def surroundings(self, scopes: Scopes) -> Iterator[None]:
+        """Of a function that is run again, perhaps several times."""
+        run = self.copy()
+        inside = tuple(run if scope is self else scope for scope in scopes)
+        with only_scopes(inside), Interceptor(run):
+            yield
+        if run.error is not None:
+            raise run.error
 
     def closed(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What a function returns in which activations stay. Nothing intercepts its calls: then
@@ -365,6 +455,8 @@ class Template(Call):
 def _call(call: Call, args: Args, kwargs: Kwargs) -> Any:
     run = current_run(call.conversion)
     if run is not None:
+        if run.frames and not torch.compiler.is_compiling():
+            run.lines()
         return call.within(run, args, kwargs)
     if call.kind == "activation":
         raise RuntimeError(
@@ -374,7 +466,7 @@ def _call(call: Call, args: Args, kwargs: Kwargs) -> Any:
     if call.kind != "model":
         return call.run_original(*args, **kwargs)
     run = Run(call.conversion)
-    scopes.stack.append(run)
+    leave = enter_scope(run)
     # What is compiled has GReLUs for modules only.
     compiles = torch.compiler.is_compiling()
     interceptor: AbstractContextManager[Any] = nullcontext() if compiles else Interceptor(run)
@@ -382,7 +474,7 @@ def _call(call: Call, args: Args, kwargs: Kwargs) -> Any:
         with interceptor:
             out = call.within(run, args, kwargs)
     finally:
-        scopes.stack.pop()
+        leave()
     if run.error is not None:
         raise run.error
     return out
@@ -393,7 +485,7 @@ _uncompiled = torch.compiler.disable(_call)
 
 def current_run(conversion: Conversion) -> Run | None:
     """The run of this model; another model's calls inside are their own."""
-    for scope in reversed(scopes.stack):
+    for scope in reversed(scopes_around()):
         if not isinstance(scope, graph_context):
             return scope if isinstance(scope, Run) and scope.conversion is conversion else None
     return None
@@ -412,7 +504,7 @@ class Interceptor(TorchFunctionMode):
         base, run = partial(func, *args, **(kwargs or {})), self.run
         if func not in FUNCTIONS or run.inside or current_run(run.conversion) is not run:
             return base()
-        where = _lines()
+        where = " < ".join(run.lines())
         if not where:
             return base()
         name = FUNCTIONS[func].removesuffix("_")
@@ -424,20 +516,8 @@ class Interceptor(TorchFunctionMode):
         return run.activate(name, options, f"{owner}.{where}" if owner else where, None, base)
 
 
-def _lines() -> str:
-    """From the call of a function of torch up to the module's method, the line of each function,
-    counted from its start; nothing where a module of torch is the caller."""
-    frame = sys._getframe(2)
-    lines: list[str] = []
-    while frame is not None and frame.f_code is not Call.run_original.__code__:
-        module = frame.f_globals.get("__name__", "")
-        if module.startswith("torch.nn.modules.") and not lines:
-            return ""
-        if not module.startswith("torch."):
-            line = frame.f_lineno - frame.f_code.co_firstlineno
-            lines.append(f"{frame.f_code.co_name}:{line}")
-        frame = frame.f_back  # type: ignore[assignment]
-    return " < ".join(lines)
+# Where a walk up the stack ends.
+_STARTS = (Call.run_original.__code__, Recomputation.__call__.__code__)
 
 
 def install(model: torch.nn.Module, conversion: Conversion) -> None:
@@ -449,7 +529,7 @@ def install(model: torch.nn.Module, conversion: Conversion) -> None:
         if f"{name}.".startswith(closed) or module in found:
             continue
         found.add(module)
-        kind = _kind(module, name)
+        kind = kind_of(module, name)
         if kind in ("closed", "convolution"):
             closed = f"{name}."
         if kind == "model":
@@ -461,7 +541,7 @@ def install(model: torch.nn.Module, conversion: Conversion) -> None:
             Call(module, "forward", name, kind, conversion)
 
 
-def _kind(module: torch.nn.Module, name: str) -> str:
+def kind_of(module: torch.nn.Module, name: str) -> str:
     if isinstance(module, (GReLU, torch.jit.ScriptModule, *_ATTENTION)):
         return "closed"
     if hasattr(type(module), "__deepcopy__"):

@@ -106,7 +106,8 @@ def _plain(function: type[torch.autograd.Function]) -> type[torch.autograd.Funct
 def _call(function: type[torch.autograd.Function], *args: Any) -> Any:
     """An autograd function, by its forward pass alone where nothing is differentiated: in inference
     and in most backward passes."""
-    if not can_be_read(*(a for a in args if isinstance(a, Tensor))):
+    transformed = torch._C._are_functorch_transforms_active()  # of other tensors, maybe
+    if transformed or not can_be_read(*(a for a in args if isinstance(a, Tensor))):
         return function.apply(*args)
     return _plain(function).apply(*args) if torch.is_grad_enabled() else function.forward(*args)
 
@@ -349,6 +350,8 @@ def diffuse(
     x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, diffusion: str
 ) -> Tensor:
     """The fast twin of :func:`functional.pagerank`, for power iteration and Chebyshev."""
+    if matrix[0] is transposed[0] and torch.compiler.is_compiling():
+        transposed = CSR(*(part.clone() for part in transposed))  # no tensor twice in a call
     out: Tensor = _call(_Diffuse, x, *matrix, *transposed, alpha, steps, diffusion)
     return out
 

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch_geometric import nn as gnn
 from torch_geometric.nn import GCN, DeepGCNLayer, GCNConv
+from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import GReLU, convert, graph_context, replacements
-from graphrelu.context import current_graph
+from graphrelu.context import scopes_around
 from tests.conversion.models import BATCH, BATCHED, EDGES, WEIGHT, X
 from tests.helpers import opened
 
@@ -17,7 +19,7 @@ def test_act_inside_of_a_context() -> None:
         out = model(X, EDGES, WEIGHT)
     hidden = act(model.convs[0](X, EDGES, WEIGHT), EDGES, WEIGHT)
     assert torch.equal(out, model.convs[1](hidden, EDGES, WEIGHT))
-    assert current_graph() is None
+    assert scopes_around() == ()
     with graph_context(BATCHED, batch=BATCH, batch_size=3):
         out = model(X, BATCHED)
     hidden = act(model.convs[0](X, BATCHED), BATCHED, batch=BATCH)
@@ -47,11 +49,11 @@ def test_contexts_nest_and_end_with_an_error() -> None:
         with pytest.raises(KeyboardInterrupt), graph_context(BATCHED):
             raise KeyboardInterrupt
         assert torch.equal(act(x), act(x, EDGES))
-    assert current_graph() is None
+    assert scopes_around() == ()
 
 
 def test_without_a_graph() -> None:
-    ways = r"inside of graphrelu.graph_context\(edge_index\) or in a model made by graphrelu.conv"
+    ways = r"inside graphrelu.graph_context\(edge_index\) or in a model made by graphrelu.conv"
     with pytest.raises(TypeError, match=ways):
         GReLU(5)(X)
     with pytest.raises(TypeError, match=ways):
@@ -80,3 +82,47 @@ def test_context_and_compiler() -> None:
         with graph_context(edge_index):
             expected = model(X, edge_index)
             torch.testing.assert_close(compiled(X, edge_index), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_edges_are_never_taken_for_nodes() -> None:
+    """By EdgeCNN, which activates its messages; here there are as many as nodes."""
+    for edge_index in (EDGES, EDGES[:, :30]):
+        for options in ({}, {"out_channels": 3}):
+            model = gnn.EdgeCNN(5, 64, 2, act=GReLU(64), **options)
+            with (
+                graph_context(edge_index),
+                pytest.raises(
+                    ValueError, match=r"EdgeConv calls .* on its messages, .* graphrelu\.convert"
+                ),
+            ):
+                model(X, edge_index)
+            with pytest.raises(ValueError, match=r"on its messages, .* graphrelu\.convert"):
+                convert(model, example=(X, edge_index))(X, edge_index)
+
+
+def test_one_width_only() -> None:
+    model = gnn.GIN(5, 64, 2, 3, act=GReLU(64))
+    with (
+        graph_context(EDGES),
+        pytest.raises(ValueError, match=r"64 channels, got shape \[30, 3\]: .*convert\(model\)"),
+    ):
+        model(X, EDGES)
+    inside = gnn.GIN(5, 64, 2, act=GReLU(64))
+    with graph_context(EDGES):
+        assert inside(X, EDGES).shape == (30, 64)
+
+
+def test_rows_that_are_not_the_nodes_of_the_graph() -> None:
+    act, sparse = GReLU(5), to_torch_csr_tensor(torch.unique(BATCHED, dim=1), size=(30, 30))
+    message = r"of the graph around, of which there are 30, got {}: .* graphrelu.convert\(model\)"
+    for rows in (29, 31, 90):
+        for context in (graph_context(BATCHED, batch=BATCH), graph_context(sparse)):
+            with context, pytest.raises(ValueError, match=message.format(rows)):
+                act(torch.randn(rows, 5))
+        with graph_context(BATCHED):
+            act(X)
+            with pytest.raises(ValueError, match=message.format(rows)):
+                act(torch.randn(rows, 5))
+    edge_index = torch.tensor([[0, 29], [29, 0]])
+    with graph_context(edge_index), pytest.raises(ValueError, match=message.format(7)):
+        act(torch.randn(7, 5))

@@ -13,7 +13,7 @@ from torch_geometric.nn import GCN, GCNConv, GraphSAGE, SAGEConv
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import convert, replacements
-from graphrelu.context import scopes
+from graphrelu.context import scopes_around
 from graphrelu.conversion import graphs
 from tests.conversion import models
 from tests.conversion.models import BATCH, BATCHED, EDGES, PLAIN, WEIGHT, Base, CoraGCN, X
@@ -137,7 +137,8 @@ def test_pooled_graphs() -> None:
     expected = model.lin2(gnn.global_mean_pool(x, batch)).relu()
     assert torch.equal(model(X, BATCHED, BATCH), expected)
     assert [str(r) for r in replacements(model).left] == [
-        "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes"
+        "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes",
+        "pool.select.act: Tanh() stays: it is a part of pool, a TopKPooling",
     ]
 
 
@@ -282,7 +283,7 @@ def test_nothing_outlives_a_call() -> None:
     with pytest.raises(KeyboardInterrupt):
         model(X, EDGES)
     handle.remove()
-    assert not scopes.stack
+    assert not scopes_around()
     x = model.conv1(X, EDGES)
     assert torch.equal(F.relu(x), x.clamp(min=0))
     gcn = opened_model(GCN(5, 8, 2))

@@ -145,6 +145,21 @@ def test_checkpointing() -> None:
     assert_same(model, converted, Case(Checkpointed, PLAIN))
 
 
+def test_a_forward_that_changes_its_mode_or_saves_its_state() -> None:
+    class Changes(Base):
+        def forward(self, x: Tensor, edge_index: Tensor, training: bool) -> Any:
+            self.train(training)
+            names, layers = set(self.state_dict()), list(self.children())
+            return F.relu(self.conv1(x, edge_index)), names, layers
+
+    converted = convert(Changes(), example=(X, EDGES, True))
+    for training in (True, False):
+        _, names, layers = converted(X, EDGES, training)
+        assert [act.training for act in grelus(converted)] == [training]
+        assert names == set(converted.state_dict())
+        assert len(layers) == len(list(Changes().children()))
+
+
 def test_methods_that_are_not_forward() -> None:
     model = opened_model(models.LinkPrediction(), example=lambda m: m.encode(X, EDGES))
     (act,) = grelus(model)

@@ -6,9 +6,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch_geometric.nn import GCN, MLP, GCNConv, HeteroConv, global_mean_pool
+from torch_geometric.nn import (
+    GCN,
+    MLP,
+    GCNConv,
+    GINConv,
+    HeteroConv,
+    SAGEConv,
+    global_mean_pool,
+    to_hetero,
+)
 
-from graphrelu import convert, replacements
+from graphrelu import GReLU, convert, replacements
 from tests.conversion.models import EDGES, Base, CoraGAT, LinkPrediction, X
 from tests.conversion.test_table import grelus
 
@@ -122,6 +131,57 @@ def test_exclusion_of_modules_and_places() -> None:
 
     converted = convert(Both({"a": gcn(), "b": gcn()}), exclude=["a"])
     assert [r.name for r in replacements(converted).changed] == ["b.act after b.convs.0"]
+
+
+class Derived(torch.nn.ReLU):
+    pass
+
+
+def test_all_that_stays_is_listed() -> None:
+    class Many(Base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gin = GINConv(torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.ReLU()))
+            self.derived, self.unused = Derived(), torch.nn.LeakyReLU(0.2)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return self.derived(self.gin(x, edge_index).relu() - 0.1)
+
+    converted = convert(Many(), example=(X, EDGES))
+    assert [str(replacement) for replacement in replacements(converted).left] == [
+        "gin.nn.1: ReLU() stays: it is a part of gin, a GINConv",
+        "derived: Derived() stays: its class Derived may compute something else",
+        "unused: LeakyReLU(negative_slope=0.2) stays: the run on the example does not call it",
+    ]
+    assert len(replacements(converted).changed) == 1
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, act: torch.nn.Module | None = None) -> None:
+        super().__init__()
+        self.conv, self.act = SAGEConv((-1, -1), 8), act
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.conv(x, edge_index).relu()
+        return x if self.act is None else self.act(x, edge_index)
+
+
+def test_several_types_of_nodes() -> None:
+    metadata = (["a", "b"], [("a", "to", "b"), ("b", "to", "a")])
+    x = {"a": X, "b": X[:20]}
+    edge_index = dict.fromkeys(metadata[1], EDGES % 20)
+    with pytest.raises(TypeError, match=r"x must belong to one node type.*HeteroGReLU as activ"):
+        to_hetero(Layer(GReLU(8)), metadata)(x, edge_index)
+    with pytest.raises(ValueError, match="one type of nodes and not traced, got a GraphModule"):
+        convert(to_hetero(Layer(), metadata))
+    converted = convert(Layer(), example=(X, EDGES))
+    for trace in (lambda m: to_hetero(m, metadata), torch.fx.symbolic_trace):
+        with pytest.raises(
+            ValueError, match=r"cannot be traced, as by .* use graphrelu.HeteroGReL"
+        ):
+            trace(converted)
+    with pytest.raises(TypeError, match=r"cannot be compiled by torch\.jit\.script"):
+        torch.jit.script(converted)
 
 
 def test_smooth_activations_when_asked() -> None:

@@ -51,8 +51,7 @@ def test_alone_as_in_a_batch(backbone: str, split: str, steps: int) -> None:
     together, alone = batch_of(config, graphs, seeds), batch_of(config, graphs, [7])
     assert together.capacity.nodes > alone.capacity.nodes
     assert together.steps == steps
-    # Rounding grows in training, and by 4e-8 on some machines.
-    assert_alone_as_together(alone, together, tolerance=1e-6)
+    assert_alone_as_together(alone, together, 1e-6 if split == "gin_paper" else 1e-8)
 
 
 def test_features_are_scaled() -> None:
@@ -126,11 +125,11 @@ def test_gin_protocol() -> None:
     for part in (results[:10], results[10:]):
         curves = torch.tensor([result.curves["val_accuracy"] for result in part])
         assert curves.shape == (10, 24)  # in full
-        mean = curves.double().mean(dim=0).round(decimals=6)  # equal means tie
-        best = int(mean.argmax())
-        assert {result.best_epoch for result in part} == {best + 1}
+        mean = curves.double().mean(dim=0)
+        (epoch,) = {result.best_epoch for result in part}
+        assert mean[epoch - 1] == pytest.approx(float(mean.max()))
         scores = torch.tensor([result.score for result in part])
-        torch.testing.assert_close(scores, curves[:, best], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(scores, curves[:, epoch - 1], rtol=1e-3, atol=1e-3)
         assert all(result.score == result.val_score for result in part)
         assert scores.mean() > 0.9  # there is something to learn, and it was learned
     with pytest.raises(ValueError, match="so runs must be a multiple of 10"):

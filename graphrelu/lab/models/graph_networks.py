@@ -1,0 +1,412 @@
+"""Networks for sets of graphs, from PyG's convolutions: those of publications, and general ones.
+
+Only the layers' activations are compared. Encoders, heads and virtual nodes keep their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, ModuleList
+from torch_geometric.nn import GATConv, GCNConv, GINEConv, MessagePassing, SAGEConv
+from torch_geometric.utils import scatter
+
+from graphrelu.lab.data.molecules import Features
+from graphrelu.lab.models.activations import ACTIVATIONS
+
+Conv = Literal["gcn", "gine", "gat", "sage", "bond"]
+Norm = Literal["none", "batch", "layer"]
+Pooling = Literal["mean", "sum", "max"]
+NORMS: dict[str, Callable[[int], Module]] = {"batch": BatchNorm1d, "layer": LayerNorm}
+PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+class GraphBatch(NamedTuple):
+    """A mini-batch of `B` graphs, one after another."""
+
+    nodes: Tensor  # [N], the kind of each node: its row in the table of features
+    edge_index: Tensor  # [2, E]
+    edges: Tensor  # [E], the kind of each edge
+    batch: Tensor  # [N], the graph of each node
+    size: int  # B
+    walks: Tensor | None = None  # [N, R], return probabilities of random walks
+
+
+@dataclass(frozen=True)
+class Network:
+    """The architecture; the activation and its options are apart.
+
+    ``conv`` is one of PyG's, or ``"bond"``: the sum over neighbours of
+    :math:`\\max(\\mathbf{W} \\mathbf{x}_j + \\mathbf{e}_{ij}, 0)`. GINE has an MLP of two layers;
+    ``inside`` says that the compared activation is the one between them, and that there is no
+    other. Otherwise it comes after the convolution and its norm. ``feed_forward`` adds an MLP of
+    twice the width to every layer, with a residual and batch normalisation before and after.
+    ``walks`` is the number of steps of the random-walk encoding, which takes ``walk_width`` of the
+    hidden channels. The ``plain`` activation is that of the head; ``halving`` heads halve their
+    width from layer to layer and have no dropout.
+    """
+
+    conv: Conv
+    layers: int = 4
+    hidden: int = 64
+    norm: Norm = "batch"
+    residual: bool = True
+    dropout: float = 0.0
+    head_layers: int = 2
+    pooling: Pooling = "mean"
+    walks: int = 0
+    walk_width: int = 28
+    virtual_node: bool = False
+    inside: bool = False
+    feed_forward: bool = False
+    halving: bool = False
+    plain: Literal["relu", "gelu"] = "relu"
+    heads: int = 4  # of attention
+
+    def __post_init__(self) -> None:
+        names = {"conv": Conv, "norm": Norm, "pooling": Pooling}
+        for name, choices in names.items():
+            known, value = get_args(choices), getattr(self, name)
+            _require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        for name, least in (("layers", 1), ("hidden", 1), ("head_layers", 1), ("walks", 0)):
+            value = getattr(self, name)
+            whole = isinstance(value, int) and value >= least
+            _require(whole, f"{name} must be a whole number from {least}", value)
+        _require(0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout)
+        if self.walks:
+            least = self.walk_width + 1
+            rule = f"hidden must be at least {least} with random walks"
+            _require(self.hidden >= least, rule, self.hidden)
+        if self.conv == "gat":
+            rule = f"hidden must be a multiple of the {self.heads} attention heads"
+            _require(self.hidden % self.heads == 0, rule, self.hidden)
+        _require(self.conv == "gine" or not self.inside, "conv must be gine for inside", self.conv)
+
+
+class GraphNetwork(Module):
+    r"""Encoders, layers, pooling and a head: from a mini-batch to a row of outputs for each graph.
+
+    What the layers have in common starts alike for a seed, whatever the activation.
+
+    Args:
+        network (Network): The architecture.
+        nodes (Features): The nodes' features.
+        edges (Features): The edges' features.
+        outputs (int): The number of targets.
+        activation (str): The name of the layers' activation.
+        **options (optional): Its arguments.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        nodes: Features,
+        edges: Features,
+        outputs: int,
+        activation: str,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        hidden, width = network.hidden, network.hidden
+        self.walk_norm = self.walk_lin = None
+        if network.walks:
+            width -= network.walk_width
+            self.walk_norm = BatchNorm1d(network.walks)
+            self.walk_lin = Linear(network.walks, network.walk_width)
+        self.node_encoder = Encoder(nodes, width)
+        takes_edges = network.conv in ("gine", "bond", "gat")
+        self.edge_encoder = Encoder(edges, hidden) if takes_edges else None
+        self.layers = ModuleList(Layer(network) for _ in range(network.layers))
+        self.head = Head(network, outputs)
+        self.virtual_node = VirtualNode(network) if network.virtual_node else None
+        # Last, as some activations draw their start.
+        for layer in self.layers:
+            layer.act = ACTIVATIONS[activation](hidden, **options)
+
+    def forward(self, graphs: GraphBatch) -> Tensor:
+        x = self.node_encoder(graphs.nodes)
+        if self.walk_norm is not None and self.walk_lin is not None:
+            x = torch.cat([x, self.walk_lin(self.walk_norm(graphs.walks))], dim=1)
+        edge_attr = None if self.edge_encoder is None else self.edge_encoder(graphs.edges)
+        messages = Messages.along(self.network.conv, graphs.edge_index, edge_attr, x.size(0))
+        state = None
+        for i, layer in enumerate(self.layers):
+            if self.virtual_node is not None:
+                x, state = self.virtual_node(i, x, state, graphs)
+            x = layer(x, messages, graphs)
+        return self.head(scatter(x, graphs.batch, 0, graphs.size, self.network.pooling))
+
+
+class Messages(NamedTuple):
+    """What a convolution takes besides the features. GCN and GAT see self-loops; PyG's own way of
+    adding them waits for the GPU in each layer."""
+
+    edge_index: Tensor  # or, for GCN, the normalised adjacency matrix
+    attr: Tensor | None = None
+
+    @classmethod
+    def along(cls, conv: Conv, edge_index: Tensor, attr: Tensor | None, nodes: int) -> Messages:
+        if conv not in ("gcn", "gat"):
+            return cls(edge_index, attr)
+        loop = torch.arange(nodes, device=edge_index.device)
+        looped = torch.cat([edge_index, loop.expand(2, -1)], dim=1)
+        if conv == "gat":
+            assert attr is not None
+            return cls(looped, F.pad(attr, (0, 0, 0, nodes)))
+        return cls(normalized_matrix(looped, nodes))
+
+
+def normalized_matrix(edge_index: Tensor, nodes: int) -> Tensor:
+    """GCN's symmetric matrix, of an undirected graph with its loops, in compressed rows."""
+    row, order = edge_index[0].sort(stable=True)
+    col = edge_index[1].index_select(0, order)
+    starts = torch.arange(nodes + 1, device=row.device)
+    rowptr = torch.searchsorted(row, starts, out_int32=True)
+    scale = rowptr.diff().float().rsqrt()
+    value = scale[row] * scale[col]
+    return torch.sparse_csr_tensor(rowptr, col.int(), value, (nodes, nodes))
+
+
+class _Product(torch.autograd.Function):
+    """A symmetric matrix times features. torch's own backward pass would transpose the matrix."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, x: Tensor) -> Tensor:
+        ctx.matrix = matrix
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.matrix @ grad
+
+
+class UndirectedGCNConv(GCNConv):  # type: ignore[misc]
+    """PyG's, given the matrix of an undirected graph."""
+
+    def message_and_aggregate(self, adj_t: Tensor, x: Tensor) -> Tensor:
+        return _Product.apply(adj_t, x)
+
+
+class Encoder(Module):
+    """A linear layer for real features; for categories the sum of an embedding each.
+
+    Both are a product of rows of a table with a matrix: where there are categories, the rows are
+    ones and zeros.
+    """
+
+    table: Tensor
+
+    def __init__(self, features: Features, width: int) -> None:
+        super().__init__()
+        table, sizes = features.table.float(), features.sizes
+        if sizes:
+            columns = zip(features.table.long().t(), sizes, strict=True)
+            table = torch.cat([F.one_hot(column, size) for column, size in columns], dim=1).float()
+        self.register_buffer("table", table, persistent=False)
+        self.weight = torch.nn.Parameter(torch.empty(table.size(1), width))
+        self.bias = None if sizes else torch.nn.Parameter(torch.zeros(width))
+        for part in self.weight.data.split(sizes or table.size(1)):
+            torch.nn.init.xavier_uniform_(part)
+
+    def forward(self, kind: Tensor) -> Tensor:
+        out = self.table.index_select(0, kind) @ self.weight
+        return out if self.bias is None else out + self.bias
+
+
+class BondConv(MessagePassing):  # type: ignore[misc]
+    """The sum over neighbours of ReLU(W x + the bond), without normalisation."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__(aggr="add")
+        self.lin = Linear(in_channels, out_channels, bias=False)
+        self.bias = torch.nn.Parameter(torch.zeros(out_channels))
+        torch.nn.init.xavier_uniform_(self.lin.weight)  # as in PyG's GCNConv
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=self.lin(x), edge_attr=edge_attr) + self.bias
+
+    def message(self, x_j: Tensor, edge_attr: Tensor) -> Tensor:
+        return (x_j + edge_attr).relu()
+
+
+class Layer(Module):
+    """A convolution, a norm, the compared activation and dropout."""
+
+    act: Module
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        hidden = network.hidden
+        self.network = network
+        self.dropout = Dropout(network.dropout)
+        self.mlp: ModuleList | None = None
+        self.conv: Module
+        if network.conv == "gcn":
+            self.conv = UndirectedGCNConv(hidden, hidden, normalize=False)
+        elif network.conv == "gine":
+            self.conv = GINEConv(Identity())
+            self.mlp = ModuleList([Linear(hidden, hidden), Linear(hidden, hidden)])
+        elif network.conv == "gat":
+            width = hidden // network.heads
+            edges = {"add_self_loops": False, "edge_dim": hidden}
+            self.conv = GATConv(hidden, width, network.heads, **edges)
+        elif network.conv == "sage":
+            self.conv = SAGEConv(hidden, hidden)
+        else:
+            self.conv = BondConv(hidden, hidden)
+        self.norm = NORMS.get(network.norm, lambda _: Identity())(hidden)
+        self.feed_forward = FeedForward(network) if network.feed_forward else None
+
+    def forward(self, x: Tensor, messages: Messages, graphs: GraphBatch) -> Tensor:
+        def activate(out: Tensor) -> Tensor:
+            batch, size = graphs.batch, graphs.size
+            return self.act(out, graphs.edge_index, batch=batch, batch_size=size)
+
+        edges = () if messages.attr is None else (messages.attr,)
+        out = self.conv(x, messages.edge_index, *edges)
+        if self.mlp is not None:
+            first, last = self.mlp
+            out = self.dropout(activate(first(out))) if self.network.inside else first(out).relu()
+            out = last(out)
+        out = self.norm(out)
+        out = self.dropout(out if self.network.inside else activate(out))
+        if self.network.residual:
+            out = out + x
+        return out if self.feed_forward is None else self.feed_forward(out)
+
+
+class FeedForward(Module):
+    """Two linear layers of every node, with batch normalisation before them and after the skip."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        hidden = network.hidden
+        self.before, self.after = BatchNorm1d(hidden), BatchNorm1d(hidden)
+        self.first, self.last = Linear(hidden, 2 * hidden), Linear(2 * hidden, hidden)
+        self.dropout = Dropout(network.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x)
+        inner = self.dropout(self.first(x).relu())
+        return self.after(x + self.dropout(self.last(inner)))
+
+
+class Head(Module):
+    """The layers after the pooling."""
+
+    def __init__(self, network: Network, outputs: int) -> None:
+        super().__init__()
+        steps = range(network.head_layers)
+        widths = [network.hidden // (2**i if network.halving else 1) for i in steps]
+        ends = zip(widths, [*widths[1:], outputs], strict=True)
+        self.lins = ModuleList(Linear(width, end) for width, end in ends)
+        self.dropout = Dropout(0.0 if network.halving else network.dropout)
+        self.act = PLAIN[network.plain]
+
+    def forward(self, x: Tensor) -> Tensor:
+        *inner, last = self.lins
+        for lin in inner:
+            x = self.act(lin(self.dropout(x)))
+        return last(self.dropout(x))
+
+
+class VirtualNode(Module):
+    """A node that is joined to all others of its graph, as in the Open Graph Benchmark's baselines:
+    its state is added to every node before a layer, and changed by an MLP of their sum between
+    layers."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        hidden = network.hidden
+        self.start = torch.nn.Parameter(torch.zeros(1, hidden))
+        self.dropout = Dropout(network.dropout)
+        self.mlps = ModuleList(
+            torch.nn.Sequential(
+                Linear(hidden, 2 * hidden),
+                BatchNorm1d(2 * hidden),
+                torch.nn.ReLU(),
+                Linear(2 * hidden, hidden),
+                BatchNorm1d(hidden),
+                torch.nn.ReLU(),
+            )
+            for _ in range(network.layers - 1)
+        )
+
+    def forward(
+        self, layer: int, x: Tensor, state: Tensor | None, graphs: GraphBatch
+    ) -> tuple[Tensor, Tensor]:
+        """The features with the virtual node's state, and this state."""
+        if state is None:
+            state = self.start.expand(graphs.size, -1)
+        else:
+            total = scatter(x, graphs.batch, 0, graphs.size, "sum")
+            state = state + self.dropout(self.mlps[layer - 1](total + state))
+        return x + state.index_select(0, graphs.batch), state
+
+
+def count_parameters(model: Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def widened(network: Network, parameters: int, make: Callable[[Network], Module]) -> Network:
+    """The network without virtual node, of the width at which it has about so many parameters."""
+    step = network.heads if network.conv == "gat" else 1
+
+    def at(hidden: int) -> tuple[int, Network]:
+        wide = replace(network, virtual_node=False, hidden=hidden)
+        with torch.random.fork_rng(devices=[]):
+            return abs(count_parameters(make(wide)) - parameters), wide
+
+    here, beyond = at(network.hidden), at(network.hidden + step)
+    while beyond[0] < here[0]:
+        here, beyond = beyond, at(beyond[1].hidden + step)
+    return here[1]
+
+
+def random_walks(edge_index: Tensor, node_count: Tensor, steps: int) -> Tensor:
+    r"""For each node the probability that a random walk is back after 1, ..., `steps` steps:
+    PyG's :class:`~torch_geometric.transforms.AddRandomWalkPE`, many graphs at once.
+
+    Args:
+        edge_index (torch.Tensor): The edges of all graphs, which count nodes over all of them.
+        node_count (torch.Tensor): The nodes of each graph, on the CPU.
+        steps (int): The number of columns.
+    """
+    total, device = int(node_count.sum()), edge_index.device
+    graph = torch.repeat_interleave(node_count).to(device)
+    first = (node_count.cumsum(0) - node_count).to(device)
+    place = torch.arange(total, device=device) - first[graph]
+    degree = scatter(torch.ones_like(edge_index[0]), edge_index[0], 0, total)
+    out = torch.zeros(total, steps, device=device)
+    # Graphs of similar size share a batched dense product.
+    bounds = [0, *(2 ** (i / 2) for i in range(6, 2 * math.ceil(math.log2(total + 2)) + 7))]
+    for low, high in pairwise(bounds):
+        chosen = torch.nonzero((node_count > low) & (node_count <= high)).view(-1)
+        room = max(1, int(2**26 / high**2))
+        for group in chosen.split(room) if len(chosen) else ():
+            width = int(node_count[group].max())
+            slot = torch.full((len(node_count),), -1, device=device)
+            slot[group.to(device)] = torch.arange(len(group), device=device)
+            row, col = edge_index[:, slot[graph[edge_index[0]]] >= 0]
+            step = torch.zeros(len(group), width, width, device=device)
+            step[slot[graph[row]], place[row], place[col]] = 1 / degree[row]
+            nodes = torch.nonzero(slot[graph] >= 0).view(-1)
+            power = step
+            for k in range(steps):
+                back = power.diagonal(dim1=1, dim2=2)
+                out[nodes, k] = back[slot[graph[nodes]], place[nodes]]
+                power = power @ step
+    return out
+
+
+def _require(holds: bool, rule: str, value: Any) -> None:
+    if not holds:
+        raise ValueError(f"{rule}, not {value!r}.")
