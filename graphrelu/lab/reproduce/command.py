@@ -118,11 +118,17 @@ def _command(name: str) -> Callable[..., None]:
         seconds: Annotated[
             float | None, _option("Stop starting new runs after this many seconds.")
         ] = None,
-        engine: Annotated[str, _option("local: in this process; ray: on a Ray cluster.")] = "local",
+        engine: Annotated[
+            str, _option("local: this process; a number: so many; ray: a cluster.")
+        ] = "local",
+        prepare: Annotated[
+            Path | None, _option("Train nothing; write the missing runs to this file (.pt).")
+        ] = None,
     ) -> None:
         with one_sentence(INTERRUPTED):
             only = {"dataset": datasets, "backbone": backbones, "activation": activations}
             given = {"device": device, "root": data, "seconds": seconds, "engine": engine}
+            given["prepare"] = prepare
             only |= {"split": protocols}
             request = request_of(name, runs, quick, out, only, **given)
         start(name, request, render)

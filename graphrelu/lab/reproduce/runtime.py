@@ -58,8 +58,8 @@ Epochs = Callable[[int], None]  # trains that number of epochs
 
 def collect(request: Request) -> str:
     """Measure the missing timings; the activations of a backbone take turns."""
-    if request.engine != "local" or request.only:
-        raise ValueError("The timings run in one process, and all together.")
+    if request.engine != "local" or request.only or request.prepare is not None:
+        raise ValueError("The timings run in this process, and all together.")
     deadline = request.deadline
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrelu.lab import data
 from graphrelu.lab.cli.options import check_ending, check_runs, standing
+from graphrelu.lab.engine import check_pool
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
@@ -32,7 +33,6 @@ from graphrelu.lab.stats.splits import Splits, splits_of
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
-ENGINES = ("local", "ray")
 QUICK_EPOCHS = 30
 AXES = ("dataset", "backbone", "activation")
 LEAD = export.PARTS[Decision]  # what a lead becomes in a CSV file
@@ -55,7 +55,9 @@ class Request:
         root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
         seconds: No run starts after this many seconds.
         progress: Called every few epochs.
-        engine: ``local``, this process, or ``ray``, the workers of a Ray cluster.
+        engine: ``local``, this process; a number, so many processes; or ``ray``, the workers of a
+            Ray cluster.
+        prepare: Where the missing runs are written instead of being trained.
     """
 
     runs: int
@@ -67,11 +69,12 @@ class Request:
     seconds: float | None = None
     progress: Callable[[Progress], None] | None = None
     engine: str = "local"
+    prepare: Path | None = None
 
     def __post_init__(self) -> None:
         check_runs(self.runs)
         check_ending(self.out, ".jsonl", "a record")
-        check_name("engine", self.engine, ENGINES)
+        check_pool(self.engine)
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
 
@@ -385,8 +388,12 @@ def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tup
 
     ``then`` are as many runs as will be chosen once these are finished, for the expected time.
     """
+    from graphrelu.lab import engine
+    from graphrelu.lab.engine import prepared
+
     deadline = request.deadline
-    run = _engine(request)
+    if request.engine != "ray":
+        engine.choose_device(request.device)
     record = Record(output.check_record(request.out), curves=False)
     finished = {(result.config, result.seed) for result in record.read()}
     missing = {c: sum((c, seed) not in finished for seed in seeds) for c, seeds in runs.items()}
@@ -399,38 +406,23 @@ def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tup
     for name, split in {config.dataset: config.split for config in missing}.items():
         read = data.load_graphs if split in FOLD_SPLITS else data.load
         graphs[name] = read(name, request.root)
-
-    def expected() -> float:
-        from graphrelu.lab import engine
-
-        return engine.expected_seconds(missing, graphs, request.device)
-
-    request.announce(expected)
-    by_seeds: dict[tuple[int, ...], list[Config]] = {}
-    for config, seeds in runs.items():
-        by_seeds.setdefault(tuple(seeds), []).append(config)
-    found = 0
-    for own, configs in by_seeds.items():
-        results = run(
-            configs,
-            own,
-            record,
-            root=request.root,
-            graphs=graphs,
-            device=request.device,
-            deadline=deadline,
-            progress=request.progress,
-        )
-        found += len(results)
-    return found, sum(map(len, runs.values()))
-
-
-def _engine(request: Request) -> Callable[..., list[Result]]:
-    if request.engine == "ray":
-        from graphrelu.lab.engine import ray_cluster
-
-        return ray_cluster.run
-    from graphrelu.lab import engine
-
-    engine.choose_device(request.device)
-    return engine.run
+    total = sum(map(len, runs.values()))
+    if request.prepare is not None:
+        left = {config: record.left(config, seeds) for config, seeds in runs.items()}
+        prepared.write(request.prepare, {c: s for c, s in left.items() if s}, graphs)
+        number = sum(map(len, left.values()))
+        how = f"python -m {prepared.__name__} {request.prepare} RECORD.jsonl"
+        print(f"{number:,} missing runs are in {request.prepare}. Train them with: {how}.")
+        return total - number, total
+    request.announce(lambda: engine.expected_seconds(missing, graphs, request.device))
+    found = engine.run_all(
+        runs,
+        record,
+        root=request.root,
+        graphs=graphs,
+        device=request.device,
+        deadline=deadline,
+        progress=request.progress,
+        pool=request.engine,
+    )
+    return found, total

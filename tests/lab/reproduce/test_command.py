@@ -100,8 +100,8 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
         ("graph --datasets cora", "There is no dataset 'cora'; known are mutag, proteins."),
         ("graph --protocols gin_papers", "There is no split 'gin_papers' (did you mean gin_paper"),
         ("graph --runs 5", "runs must be a multiple of 10, not 5."),
-        ("runtime --engine ray", "The timings run in one process, and all together."),
-        ("runtime --backbones gcn", "The timings run in one process, and all together."),
+        ("runtime --engine ray", "The timings run in this process, and all together."),
+        ("runtime --backbones gcn", "The timings run in this process, and all together."),
     ],
 )
 def test_bad_input_costs_one_sentence(arguments: str, expected: str, tmp_path: Path) -> None:
