@@ -1,4 +1,4 @@
-"""An append-only record of runs: a JSON line for the runs of each batch."""
+"""An append-only record: a JSON line for the runs of each batch, and for each look at them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.looks import Look
 
 LOSSES = ("train_loss", "val_loss", "test_loss")
 FLOATS = ("score", "val_score", *LOSSES, "calibration_error", "seconds")
@@ -135,6 +136,7 @@ class Record:
         self._curves = curves
         self._journal = Journal(path)
         self._results: dict[str, dict[int, Result]] = {}
+        self._looks: dict[str, list[Look]] = {}
         self._corrupt: list[int] = []
 
     @property
@@ -166,6 +168,20 @@ class Record:
         with self.exclusive():
             self._journal.write("finished", entries)
 
+    def looks(self, cell: str) -> list[Look]:
+        """The looks at a comparison, in their order."""
+        self._refresh()
+        return list(self._looks.get(cell, []))
+
+    def add_look(self, look: Look) -> list[Look]:
+        """All looks up to this one, which is written, unless it says nothing new: on return it is
+        on the disk."""
+        if not look.says_nothing_new(self.looks(look.cell)):
+            with self.exclusive():
+                self._refresh()
+                self._journal.write("looked", [look.to_dict()])
+        return self.looks(look.cell)
+
     def left(self, config: Config, seeds: Iterable[int]) -> list[int]:
         """The seeds of a cell that are not on record, each once."""
         self._refresh()
@@ -185,6 +201,10 @@ class Record:
     def _take(self, entry: dict[str, Any]) -> None:
         event = entry.pop("event")
         if event in OLDER_EVENTS:
+            return
+        if event == "looked":
+            look = Look.from_dict(entry)
+            self._looks.setdefault(look.cell, []).append(look)
             return
         if event != "finished":
             raise ValueError(f"There is no event {event!r}.")

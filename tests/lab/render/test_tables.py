@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.render.verdict import verdict
 from tests.lab.fake_engine import make_result
+from tests.lab.pages import judged
 
 RELU = [0.80, 0.81, 0.82, 0.83, 0.84, 0.85]
 
@@ -22,12 +24,19 @@ def cell(activation: str, scores: Sequence[float], dataset: str = "cora") -> lis
     return [make_result(config, seed, score) for seed, score in enumerate(scores)]
 
 
+def rows(results: list[Result], **options: Any) -> list[tables.CompareRow]:
+    """The rows of a comparison, with the decisions on them."""
+    is_error = results[0].config.metric == "mae"
+    found = judged(results, is_error=is_error, **options)
+    return tables.compare_rows(results, found.decisions)
+
+
 def test_compare_rows_by_hand() -> None:
     # Ahead by 1.0, 1.1, ..., 1.5 points: mean 1.25, std 0.187083.
     grelu = [score + 0.010 + 0.001 * i for i, score in enumerate(RELU)]
     elu = [score + 0.001 * (i + 1) * (-1) ** i for i, score in enumerate(RELU)]
     results = cell("relu", RELU) + cell("elu", elu) + cell("grelu", grelu)
-    relu_row, elu_row, grelu_row = tables.compare_rows(results, margin=1.0, looks=2)
+    relu_row, elu_row, grelu_row = rows(results, margin=1.0, looks=(2, 3))
     assert [row.activation for row in (relu_row, elu_row, grelu_row)] == ["relu", "elu", "grelu"]
     assert (relu_row.mean, relu_row.best, relu_row.n) == (pytest.approx(82.5), 85.0, 6)
     assert relu_row.std == pytest.approx(1.870829)
@@ -35,8 +44,9 @@ def test_compare_rows_by_hand() -> None:
     found = grelu_row.over_relu
     assert found.difference == pytest.approx(1.25)
     assert found.std == pytest.approx(0.187083, abs=1e-6)
-    assert (found.n, found.margin, found.tests) == (6, 1.0, 2 * 2)
+    assert (found.n, found.margin, found.look) == (6, 1.0, 2)
     assert elu_row.over_relu.difference == pytest.approx(-0.05)
+    assert elu_row.over_relu.look == 3
 
 
 def test_the_price() -> None:
@@ -81,28 +91,28 @@ def test_a_lower_error_is_better(unit: float) -> None:
     """Errors as they are, their differences in percent of ReLU's, and the lowest is the best."""
     relu = [unit * (2.0 + 0.1 * seed) for seed in range(8)]
     grelu = [value - unit * (0.5 + 0.01 * seed) for seed, value in enumerate(relu)]
-    relu_row, grelu_row = rows = tables.compare_rows(errors("relu", relu) + errors("grelu", grelu))
+    relu_row, grelu_row = both = rows(errors("relu", relu) + errors("grelu", grelu))
     assert relu_row.is_error
     assert (relu_row.mean, relu_row.best) == (pytest.approx(2.35 * unit), relu[0])
     lead = grelu_row.over_relu
     assert (lead.outcome, lead.unit) == ("better", "% of ReLU's error")
     assert lead.difference == pytest.approx(100 * 0.535 / 2.35)
-    assert tables.compare_cells(rows)[1]["mean"] == f"{1.815 * unit:.4g}"
-    best = terminal.compare_table(rows).renderables[0].columns[1]
+    assert tables.compare_cells(both)[1]["mean"] == f"{1.815 * unit:.4g}"
+    best = terminal.compare_table(both).renderables[0].columns[1]
     assert [cell.style for cell in best.cells] == ["", "bold"]
-    assert verdict(rows) == (
+    assert verdict(both).sentence == (
         f"GReLU is better than ReLU here ({tables.amount(lead)} % of ReLU's error over 8 seeds)."
     )
     others = errors("relu", relu) + errors("grelu", relu) + errors("elu", grelu)
-    assert "The lowest mean is that of ELU (+22.8 " in verdict(tables.compare_rows(others))
+    assert "The lowest mean is that of ELU (+22.8 " in verdict(rows(others)).sentence
 
 
 def test_pairs_are_of_the_same_seed() -> None:
     relu, grelu = cell("relu", RELU), cell("grelu", [0.9] * 6)
-    _, found = tables.compare_rows(relu + grelu[::-1][:2])
+    _, found = rows(relu + grelu[::-1][:2])
     assert found.over_relu.n == 2
     assert found.over_relu.difference == pytest.approx(5.5)
-    _, apart = tables.compare_rows(relu[:3] + grelu[3:])
+    _, apart = rows(relu[:3] + grelu[3:])
     assert apart.over_relu is None
 
 
