@@ -13,12 +13,12 @@ import time
 from pathlib import Path
 
 import torch
+from complexity import Point, Sweep, points
 from measure import save
 
 from graphrelu import HeteroGReLU
 from graphrelu.lab import stats
 from graphrelu.lab.record.machine import surroundings
-from graphrelu.lab.reproduce.complexity import Point, Sweep, points
 
 CPU = torch.device("cpu")
 TYPES = ("paper", "author", "venue")

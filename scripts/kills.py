@@ -28,10 +28,10 @@ import sklearn.datasets  # noqa: F401
 import torch
 
 from graphrelu.lab import cli
+from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.record.machine import commit
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import experiment
-from graphrelu.lab.reproduce.command import INTERRUPTED
+from graphrelu.lab.reproduce import table
 
 RUNS, EPOCHS = 2, 10
 REPRODUCE = ["reproduce", "segments", "--quick", "--runs", str(RUNS)]
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
     options = parser.parse_args(arguments)
     os.environ.pop("GRAPHRELU_DATA", None)  # embedded data
-    experiment.QUICK_EPOCHS = EPOCHS
+    table.QUICK_EPOCHS = EPOCHS
     torch.set_num_threads(1)
     commit()  # found out once, for all processes
     chance, tally = random.Random(options.seed), Tally()

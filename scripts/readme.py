@@ -8,11 +8,10 @@ import json
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.published import published
@@ -20,29 +19,14 @@ from graphrelu.lab.record.recipes import BACKBONES
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
 from graphrelu.lab.render.findings import papers_lead
-from graphrelu.lab.render.tables import (
-    NodeRow,
-    Tally,
-    grelu_leads,
-    label,
-    loss_leads,
-    node_rows,
-    tallies_of,
-)
-from graphrelu.lab.reproduce import deep, graph, node, strong, structure, tuning
+from graphrelu.lab.render.tables import label
+from graphrelu.lab.reproduce import deep, graph, node, strong, structure, tuned
 from graphrelu.lab.reproduce.held_out import EXPLORED, is_held_out
-from graphrelu.lab.stats.comparison import (
-    Cell,
-    Scores,
-    leads_over,
-    scores_by_cell,
-    splits_by_cell,
-)
+from graphrelu.lab.reproduce.shown import OUTCOMES, counts
+from graphrelu.lab.reproduce.table import Found, Pair, Row, Table
 from graphrelu.lab.stats.decision import Decision
-from graphrelu.lab.stats.splits import Splits, splits_of
 
 ROOT = Path(__file__).parents[1]
-NODE_RECORD = ROOT / "results" / "node.jsonl"
 FIGURE = ROOT / "results" / "leads"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 SOCIAL = ("blogcatalog", "flickr")
@@ -50,13 +34,24 @@ FOUND = ("holds", "undecided", "does not hold")
 
 
 @cache
-def node_results() -> tuple[Result, ...]:
-    return tuple(Record(NODE_RECORD).read())
+def results(name: str) -> tuple[Result, ...]:
+    return tuple(Record(ROOT / "results" / f"{name}.jsonl").read())
 
 
 @cache
-def main_rows() -> tuple[NodeRow, ...]:
-    return tuple(node_rows(node_results()))
+def rows(name: str) -> tuple[Row, ...]:
+    """The rows of a table."""
+    return tuple(TABLES[name].rows(results(name)))
+
+
+TABLES: dict[str, Table] = {
+    "node": node.TABLE,
+    "tuned": tuned.TABLE,
+    "deep": deep.TABLE,
+    "strong": strong.TABLE,
+    "graph": graph.TABLE,
+    "structure": structure.TABLE,
+}
 
 
 def benchmark(name: str) -> dict[str, Any]:
@@ -67,38 +62,36 @@ def paragraph(text: str) -> str:
     return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-@cache
 def tally_table() -> str:
     """In how many cells of the main table GReLU is ahead of each rival, on PubMed and elsewhere."""
-    leads = grelu_leads(scores_by_cell(node_results()), splits_by_cell(node_results()))
-    counts = [counted(leads, held_out) for held_out in (True, False)]
-    parts = "better", "no difference", "undecided", "worse"
-    head = ("rival", *(f"PubMed: {part}" for part in parts), *(f"tuning: {part}" for part in parts))
+    parts = {
+        "PubMed": [row for row in rows("node") if is_held_out(row.dataset)],
+        "tuning": [row for row in rows("node") if not is_held_out(row.dataset)],
+    }
+    head = ("rival", *(f"{part}: {outcome}" for part in parts for outcome in OUTCOMES))
+    rivals = dict.fromkeys(row.name for row in rows("node") if row.name != "grelu")
     lines = [
-        (label(rival), *(str(n) for own in counts for n in astuple(own[rival])[1:5]))
-        for rival in counts[0]
+        (
+            label(rival),
+            *(
+                number
+                for own in parts.values()
+                for number in counts(row["grelu_over_it"] for row in own if row.name == rival)
+            ),
+        )
+        for rival in rivals
     ]
     return export.table(head, lines, numbers=1)
 
 
-def counted(leads: Mapping[str, Mapping[Cell, Decision]], held_out: bool) -> dict[str, Tally]:
-    """The outcomes on held-out graphs, or on tuning graphs, of leads that are corrected together
-    over all."""
-    parts = {
-        rival: {cell: lead for cell, lead in own.items() if is_held_out(cell[0]) == held_out}
-        for rival, own in leads.items()
-    }
-    return {count.rival: count for count in tallies_of(parts)}
-
-
 def main_table() -> str:
     """What the record of the main table holds."""
-    rows = main_rows()
     graphs, backbones, activations = (
-        len({getattr(row, name) for row in rows}) for name in ("dataset", "backbone", "activation")
+        len({getattr(row, name) for row in rows("node")})
+        for name in ("dataset", "backbone", "activation")
     )
     # Of GReLU's rows: a rival's further seeds are not compared with anything.
-    compared = [row for row in rows if row.over_relu is not None]
+    compared = [row for row in rows("node") if row["over_relu"] is not None]
     citation = seeds_of([row for row in compared if row.dataset not in SOCIAL])
     social = seeds_of([row for row in compared if row.dataset in SOCIAL])
     return paragraph(
@@ -110,8 +103,8 @@ def main_table() -> str:
     )
 
 
-def seeds_of(rows: Sequence[NodeRow]) -> str:
-    numbers = sorted({row.n for row in rows})
+def seeds_of(own: Sequence[Row]) -> str:
+    numbers = sorted({row.n for row in own})
     return " to ".join(map(str, numbers[:1] + numbers[1:][-1:]))
 
 
@@ -123,19 +116,42 @@ Leads: TypeAlias = Mapping[str, Sequence[tuple[str, str, Decision]]]
 def leads_by_regime() -> dict[str, Leads]:
     """Leads over ReLU where labels are few, where they are not, and on generated graphs."""
     generated = [
-        (row.kind, row.backbone, row.behind_a)
-        for row in structure.structure_rows(Record(ROOT / "results" / "structure.jsonl").read())
-        if (row.kind, row.activation) == ("mirrored", "ReLU") and row.behind_a is not None
+        row
+        for row in rows("structure")
+        if (row["kind"], row.name) == ("mirrored", "ReLU") and row["behind_a"] is not None
     ]
-    few = _leads(scores_by_cell(node_results()), splits_by_cell(node_results()))
     return {
-        "few": few,
-        "tuned": _tuned(),
-        "deep": _deep("deep"),
-        "strong": _deep("strong"),
-        "graphs": _graphs(),
-        "generated": {"GReLU": generated},
+        "few": _over_relu("node"),
+        "tuned": _over_relu("tuned"),
+        "deep": {name: _leads(rows("deep"), name, "over_relu") for name in deep.ACTIVATIONS},
+        "strong": {
+            name: _leads(strong.of_table(rows("strong")), name, "over_relu")
+            for name in deep.ACTIVATIONS
+        },
+        "graphs": _over_relu("graph", "folds"),  # the other protocols report what chose
+        "generated": {"GReLU": _leads(generated, "ReLU", "behind_a")},
     }
+
+
+def _leads(own: Iterable[Row], name: str, field: str) -> list[tuple[str, str, Decision]]:
+    return [
+        (row.dataset, row.backbone, row[field])
+        for row in own
+        if row.name == name and row[field] is not None
+    ]
+
+
+def _over_relu(name: str, protocol: str | None = None) -> Leads:
+    """The leads of PReLU and GReLU over ReLU, each corrected over the cells."""
+    found: Found = {}
+    for row in rows(name):
+        if protocol is None or row["protocol"] == protocol:
+            found.setdefault(row.cell, {})[row.name] = row.runs
+    made = {}
+    for own in ("prelu", "grelu"):
+        leads = TABLES[name].leads(found, Pair("", own, "relu", only=own))
+        made[label(own)] = [(*cell[:2], lead) for (cell, _), lead in leads.items()]
+    return made
 
 
 REGIMES = {
@@ -187,9 +203,6 @@ def regime(name: str, held_out: bool = True, without: Collection[str] = ()) -> R
         f"{median(differences['GReLU']):+.2f}",
         {which: outcomes.count(which) for which in OUTCOMES},
     )
-
-
-OUTCOMES = ("better", "no difference", "undecided", "worse")
 
 
 def regimes(held_out: bool = True) -> str:
@@ -277,76 +290,15 @@ def _item(text: str) -> str:
 def _higher_loss(name: str) -> str:
     """In how many cells of deep networks on held-out graphs GReLU's mean test loss is above
     PReLU's."""
-    table = {"deep": deep.TABLE, "strong": strong.TABLE}[name]
-    runs = Record(ROOT / "results" / f"{name}.jsonl").read()
-    losses = table.scores(runs, lambda run: run.test_loss)
-    others = {row.cell for row in strong.depth_rows()} if name == "strong" else set()
-    of_rows = [own for cell, own in losses.items() if cell not in others and is_held_out(cell[0])]
-    both = [own for own in of_rows if {"PReLU", "GReLU"} <= own.keys()]
-    above = sum(fmean(own["GReLU"].values()) > fmean(own["PReLU"].values()) for own in both)
-    return f"{above} of {len(both)}"
-
-
-Key = TypeVar("Key", bound=tuple[Any, ...])
-
-
-def _leads(
-    cells: Mapping[Key, Mapping[str, Scores]], splits: Mapping[Key, Splits]
-) -> dict[str, list[tuple[str, str, Decision]]]:
-    """The leads over ReLU of PReLU and GReLU, each corrected over these cells."""
-    return {
-        label(name): [
-            (*cell[-2:], lead) for cell, lead in leads_over(cells, name, "relu", splits).items()
-        ]
-        for name in ("prelu", "grelu")
+    own = strong.of_table(rows(name)) if name == "strong" else rows(name)
+    losses = {
+        (row.cell, row.name): fmean(run.test_loss for run in row.runs.values())
+        for row in own
+        if is_held_out(row.dataset)
     }
-
-
-def _tuned() -> Leads:
-    results = Record(ROOT / "results" / "tuned.jsonl").read()
-    scores = {
-        cell: {
-            name: {seed: run.score for seed, run in runs.items()}
-            for name, runs in choice.chosen.items()
-        }
-        for cell, choice in tuning.choices(results).items()
-    }
-    return _leads(scores, tuning.TABLE.splits(results))
-
-
-@cache
-def _graphs() -> Leads:
-    """By the paper's protocol: the other one reports the graphs that choose."""
-    results = [
-        result
-        for result in Record(ROOT / "results" / "graph.jsonl").read()
-        if result.config.split == "folds"
-    ]
-    chosen = graph.choices(results)
-    scores = {
-        cell: {
-            name: {run.seed: run.score for run in results if run.config == config}
-            for name, config in choice.configs.items()
-        }
-        for cell, choice in chosen.items()
-    }
-    return _leads(scores, {cell: splits_of(results[0].config) for cell in chosen})
-
-
-def _deep(name: str) -> Leads:
-    """The leads over ReLU of a record of deep networks."""
-    results = Record(ROOT / "results" / f"{name}.jsonl").read()
-    rows: list[Any] = deep.deep_rows(results)
-    if name == "strong":
-        rows = strong.of_table(strong.strong_rows(results))
-    return {
-        one: [
-            (row.dataset, row.backbone, row.over_relu)
-            for row in rows
-            if row.activation == one and row.over_relu is not None
-        ]
-        for one in deep.ACTIVATIONS
-    }
+    cells = [cell for cell, of in losses if of == "GReLU" and (cell, "PReLU") in losses]
+    above = sum(losses[cell, "GReLU"] > losses[cell, "PReLU"] for cell in cells)
+    return f"{above} of {len(cells)}"
 
 
 def of_the_paper() -> str:
@@ -360,12 +312,8 @@ def of_the_paper() -> str:
     own = [
         lead.difference for name, _, lead in leads_by_regime()["few"]["GReLU"] if name == "pubmed"
     ]
-    losses = counted(loss_leads(node_results()), held_out=True)
-    told = " and ".join(
-        f"better than {label(name)} in {losses[name].better} of {losses[name].cells} cells, worse "
-        f"in {losses[name].worse}"
-        for name in ("relu", "prelu")
-    )
+    by_loss = node.loss_leads(node.TABLE.found(results("node")))
+    told = " and ".join(_by_loss(by_loss, name) for name in ("relu", "prelu"))
     found = {
         what: _ahead(leads_by_regime()[name]["GReLU"])
         for name, what in (
@@ -380,6 +328,15 @@ def of_the_paper() -> str:
         "paper's gains with 20 labels per class were not reproduced**: on PubMed the paper prints "
         f"a mean lead of {fmean(printed):+.1f} points over ReLU, and we measure {fmean(own):+.1f}. "
         f"By the test loss, GReLU is {told} there."
+    )
+
+
+def _by_loss(leads: Mapping[Any, Decision], rival: str) -> str:
+    own = [lead for (cell, name), lead in leads.items() if name == rival and is_held_out(cell[0])]
+    outcomes = [lead.outcome for lead in own]
+    return (
+        f"better than {label(rival)} in {outcomes.count('better')} of {len(own)} cells, worse in "
+        f"{outcomes.count('worse')}"
     )
 
 
@@ -468,7 +425,7 @@ def refreshed(text: str) -> str:
 def main() -> None:
     for path in PAGES:
         write_text(path, refreshed(path.read_text()))
-    node.write_leads(main_rows(), FIGURE)
+    node.write_leads(rows("node"), FIGURE)
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ EXPERIMENTS: dict[str, list[str]] = {
     "strong": ["strong"],
     "citation": ["node", "--datasets", CITATION, "--runs", "100"],
     "social": ["node", "--datasets", SOCIAL, "--runs", "30"],
-    "tuned": ["node", "--tuned"],
-    "graph": ["graph", "--layers", "3", "--hidden", "32,64"],
+    "tuned": ["tuned"],
+    "graph": ["graph"],
     "gin_paper": ["graph", "--protocols", "gin_paper"],
     "structure": ["structure"],
     "ablation": ["ablation"],
@@ -30,16 +30,17 @@ EXPERIMENTS: dict[str, list[str]] = {
 }
 
 
-def record_of(arguments: Sequence[str], folder: Path) -> Path:
-    name = "tuned" if "--tuned" in arguments else arguments[0]
-    return folder / f"{name}.jsonl"
-
-
 def commands(names: Sequence[str], folder: Path, processes: int) -> list[list[str]]:
     """The arguments of `graphrelu` for each table, but for the time."""
     own = ["--engine", str(processes)]
     return [
-        ["reproduce", *EXPERIMENTS[name], "--out", str(record_of(EXPERIMENTS[name], folder)), *own]
+        [
+            "reproduce",
+            *EXPERIMENTS[name],
+            "--out",
+            str(folder / f"{EXPERIMENTS[name][0]}.jsonl"),
+            *own,
+        ]
         for name in names
     ]
 

@@ -7,8 +7,6 @@ from types import ModuleType
 
 import pytest
 
-from graphrelu.lab.reproduce.complexity import Sweep
-
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
     "activation": ["--nodes", "60", "--edges", "200", "--channels", "4", "--device", "cpu"],
@@ -26,9 +24,10 @@ def benchmark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setitem(budget, "cpu", 0.0)
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # for the tests after these
     module = importlib.import_module(request.param)
+    sweep = importlib.import_module("complexity").Sweep
     small = {
         "GRAPHS": ["csbm:nodes=300"],
-        "SWEEPS": [Sweep("edges", 100, 400, 3, nodes=30, channels=4)],
+        "SWEEPS": [sweep("edges", 100, 400, 3, nodes=30, channels=4)],
     }
     for name, value in small.items():
         if hasattr(module, name):
@@ -46,3 +45,44 @@ def test_benchmark_writes_a_record(
     record = json.loads(out.read_text())
     assert record.get("rows") or record["milliseconds"]
     assert record["commit"]
+
+
+def test_time_against_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on record is not measured again, and an exponent that is known comes out."""
+    monkeypatch.syspath_prepend(FOLDER)
+    complexity = importlib.import_module("complexity")
+    sweeps = (
+        complexity.Sweep("edges", 40, 4_000, 3, nodes=20, channels=1),
+        complexity.Sweep("heads", 1, 2, 2, nodes=20, edges=40),
+    )
+    monkeypatch.setitem(complexity.SWEEPS, "cpu", sweeps)
+    out = tmp_path / "complexity.jsonl"
+    monkeypatch.setattr("sys.argv", ["", "--runs", "2", "--device", "cpu", "--out", str(out)])
+    complexity.main()
+    entries = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(e["axis"], e["value"], e["what"]) for e in entries[:4]] == [
+        *(("edges", n, "grelu") for n in (40, 400, 4_000)),
+        ("heads", 1, "grelu"),
+    ]
+    assert len(entries) == 3 + 2 * 3
+    assert all((e["preparation"] is None) == (e["what"] == "gat") for e in entries)
+    monkeypatch.setattr(complexity, "measure", None)
+    complexity.main()
+    assert all(out.with_suffix(ending).stat().st_size > 0 for ending in (".md", ".csv", ".png"))
+    linear = [entries[0] | {"value": 10**n, "seconds": 10.0**n / 1e6} for n in (6, 4, 5)]
+    row = complexity.row_of(complexity.sweeps_of(linear)[0])
+    assert (row["first"], row["exponent"], row["ratio"]) == (10**4, pytest.approx(1), 100)
+
+
+def test_page_of_time_against_size_is_that_of_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    complexity = importlib.import_module("complexity")
+    out = tmp_path / "complexity.jsonl"
+    out.write_bytes(complexity.RECORD.read_bytes())
+    monkeypatch.setattr("sys.argv", ["", "--render", "--out", str(out)])
+    complexity.main()
+    for ending in (".md", ".csv"):
+        committed = complexity.RECORD.with_suffix(ending).read_text()
+        assert out.with_suffix(ending).read_text() == committed

@@ -17,10 +17,8 @@ from torch_geometric.nn import GCNConv
 
 import graphrelu
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render.tables import label, node_rows, protocol_check
-from graphrelu.lab.reproduce import held_out
-from graphrelu.lab.reproduce.deep import deep_rows
-from graphrelu.lab.reproduce.graph import graph_rows
+from graphrelu.lab.render.tables import label
+from graphrelu.lab.reproduce import held_out, node
 from graphrelu.lab.stats.comparison import leads_over, scores_by_cell, splits_by_cell
 from scripts import readme
 
@@ -93,10 +91,9 @@ def test_claims_of_the_readme_are_from_held_out_graphs_alone() -> None:
     tuning = [label(name) for name in held_out.TUNING_GRAPHS]
     for part in (readme.regimes(), readme.advice(), readme.of_the_paper()):
         assert not [name for name in tuning if re.search(rf"\b{name}\b", part)]
-    rows = deep_rows(Record(ROOT / "results" / "deep.jsonl").read())
     leads = [
-        row.over_relu.difference
-        for row in rows
+        row["over_relu"].difference
+        for row in readme.rows("deep")
         if row.activation == "GReLU" and row.dataset not in ("squirrel", "minesweeper", "photo")
     ]
     expected = (
@@ -121,9 +118,9 @@ def test_readme_names_where_grelu_is_behind() -> None:
 def test_readme_on_whole_graphs_is_that_of_the_table() -> None:
     """The row is made from the runs; the table of the record has the same counts."""
     graphs = [
-        row.over_relu
-        for row in graph_rows(Record(ROOT / "results" / "graph.jsonl").read())
-        if row.over_relu is not None and row.protocol == "folds"
+        row["over_relu"]
+        for row in readme.rows("graph")
+        if row["over_relu"] is not None and row["protocol"] == "folds"
     ]
     mean = fmean(lead.difference for lead in graphs)
     better = sum(lead.outcome == "better" for lead in graphs)
@@ -133,16 +130,15 @@ def test_readme_on_whole_graphs_is_that_of_the_table() -> None:
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:
     docs = " ".join((ROOT / "docs" / "reproduce.md").read_text().split())
-    results = Record(ROOT / "results" / "node.jsonl").read()
-    check = protocol_check(results)
-    assert f"{len(check.within)} of {len(check.within) + len(check.others)}" in docs
+    within, others = node.checked(readme.rows("node"))
+    assert f"{len(within)} of {len(within) + len(others)}" in docs
     higher = [
-        row.difference
-        for row in node_rows(results)
+        row["difference"]
+        for row in readme.rows("node")
         if row.dataset in readme.SOCIAL
         and row.activation == "relu"
         and row.backbone != "gcn"
-        and row.difference is not None
+        and row["difference"] is not None
     ]
     assert f"by {min(higher):.0f} to {max(higher):.0f} points" in docs
 

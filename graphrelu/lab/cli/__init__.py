@@ -20,6 +20,11 @@ COMMANDS = {
     "reproduce": "Run the paper's experiments again, and some of our own.",
     "observations": "Check each claim of the paper against the recorded runs.",
 }
+# The module of each command's ``app``; those of experiments depend on the command line, not the
+# command line on them.
+MODULES = dict.fromkeys(COMMANDS, "graphrelu.lab.cli.commands") | dict.fromkeys(
+    ("reproduce", "observations"), "graphrelu.lab.reproduce.command"
+)
 # By way of its subclass, as Typer has moved it from one module to another.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 
@@ -30,7 +35,7 @@ class Commands(TyperGroup):
     # Of Click's types, which some versions of Typer bring along under another name.
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
-        known: Any = typer.main.get_command(import_module("graphrelu.lab.cli.commands").app)
+        known: Any = typer.main.get_command(import_module(MODULES[str(name)]).app)
         return name, known.commands[name], rest
 
 

@@ -1,9 +1,8 @@
-"""The commands as Typer shows them; two of them are made from tables of options."""
+"""The commands as Typer shows them; one of them is made from a table of options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,25 +12,14 @@ import typer
 from graphrelu.lab import page
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.compare import compare, options
+from graphrelu.lab.cli.options import Option, Root, check_ending, one_sentence
 from graphrelu.lab.record import output
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce import command
-from graphrelu.lab.reproduce import observations as claims
-from graphrelu.lab.reproduce.command import INTERRUPTED, Option, one_sentence
-from graphrelu.lab.reproduce.experiment import check_ending
 
 RESULTS = Path("results")
 BENCHMARKS = Path("benchmarks/results")
-REPRODUCE_NODE = "graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
-
-Device = Annotated[str, typer.Option(help=command.DEVICE.help)]
-Root = Annotated[Path | None, typer.Option("--data", help=command.DATA.help)]
 
 app = typer.Typer(add_completion=False)
-experiments = typer.Typer(
-    help=COMMANDS["reproduce"], epilog=f"Example: {REPRODUCE_NODE}", no_args_is_help=True
-)
-app.add_typer(experiments, name="reproduce")
 
 
 @app.command(
@@ -69,35 +57,15 @@ def report(
 
 
 def _committed() -> list[Path]:
-    """The records of runs and timings, but for those of functions and of the study: these have
-    pages of their own."""
+    """The records of runs, but for the study's, and those of benchmarks."""
 
     def belongs(path: Path) -> bool:
         with path.open("rb") as file:
-            holds_looks = file.readline().startswith(b'{"event":"inspected"')
-        return not holds_looks and path.stem != "study"
+            holds_runs = file.readline().startswith((b'{"event":"finished"', b'{"event":"started"'))
+        return holds_runs and path.stem != "study"
 
     runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if belongs(path)]
     return runs + sorted(BENCHMARKS.glob("activation_*.json"))
-
-
-@app.command(
-    help=COMMANDS["observations"], epilog="Example: graphrelu observations --results results"
-)
-def observations(
-    results: Annotated[
-        Path, typer.Option(help="Folder with the records of graphrelu reproduce.")
-    ] = RESULTS,
-) -> None:
-    with one_sentence():
-        _show(claims.render(results))
-
-
-def _show(written: Sequence[Path], *sentences: str) -> None:
-    """Print the first of the files that were written, and where all of them are."""
-    screen = terminal.console()
-    screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
-    screen.print(*sentences, f"Written: {', '.join(map(str, written))}.", sep="\n")
 
 
 def _add(
@@ -136,24 +104,6 @@ def _hint(option: Option) -> Any:
     return Annotated[kind, typer.Option(flag, help=option.help)]
 
 
-def _add_experiment(name: str, what: str) -> None:
-    def run(**given: Any) -> None:
-        with one_sentence(INTERRUPTED):
-            chosen, request = command.prepare(name, given)
-            said = []
-            if not given["render"]:
-                with terminal.progress_bar() as progress:
-                    said.append(chosen.collect(replace(request, progress=progress)))
-            if given["render"] or chosen.has_page(request.out):
-                _show(chosen.render(request.out), *said)
-            else:
-                terminal.console().print(*said)
-
-    example = REPRODUCE_NODE if name == "node" else f"graphrelu reproduce {name} --quick"
-    told = f"{what[0].upper()}{what[1:]}."
-    _add(experiments, name, told, command.options_of(name), run, example)
-
-
 _add(
     app,
     "compare",
@@ -162,5 +112,3 @@ _add(
     compare,
     "graphrelu compare cora --backbone gat --runs 30 --json cora.json",
 )
-for _name, _what in command.COMMANDS.items():
-    _add_experiment(_name, _what)

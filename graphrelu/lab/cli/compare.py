@@ -9,6 +9,17 @@ from typing import Any
 
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
+from graphrelu.lab.cli.options import (
+    DATA,
+    DEVICE,
+    INTERRUPTED,
+    Option,
+    check_ending,
+    check_runs,
+    names,
+    one_sentence,
+    standing,
+)
 from graphrelu.lab.prepare import prepare, split_rule, splits_in, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.machine import MachineError
@@ -17,8 +28,6 @@ from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.render.loggers import TensorBoard
 from graphrelu.lab.render.verdict import going_on, verdict
-from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
-from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
 from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, decided, looks_until
 from graphrelu.lab.stats.judge import begin, judge
 

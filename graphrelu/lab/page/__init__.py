@@ -16,7 +16,7 @@ from torch_geometric.utils import homophily
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.page.charts import segments_chart, speeds, timings
+from graphrelu.lab.page.charts import speeds
 from graphrelu.lab.page.explorer import graphs_at_hand, looks
 from graphrelu.lab.page.origin import compare_command as compare_command
 from graphrelu.lab.page.tables import tables_of
@@ -31,7 +31,7 @@ from graphrelu.lab.stats.judge import Judged, judge
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 3_000_000
-LISTS = ("missing", "tables", "looks", "K", "runtime", "sizes", "speed", "sources")
+LISTS = ("missing", "tables", "looks", "speed", "sources")
 
 
 def from_records(
@@ -46,10 +46,10 @@ def from_records(
         of_benchmark = path.suffix == ".json"
         record = Record(path)
         results = [] if of_benchmark else record.read()
-        charts = speeds(path) if of_benchmark else timings(path)
+        charts = speeds(path) if of_benchmark else {}
         if not results and not any(charts.values()):
-            content["missing"].append(f"{path.name} has no finished runs and no timings to show.")
-        # A record of runs does not know the lines of a record of timings.
+            content["missing"].append(f"{path.name} has no finished runs to show.")
+        # A record of runs does not know the lines of other records.
         lines = record.corrupt_lines if results or of_benchmark else unreadable(path)
         content["missing"] += gaps(path.name, results, lines)
         for name, found in charts.items():
@@ -208,7 +208,6 @@ def _add_runs(
 ) -> None:
     decisions = {key: one.decisions for key, one in judged.items()}
     content["tables"] += tables_of(results, name, decisions)
-    content["K"] += segments_chart(results)
     layouts, found = looks(results, record, graphs)
     content["graphs"] |= layouts
     content["looks"] += found

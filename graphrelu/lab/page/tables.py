@@ -17,7 +17,7 @@ from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.tables import amount, in_order, label, reading, row_of, shown
-from graphrelu.lab.reproduce.graph import choices
+from graphrelu.lab.stats.choice import fold_choices
 from graphrelu.lab.stats.comparison import Scores, compared, over_relu, relative_to
 from graphrelu.lab.stats.decision import Decision
 from graphrelu.lab.stats.splits import splits_of
@@ -65,12 +65,12 @@ def runs_by_cell(results: Sequence[Result]) -> Runs:
 
     If the settings were chosen from a grid, each activation appears with its own choice.
     """
-    chosen = choices(results)
-    kept = {config for choice in chosen.values() for config in choice.configs.values()}
+    chosen = fold_choices(results)
+    kept = {config for _, configs in chosen.values() for config in configs.values()}
     cells: Runs = {}
     for result in results:
         config = result.config
-        from_grid = (config.split, config.dataset, config.backbone) in chosen
+        from_grid = (config.dataset, config.backbone, config.split) in chosen
         if from_grid and config not in kept:
             continue
         settings = "" if from_grid else json.dumps(config.shared_settings, sort_keys=True)

@@ -12,16 +12,7 @@ from typing import Any, get_args, get_type_hints
 from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FEW_LABELS, Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import (
-    NodeRow,
-    Price,
-    Tally,
-    accuracy,
-    label,
-    marked,
-    p_value,
-    signed,
-)
+from graphrelu.lab.render.tables import Price
 from graphrelu.lab.stats.decision import Decision
 
 # What a field of a row that is not one value becomes, by its class.
@@ -29,19 +20,9 @@ PARTS: dict[type, tuple[str, ...]] = {
     Decision: ("difference", "low", "high", "std", "p", "n", "outcome"),
     Price: tuple(field.name for field in fields(Price)),
 }
-TALLIED = ("better", "alike", "undecided", "worse", "higher")
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
-
-
-def tallies_to_markdown(counts: Sequence[Tally], better: str = "higher mean") -> str:
-    """In how many cells GReLU is better than each rival, and so on."""
-    lines = [
-        (label(count.rival), *(str(getattr(count, name)) for name in TALLIED)) for count in counts
-    ]
-    head = ("rival", "better", "no difference", "undecided", "worse", better)
-    return table(head, lines, numbers=1)
 
 
 def provenance(
@@ -69,7 +50,7 @@ def grelu_form(results: Iterable[Result]) -> str:
     return ""
 
 
-def to_csv(rows: Iterable[Any], kind: type | Sequence[str] = NodeRow) -> str:
+def to_csv(rows: Iterable[Any], kind: type | Sequence[str]) -> str:
     """The rows of a table, with six digits: dataclasses, or dictionaries with these keys.
 
     A field that holds one of :data:`PARTS`, such as a :class:`Decision`, becomes as many columns.
@@ -91,17 +72,6 @@ def to_csv(rows: Iterable[Any], kind: type | Sequence[str] = NodeRow) -> str:
     writer.writerow(head)
     writer.writerows([f"{n:.6g}" if isinstance(n, float) else n for n in line] for line in lines)
     return stream.getvalue()
-
-
-def table_line(row: NodeRow, bold: bool = False) -> tuple[str, ...]:
-    """Backbone, activation, ours, the paper's, the difference, GReLU's lead over ReLU and its p."""
-    ours = accuracy(row)
-    paper = "" if row.paper_mean is None else f"{row.paper_mean:.1f} ± {row.paper_std:.1f}"
-    difference = "" if row.difference is None else signed(row.difference)
-    p = "" if row.over_relu is None else p_value(row.over_relu.p)
-    names = (label(row.backbone), label(row.activation))
-    ours = f"**{ours}**" if bold else ours
-    return (*names, ours, paper, difference, marked(row.over_relu), p)
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int) -> str:

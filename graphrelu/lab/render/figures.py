@@ -94,7 +94,7 @@ def write(
     page: Iterable[str],
     rows: Sequence[Any],
     kind: type | Sequence[str],
-    draw: Callable[[], Figure] | None = None,
+    draw: Callable[[], Figure | None] | None = None,
 ) -> list[Path]:
     """Write page, table and figure beside a record, under its name; return the paths.
 
@@ -108,7 +108,8 @@ def write(
     if draw is None:
         return paths
     with drawing():
-        return [*paths, *save(draw(), record.with_suffix(""))]
+        figure = draw()
+        return paths if figure is None else [*paths, *save(figure, record.with_suffix(""))]
 
 
 def save(figure: Figure, prefix: Path) -> list[Path]:

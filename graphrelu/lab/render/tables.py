@@ -5,29 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from math import isfinite
 from statistics import fmean
-from typing import Any, TypeVar
 
 from graphrelu.lab import stats
 from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.divergence import MARK, diverged
-from graphrelu.lab.record.published import published
-from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
+from graphrelu.lab.record.recipes import GRAPH_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats.comparison import (
-    Cell,
-    Cells,
     Scores,
-    compared,
-    leads_over,
     scores_by_cell,
-    splits_by_cell,
 )
-from graphrelu.lab.stats.decision import MARGIN, Decision
-from graphrelu.lab.stats.splits import FEWEST, Splits
+from graphrelu.lab.stats.decision import Decision
 
 LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
@@ -41,28 +32,6 @@ PRICES = {
     "parameters": ("parameters", "{:,}", 1),
     "MB per run": ("peak_memory", "{:,.0f}", 1e-6),
 }
-
-CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
-CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
-
-
-@dataclass(frozen=True)
-class ScoreRow:
-    """What the rows of most tables begin with: an activation in a cell, and its scores in percent.
-
-    A row may also have leads; its class says which of them Holm's correction takes together.
-    """
-
-    dataset: str
-    backbone: str
-    activation: str
-    mean: float
-    std: float
-    best: float
-    n: int
-
-
-AnyRow = TypeVar("AnyRow", bound=ScoreRow)
 
 
 @dataclass(frozen=True)
@@ -100,58 +69,6 @@ class CompareRow:
     is_error: bool = False
 
 
-@dataclass(frozen=True)
-class NodeRow(ScoreRow):
-    """One cell of the main table beside the paper's; ``difference`` is ours minus the paper's.
-
-    GReLU's rows have its lead over ReLU, with Holm's correction over all of them.
-    """
-
-    paper_mean: float | None
-    paper_std: float | None
-    difference: float | None
-    over_relu: Decision | None
-
-
-@dataclass(frozen=True)
-class Tally:
-    """In how many cells GReLU is better or worse than a rival, or makes no difference to it, or
-    that is undecided.
-
-    ``higher`` counts the cells in which GReLU's mean is higher, significantly or not.
-    """
-
-    rival: str
-    better: int
-    alike: int
-    undecided: int
-    worse: int
-    higher: int
-
-    @property
-    def cells(self) -> int:
-        return self.better + self.alike + self.undecided + self.worse
-
-
-@dataclass(frozen=True)
-class ProtocolCheck:
-    """The baselines on the citation graphs: those that repeat the paper's numbers, and the rest."""
-
-    within: tuple[NodeRow, ...]
-    others: tuple[NodeRow, ...]
-
-    @property
-    def sentence(self) -> str:
-        cells = len(self.within) + len(self.others)
-        if cells == 0:
-            return "None of these cells is one of the baselines on the citation graphs."
-        names = ", ".join(map(label, CHECKED_ACTIVATIONS))
-        return (
-            f"In {len(self.within)} of {cells} cells of {names} on the citation graphs, our mean "
-            f"lies within one published standard deviation of the paper's."
-        )
-
-
 def label(name: str) -> str:
     """A name as the paper spells it; that of a user's file without the hash of its content."""
     name = re.sub(r"@[0-9a-f]{8,}$", "", name)
@@ -164,21 +81,6 @@ def in_order(*names: str) -> Callable[[Iterable[str]], list[int]]:
     """A key for sorting by several names: each in this order, unknown names last."""
     place = {name: i for i, name in enumerate(names)}
     return lambda key: [place.get(name, len(place)) for name in key]
-
-
-def with_best(rows: Iterable[AnyRow], key: Callable[[AnyRow], Any]) -> list[tuple[AnyRow, bool]]:
-    """Rows, and whether each has the highest mean among its neighbours with the same key."""
-    found = []
-    for _, group in groupby(rows, key=key):
-        several = list(group)
-        best = max(row.mean for row in several)
-        found += [(row, row.mean == best) for row in several]
-    return found
-
-
-def accuracy(row: ScoreRow) -> str:
-    """Mean, standard deviation and number of runs: ``81.2 ± 1.0 (12)``."""
-    return f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
 
 
 def amount(lead: Decision) -> str:
@@ -336,119 +238,3 @@ def reading(leads: Mapping[str, Decision]) -> str:
             f"No difference that matters: it lies within {one.margin:g} of 0.",
         ]
     )
-
-
-def node_rows(results: Iterable[Result]) -> list[NodeRow]:
-    """The main table, in the paper's order."""
-    results = list(results)
-    cells = scores_by_cell(results)
-    leads = leads_over(cells, "grelu", "relu", splits_by_cell(results))
-    rows = [
-        NodeRow(
-            **beside_paper("node_classification", *cell, name, scores[name]),
-            over_relu=leads.get(cell) if name == "grelu" else None,
-        )
-        for cell, scores in cells.items()
-        for name in scores
-    ]
-    position = in_order(*NODE_DATASETS, *TABLE, *ACTIVATIONS)
-    return sorted(rows, key=lambda row: position((row.dataset, row.backbone, row.activation)))
-
-
-def beside_paper(
-    table: str, dataset: str, backbone: str, activation: str, scores: Scores
-) -> dict[str, Any]:
-    """What a row of the paper's tables begins with: its names, our numbers, and the paper's."""
-    row = vars(ScoreRow(*(dataset, backbone, activation, *percent(scores))))
-    paper = published(table, dataset, backbone, activation)
-    mean, std = (paper.mean, paper.std) if paper else (None, None)
-    difference = None if mean is None else row["mean"] - mean
-    return row | {"paper_mean": mean, "paper_std": std, "difference": difference}
-
-
-def caution(rows: Iterable[NodeRow]) -> str:
-    """A sentence if there are too few seeds for any star in the table; else empty."""
-    return too_few([row.over_relu for row in rows if row.over_relu is not None])
-
-
-def too_few(leads: Sequence[Decision]) -> str:
-    """A sentence if none of the leads has enough runs to be decided; else empty."""
-    if not leads or max(lead.n for lead in leads) >= FEWEST:
-        return ""
-    return f"Nothing in this table is decided: that takes {FEWEST} seeds or more."
-
-
-def tallies(results: Iterable[Result]) -> list[Tally]:
-    """GReLU against each rival, with Holm's correction over the cells of that rival."""
-    results = list(results)
-    return tallies_of(grelu_leads(scores_by_cell(results), splits_by_cell(results)))
-
-
-def loss_tallies(results: Iterable[Result]) -> list[Tally]:
-    """The same by the cross-entropy of the test nodes, where it is finite; lower is better."""
-    return tallies_of(loss_leads(results))
-
-
-def loss_leads(results: Iterable[Result]) -> dict[str, dict[Cell, Decision]]:
-    """How far GReLU's cross-entropy is below each rival's, without a margin."""
-    known = [result for result in results if isfinite(result.test_loss)]
-    cells = scores_by_cell(known, score_of=lambda result: -result.test_loss)
-    return grelu_leads(cells, splits_by_cell(known), margin=0)
-
-
-def against_best(results: Iterable[Result]) -> str:
-    """A sentence: GReLU against whichever activation has the highest mean in a cell."""
-    results = list(results)
-    cells = scores_by_cell(results)
-    pairs = {}
-    for cell, scores in cells.items():
-        best = max(scores, key=lambda name: fmean(scores[name].values()))
-        if "grelu" in scores and best != "grelu":
-            pairs[cell] = (scores["grelu"], scores[best])
-    total = sum("grelu" in scores for scores in cells.values())
-    found = compared(pairs, splits_by_cell(results))
-    worse = [cell for cell, lead in found.items() if lead.outcome == "worse"]
-    names = ", ".join("-".join(map(label, cell)) for cell in worse)
-    return (
-        "Against whichever activation has the highest mean accuracy of a cell, as seen on the "
-        "same test nodes, which favours it: GReLU has it itself in "
-        f"{total - len(pairs)} of {total} cells, "
-        f"is not told apart from it in {len(pairs) - len(worse)}, and is worse in "
-        f"{len(worse)}{f' ({names})' if worse else ''}."
-    )
-
-
-def tallies_of(leads_by_rival: Mapping[str, Mapping[Any, Decision]]) -> list[Tally]:
-    """GReLU against each rival, from its leads by cell."""
-    counts = []
-    for rival, leads in leads_by_rival.items():
-        outcomes: list[str] = [lead.outcome for lead in leads.values()]
-        if leads:
-            better, alike, undecided, worse = map(
-                outcomes.count, ("better", "no difference", "undecided", "worse")
-            )
-            higher = sum(lead.difference > 0 for lead in leads.values())
-            counts.append(Tally(rival, better, alike, undecided, worse, higher))
-    return counts
-
-
-def protocol_check(results: Iterable[Result]) -> ProtocolCheck:
-    """Which baselines on the citation graphs lie within one published standard deviation."""
-    parts: dict[bool, list[NodeRow]] = {True: [], False: []}
-    for row in node_rows(results):
-        checked = row.dataset in CHECKED_DATASETS and row.activation in CHECKED_ACTIVATIONS
-        if checked and row.difference is not None and row.paper_std is not None:
-            # A deviation of exactly one counts, whatever the last bit of a sum.
-            parts[abs(row.difference) <= row.paper_std + 1e-9].append(row)
-    return ProtocolCheck(tuple(parts[True]), tuple(parts[False]))
-
-
-def grelu_leads(
-    cells: Cells, splits: Mapping[Cell, Splits], margin: float = MARGIN
-) -> dict[str, dict[Cell, Decision]]:
-    """GReLU's leads over each rival, in every cell that has both, corrected by rival."""
-    found = {}
-    for rival in [name for name in ACTIVATIONS if name != "grelu"]:
-        pairs = {cell: (own.get("grelu", {}), own.get(rival, {})) for cell, own in cells.items()}
-        found[rival] = compared(pairs, splits, margin)
-    return found

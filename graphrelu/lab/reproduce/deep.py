@@ -5,24 +5,18 @@ GReLU's constants were chosen on some of these graphs, the tuning graphs; the ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean, median
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.models.activations import ACTIVATIONS as MODULES
 from graphrelu.lab.record.config import Config, Metric, SplitName
 from graphrelu.lab.record.recipes import modern
-from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import export, figures, findings
-from graphrelu.lab.render.tables import ScoreRow, label, marked, percent
-from graphrelu.lab.reproduce.experiment import Experiment, Place, Table
+from graphrelu.lab.render import export
+from graphrelu.lab.render.tables import label, marked
+from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.held_out import is_held_out
-from graphrelu.lab.stats.comparison import Scores, leads_over
-from graphrelu.lab.stats.decision import Decision
-from graphrelu.lab.stats.splits import Splits
+from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
 
 BACKBONES = ("gcn", "sage", "gat")
 SPLITS = 10
@@ -98,87 +92,35 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     }
 
 
-TABLE = Table("deep", "of these networks", tuple(GRAPHS), cells)
-
-
-@dataclass(frozen=True)
-class DeepRow(ScoreRow):
-    """One activation in one cell. The leads over one rival are a family for Holm's correction."""
-
-    layers: int
-    over_relu: Decision | None
-    over_b: Decision | None
-
-    @property
-    def cell(self) -> Cell:
-        return Cell(self.dataset, self.backbone, self.layers)
-
-
-def deep_rows(results: Iterable[Result]) -> list[DeepRow]:
-    """A row for each cell and activation."""
-    results = list(results)
-    return rows_of(TABLE.scores(results), tuple(ACTIVATIONS), TABLE.splits(results))
-
-
-def rows_of(
-    found: Mapping[Cell, Mapping[str, Scores]], names: Sequence[str], splits: Mapping[Cell, Splits]
-) -> list[DeepRow]:
-    """The rows of these cells, their activations in this order."""
-    over_relu = {name: leads_over(found, name, "ReLU", splits) for name in names if name != "ReLU"}
-    over_b = {"GReLU": leads_over(found, "GReLU", "GReLU-B", splits)}
-    return [
-        DeepRow(
-            *(cell.dataset, cell.backbone, name, *percent(own[name]), cell.layers),
-            *(leads.get(name, {}).get(cell) for leads in (over_relu, over_b)),
-        )
-        for cell, own in found.items()
-        for name in names
-        if name in own
-    ]
-
-
-def render(record: Path) -> list[Path]:
-    """A page, and the same as CSV."""
-    results = TABLE.read(record)
-    rows = deep_rows(results)
+def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     lines = [(cell.title, *line) for cell, line in lead_lines(rows).items()]
     every_cell = export.table(("cell", *ACTIVATIONS, "GReLU - GReLU-B"), lines, numbers=1)
-    page = TABLE.text(
-        results, record, rule=rule_of(rows), in_short=_in_short(rows), cells=every_cell
-    )
-    return figures.write(record, page, rows, DeepRow)
+    return {"in_short": _in_short(rows), "cells": every_cell}
 
 
-def rule_of(rows: Iterable[DeepRow]) -> str:
-    """How the leads are decided."""
-    return findings.rule("a column", ((row.dataset, row.over_relu) for row in rows))
+def _in_short(rows: Sequence[Row]) -> str:
+    lines = in_short(rows, tuple(ACTIVATIONS))
+    told = [(graphs, name, str(_parameters(name)), *line) for graphs, name, *line in lines]
+    for graphs, part in parts(rows).items():
+        over_b = shown.tally(row["over_b"] for row in part)
+        told += [(graphs, "GReLU over GReLU-B", "", *line) for line in over_b]
+    return export.table(("graphs", "activation", "parameters", *shown.TALLY), told, numbers=2)
 
 
-def _in_short(rows: Sequence[DeepRow]) -> str:
-    """The leads of each activation over ReLU in short, first on the held-out graphs."""
+def parts(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows of held-out graphs, and those of tuning graphs."""
     held_out = [row for row in rows if is_held_out(row.dataset)]
-    tuning = [row for row in rows if not is_held_out(row.dataset)]
-    lines = []
-    for graphs, part in {"held out": held_out, "tuning graphs": tuning}.items():
-        for name in ACTIVATIONS:
-            own = [row.over_relu for row in part if row.activation == name]
-            lines += [(graphs, name, str(_parameters(name)), *line) for line in tally(own)]
-        over_b = tally(row.over_b for row in part)
-        lines += [(graphs, "GReLU over GReLU-B", "", *line) for line in over_b]
-    return export.table(("graphs", "activation", "parameters", *TALLY), lines, numbers=2)
+    return {"held out": held_out, "tuning graphs": [row for row in rows if row not in held_out]}
 
 
-TALLY = ("mean lead", "median", "better", "no difference", "undecided", "worse")
-
-
-def tally(leads: Iterable[Decision | None]) -> list[tuple[str, ...]]:
-    """The mean and the median lead, and the cells by outcome: one line, or none without leads."""
-    found = [lead for lead in leads if lead is not None]
-    if not found:
-        return []
-    outcomes: list[str] = [lead.outcome for lead in found]
-    middle = (f"{of(lead.difference for lead in found):+.2f}" for of in (fmean, median))
-    return [(*middle, *(str(outcomes.count(outcome)) for outcome in TALLY[2:]))]
+def in_short(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """The leads of each activation over ReLU in short, first on the held-out graphs."""
+    return [
+        (graphs, name, *line)
+        for graphs, part in parts(rows).items()
+        for name in names
+        for line in shown.tally(row["over_relu"] for row in part if row.name == name)
+    ]
 
 
 def _parameters(name: str) -> int:
@@ -189,17 +131,31 @@ def _parameters(name: str) -> int:
 
 
 def lead_lines(
-    rows: Sequence[DeepRow], names: Iterable[str] = ACTIVATIONS
+    rows: Sequence[Row], names: Iterable[str] = ACTIVATIONS
 ) -> dict[Cell, tuple[str, ...]]:
     """For each cell ReLU's score, the leads over ReLU, and GReLU's lead over GReLU-B."""
     lines = {}
     for cell in dict.fromkeys(row.cell for row in rows):
-        own = {row.activation: row for row in rows if row.cell == cell}
+        own = {row.name: row for row in rows if row.cell == cell}
         relu = f"{own['ReLU'].mean:.1f} ± {own['ReLU'].std:.1f}" if "ReLU" in own else ""
-        leads = [own[name].over_relu if name in own else None for name in names if name != "ReLU"]
-        last = own["GReLU"].over_b if "GReLU" in own else None
+        leads = [
+            own[name]["over_relu"] if name in own else None for name in names if name != "ReLU"
+        ]
+        last = own["GReLU"]["over_b"] if "GReLU" in own else None
         lines[cell] = (relu, *map(marked, (*leads, last)))
     return lines
 
 
-EXPERIMENT = Experiment(runs=SPLITS, quick_runs=2, collect=TABLE.collect, render=render)
+PAIRS = (Pair("over_relu", None, "ReLU"), Pair("over_b", None, "GReLU-B", only="GReLU"))
+TABLE = Table(
+    name="deep",
+    what="of these networks",
+    datasets=tuple(GRAPHS),
+    cells=cells,
+    runs=SPLITS,
+    quick_runs=2,
+    pairs=PAIRS,
+    columns=("layers", "over_relu", "over_b"),
+    page=page,
+    values=lambda row: {"layers": row.cell.layers},
+)

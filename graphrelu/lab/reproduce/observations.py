@@ -26,7 +26,7 @@ from graphrelu.lab.render.findings import (
 )
 from graphrelu.lab.render.tables import label, measured, signed
 from graphrelu.lab.reproduce import ablation, graph, runtime, segments
-from graphrelu.lab.reproduce.experiment import filled
+from graphrelu.lab.reproduce.table import filled
 from graphrelu.lab.stats.comparison import (
     Cell,
     Cells,
@@ -59,8 +59,8 @@ def render(folder: Path) -> list[Path]:
 def observations(folder: Path) -> dict[str, list[Observation]]:
     """The observations by experiment, from the records in the folder."""
     node, variants, lengths, timings, graphs = (folder / f"{name}.jsonl" for name in RECORDS)
-    rows = segments.segments_rows(_runs(lengths, segments.TABLE.wanted().values()))
-    tried = _runs(variants, ablation.TABLE.wanted().values())
+    rows = segments.TABLE.rows(_runs(lengths, segments.TABLE.wanted().values()))
+    tried = ablation.TABLE.rows(_runs(variants, ablation.TABLE.wanted().values()))
     timed = runtime.rows_of(runtime.record_of(timings).read())
     return {
         "Node classification": of_main_table(_runs(node, node_table())),

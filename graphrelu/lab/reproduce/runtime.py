@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from graphrelu.lab import data
+from graphrelu.lab.cli.options import standing
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import Progress, choose_device, prepare_inputs, scaled_features
@@ -28,7 +29,7 @@ from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.findings import WORST_FIRST, Finding, Observation
 from graphrelu.lab.render.tables import in_order, label
-from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, standing
+from graphrelu.lab.reproduce.table import Request, filled
 
 EPOCHS = 200
 MODES = {"one": 1, "batched": 10}  # mode -> seeds
@@ -57,12 +58,12 @@ Epochs = Callable[[int], None]  # trains that number of epochs
 
 def collect(request: Request) -> str:
     """Measure the missing timings; the activations of a backbone take turns."""
-    request.stays_here()
+    if request.engine != "local" or request.only or request.prepare is not None:
+        raise ValueError("The timings run in this process, and all together.")
     deadline = request.deadline
     device = choose_device(request.device)
     record = record_of(output.check_record(request.out))
-    (dataset,) = request.datasets("citeseer")
-    graph = data.load(dataset, request.root)
+    graph = data.load("digits" if request.quick else "citeseer", request.root)
     budget = QUICK_BUDGET if request.quick else BUDGET[device.type]
     done = {record.key(entry) for entry in record.read()}
     plan: list[tuple[Entry, dict[str, Config]]] = []
@@ -304,4 +305,14 @@ def _bars(axis: Any, rows: Sequence[Entry], field: str) -> None:
     axis.set_xticks(range(len(BACKBONES)), [label(name) for name in BACKBONES])
 
 
-EXPERIMENT = Experiment(runs=3, quick_runs=1, collect=collect, render=render)
+class Timings:
+    """What a table of runs has, for timings: the runs are repetitions."""
+
+    runs, quick_runs = 3, 1
+    collect, render = staticmethod(collect), staticmethod(render)
+
+    def has_page(self, record: Path) -> bool:
+        return True
+
+
+TABLE = Timings()

@@ -7,11 +7,9 @@ The settings, and the scores to hold ReLU against, are those of `"Classic GNNs a
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -22,20 +20,19 @@ from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label
-from graphrelu.lab.reproduce import deep
-from graphrelu.lab.reproduce.experiment import (
-    Experiment,
+from graphrelu.lab.reproduce import deep, shown
+from graphrelu.lab.reproduce.table import (
+    Found,
+    Pair,
     Place,
     Request,
+    Row,
+    Runs,
     Table,
     filled,
-    standing,
-    train_missing,
 )
-from graphrelu.lab.reproduce.held_out import is_held_out
 
 PATIENCE = 200  # epochs without a better validation score
-RUNS = 10
 FEWER_RUNS = {"computers": 5, "cs": 5, "physics": 5}  # the large graphs
 DEPTHS = (2, 4, 8, 16)
 DEPTH_GRAPHS = ("squirrel", "minesweeper")
@@ -50,7 +47,7 @@ NAMES = (*ACTIVATIONS, WIDER)
 LIKE = {"tolokers": "minesweeper", "actor": "squirrel"}
 
 
-class Row(NamedTuple):
+class Settings(NamedTuple):
     """The tuned settings of one graph and backbone, and the published score in percent."""
 
     dataset: str
@@ -83,20 +80,20 @@ class Row(NamedTuple):
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def settings() -> tuple[Settings, ...]:
     """The published rows whose graphs are known here, then the graphs without a row."""
     source = files("graphrelu.lab.record").joinpath("tuned_gnns.csv")
-    found = [_row(line) for line in csv.DictReader(source.read_text().splitlines())]
+    found = [_settings(line) for line in csv.DictReader(source.read_text().splitlines())]
     for name, like in LIKE.items():
         same = [row for row in found if row.dataset == like]
         found += [row._replace(dataset=name, mean=None, std=None) for row in same]
     return tuple(found)
 
 
-def _row(line: dict[str, str]) -> Row:
+def _settings(line: dict[str, str]) -> Settings:
     masks = line["split"] == "published masks"
     few = line["split"].startswith("20 per class")
-    return Row(
+    return Settings(
         dataset=line["dataset"],
         backbone=line["backbone"],
         hidden=int(line["hidden"]),
@@ -116,24 +113,24 @@ def _row(line: dict[str, str]) -> Row:
     )
 
 
-def depth_rows() -> list[Row]:
+def depth_rows() -> list[Settings]:
     """GCN with its tuned settings on two graphs, with other numbers of layers."""
     return [
         row._replace(layers=layers, mean=None, std=None)
-        for row in rows()
+        for row in settings()
         if row.dataset in DEPTH_GRAPHS and row.backbone == "gcn"
         for layers in DEPTHS
         if layers != row.layers
     ]
 
 
-def all_rows() -> tuple[Row, ...]:
+def all_rows() -> tuple[Settings, ...]:
     """The rows of the table and of the figure, and a row for the embedded graph."""
-    embedded = rows()[0]._replace(dataset="digits", mean=None, std=None)
-    return (*rows(), *depth_rows(), embedded)
+    embedded = settings()[0]._replace(dataset="digits", mean=None, std=None)
+    return (*settings(), *depth_rows(), embedded)
 
 
-def wider(row: Row, features: int, classes: int) -> int:
+def wider(row: Settings, features: int, classes: int) -> int:
     """The smallest width for which ReLU has as many parameters as GReLU at the row's width."""
 
     def parameters(activation: str, hidden: int) -> int:
@@ -161,7 +158,8 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
 
 
 class StrongTable(Table):
-    """A table in which ReLU has another width, too: the width depends on the graph's features."""
+    """A table in which ReLU has another width, too: the width depends on the graph's features. The
+    figure's other depths are rows of their own, last, and corrected for themselves."""
 
     def place(self, config: Config) -> Place | None:
         """Cell and name of a run; none for runs of other tables."""
@@ -172,6 +170,23 @@ class StrongTable(Table):
                     return row.cell, WIDER
         return place
 
+    def plan(self, request: Request) -> Runs:
+        """Large graphs have fewer runs."""
+        wanted = self.chosen(request)
+        configs = list(wanted.values())
+        known = {place[0] for place in wanted}
+        for row in [row for row in settings() if row.cell in known and not request.quick]:
+            graph = data.load(row.dataset, request.root)
+            hidden = wider(row, graph.num_features, graph.num_classes)
+            configs.append(row.config("relu", {}, hidden=hidden))
+        most = request.runs
+        return {c: range(min(most, FEWER_RUNS.get(c.dataset, most))) for c in configs}
+
+    def rows(self, results: Iterable[Result]) -> list[Row]:
+        others = {row.cell for row in depth_rows()}
+        made = [row for row in super().rows(results) if row.name != PUBLISHED]
+        return sorted(made, key=lambda row: row.cell in others)
+
     def protocol(self, results: Sequence[Result]) -> set[Config]:
         """The full settings, with those of the wider networks on record."""
         places = {result.config: self.place(result.config) for result in results}
@@ -179,66 +194,14 @@ class StrongTable(Table):
         return super().protocol(results) | wide
 
 
-TABLE = StrongTable(
-    "strong", "of these networks", tuple(dict.fromkeys(row.dataset for row in rows())), cells
-)
-
-
-def collect(request: Request) -> str:
-    """Train the missing runs."""
-    configs = TABLE.wanted(request.datasets(*TABLE.datasets), **request.changes)
-    wanted = list(configs.values())
-    for row in [] if request.quick else rows():
-        graph = data.load(row.dataset, request.root)
-        hidden = wider(row, graph.num_features, graph.num_classes)
-        wanted.append(row.config("relu", {}, hidden=hidden))
-    runs = {c: range(min(request.runs, FEWER_RUNS.get(c.dataset, request.runs))) for c in wanted}
-    return standing(*train_missing(runs, request), request.out)
-
-
-@dataclass(frozen=True)
-class StrongRow(deep.DeepRow):
-    """The same with the width, and with the published score of ReLU."""
-
-    hidden: int
-    published_mean: float | None
-    published_std: float | None
-
-
-def strong_rows(results: Sequence[Result]) -> list[StrongRow]:
-    """A line for each row of settings and each activation, the figure's other depths last. The
-    table and the other depths are corrected each for itself."""
-    found, settings = TABLE.scores(results), {row.cell: row for row in all_rows()}
-    splits = TABLE.splits(results)
-    depths = {row.cell: found.pop(row.cell) for row in depth_rows() if row.cell in found}
-    widths = {TABLE.place(result.config): result.config.hidden for result in results}
-    return [
-        StrongRow(
-            **vars(row),
-            hidden=widths[row.cell, row.activation],
-            published_mean=settings[row.cell].mean,
-            published_std=settings[row.cell].std,
-        )
-        for cells in (found, depths)
-        for row in deep.rows_of(cells, NAMES, splits)
-    ]
-
-
-def of_table(made: Sequence[StrongRow]) -> list[StrongRow]:
-    """Without the figure's other depths."""
-    others = {row.cell for row in depth_rows()}
-    return [row for row in made if row.cell not in others]
-
-
-def check(results: Sequence[Result]) -> str:
+def check(found: Found) -> str:
     """Whether ReLU reaches the published scores here, on the published splits where known."""
     known, below = 0, []
-    found = TABLE.scores(results, lambda run: 100 * run.score)
-    for row in rows():
-        scores = found.get(row.cell, {}).get(PUBLISHED if row.split == "random" else "ReLU")
-        if scores and row.mean is not None:
+    for row in settings():
+        runs = found.get(row.cell, {}).get(PUBLISHED if row.split == "random" else "ReLU")
+        if runs and row.mean is not None:
             known += 1
-            gap = fmean(scores.values()) - row.mean
+            gap = fmean(100 * run.score for run in runs.values()) - row.mean
             if gap < -max(TOLERANCE, row.std or 0):
                 below.append(f"{label(row.dataset)}-{label(row.backbone)} ({gap:+.1f})")
     return (
@@ -253,72 +216,88 @@ def check(results: Sequence[Result]) -> str:
     )
 
 
-def render(record: Path) -> list[Path]:
-    """A page, the same as CSV, and the figure of depths."""
-    results = TABLE.read(record)
-    made = strong_rows(results)
-    table = of_table(made)
-    page = TABLE.text(
-        *(results, record),
-        rule=deep.rule_of(table),
-        not_run=_not_run(table),
-        check=check(results),
-        in_short=_in_short(table),
-        rows=_table(table),
-    )
-    if table == made:
-        return figures.write(record, page, made, StrongRow)
-    page += filled("strong_depth", figure=f"{record.stem}.png")
-    return figures.write(record, page, made, StrongRow, lambda: _figure(made))
+def of_table(rows: Iterable[Row]) -> list[Row]:
+    """Without the figure's other depths."""
+    others = {row.cell for row in depth_rows()}
+    return [row for row in rows if row.cell not in others]
 
 
-def _not_run(table: Sequence[StrongRow]) -> str:
+def values(row: Row) -> dict[str, Any]:
+    own = {one.cell: one for one in all_rows()}[row.cell]
+    widths = {"layers": row.cell.layers, "hidden": row.config.hidden}
+    return widths | {"published_mean": own.mean, "published_std": own.std}
+
+
+def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+    table = of_table(rows)
+    lines = [
+        (cell.title, _published(cell), *line)
+        for cell, line in deep.lead_lines(table, NAMES).items()
+    ]
+    head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
+    in_short = deep.in_short(table, NAMES)
+    return {
+        "not_run": _not_run(table),
+        "check": check(all_runs),
+        "in_short": export.table(("graphs", "activation", *shown.TALLY), in_short, numbers=2),
+        "rows": export.table(head, lines, numbers=1),
+        "depth": "" if table == rows else filled("strong_depth", figure="strong.png")[0],
+    }
+
+
+def _published(cell: deep.Cell) -> str:
+    row = {one.cell: one for one in all_rows()}[cell]
+    return "" if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}"
+
+
+def _not_run(table: Sequence[Row]) -> str:
     """What is empty in a table that has been begun."""
-    found = {(row.cell, row.activation) for row in table}
-    lacking = {row.cell: [n for n in NAMES if (row.cell, n) not in found] for row in rows()}
+    found = {(row.cell, row.name) for row in table}
+    lacking = {row.cell: [n for n in NAMES if (row.cell, n) not in found] for row in settings()}
     if all(len(names) == len(NAMES) for names in lacking.values()):
         return ""
     missing = [f"{cell.title} ({' / '.join(names)})" for cell, names in lacking.items() if names]
     return f"Not run yet: {'; '.join(missing)}.\n" if missing else ""
 
 
-def _in_short(made: Sequence[StrongRow]) -> str:
-    lines = []
-    for graphs, held_out in {"held out": True, "tuning graphs": False}.items():
-        part = [row for row in made if is_held_out(row.dataset) == held_out]
-        for name in NAMES:
-            own = [row.over_relu for row in part if row.activation == name]
-            lines += [(graphs, name, *line) for line in deep.tally(own)]
-    return export.table(("graphs", "activation", *deep.TALLY), lines, numbers=2)
-
-
-def _table(made: Sequence[StrongRow]) -> str:
-    published = {
-        row.cell: f"{row.published_mean:.1f} ± {row.published_std:.1f}"
-        for row in made
-        if row.published_mean is not None
-    }
-    lines = [
-        (cell.title, published.get(cell, ""), *line)
-        for cell, line in deep.lead_lines(made, NAMES).items()
-    ]
-    head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
-    return export.table(head, lines, numbers=1)
-
-
-def _figure(made: Sequence[StrongRow]) -> figures.Figure:
+def draw(rows: Sequence[Row]) -> figures.Figure | None:
+    """The leads by number of layers, once there are other depths than the table's."""
+    if of_table(rows) == rows:
+        return None
     figure, (axes,) = figures.panels(1, len(DEPTH_GRAPHS), figsize=(7.5, 3.2))
     for ax, dataset in zip(axes, DEPTH_GRAPHS, strict=True):
-        several = [row for row in made if (row.dataset, row.backbone) == (dataset, "gcn")]
-        shown = dict.fromkeys(row.activation for row in several if row.over_relu is not None)
-        names = [name for name in shown if name in ACTIVATIONS]
+        several = [row for row in rows if row.cell[:2] == (dataset, "gcn")]
+        led = dict.fromkeys(row.name for row in several if row["over_relu"] is not None)
+        names = [name for name in led if name in ACTIVATIONS]
         for name, style in zip(names, figures.line_styles(), strict=False):
-            own = sorted((row.layers, row) for row in several if row.activation == name)
-            figures.draw_leads(ax, [(n, row.over_relu) for n, row in own], style | {"label": name})
+            own = [row for row in several if row.name == name]
+            own.sort(key=lambda row: row.cell.layers)
+            leads = [(row.cell.layers, row["over_relu"]) for row in own]
+            figures.draw_leads(ax, leads, style | {"label": name})
         ax.axhline(0, color="black", linewidth=0.8)
         ax.set(title=label(dataset), xlabel="layers", ylabel="lead over ReLU (points)")
     figures.shared_legend(figure, axes[:1], loc="outside upper center", ncols=6)
     return figure
 
 
-EXPERIMENT = Experiment(runs=RUNS, quick_runs=2, collect=collect, render=render)
+def _family(cell: Any, name: Any) -> Any:
+    """The table and the other depths are corrected each for itself."""
+    return name, cell in {row.cell for row in depth_rows()}
+
+
+TABLE = StrongTable(
+    name="strong",
+    what="of these networks",
+    datasets=tuple(dict.fromkeys(row.dataset for row in settings())),
+    cells=cells,
+    runs=10,
+    quick_runs=2,
+    pairs=(
+        Pair("over_relu", None, "ReLU", family=_family),
+        Pair("over_b", None, "GReLU-B", only="GReLU", family=_family),
+    ),
+    columns=("layers", "over_relu", "over_b", "hidden", "published_mean", "published_std"),
+    page=page,
+    values=values,
+    figure=draw,
+)

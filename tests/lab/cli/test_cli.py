@@ -17,7 +17,7 @@ from graphrelu.lab.prepare import wants_deep
 from graphrelu.lab.record.config import CONSTANTS
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce.command import COMMANDS
+from graphrelu.lab.reproduce.command import EXPERIMENTS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
@@ -185,6 +185,6 @@ def test_version_and_help() -> None:
     for name, what in cli.COMMANDS.items():  # said twice, as the list of commands imports none
         assert what in text(invoke(name, "--help"))
     commands = [[], *([name] for name in cli.COMMANDS)]
-    for command in (*commands, *(["reproduce", name] for name in COMMANDS)):
+    for command in (*commands, *(["reproduce", name] for name in EXPERIMENTS)):
         shown = text(invoke(*command, "--help"))
         assert f"Example: graphrelu {' '.join(command)}".strip() in shown

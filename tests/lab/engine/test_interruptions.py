@@ -18,7 +18,7 @@ import torch
 from graphrelu.lab import cli
 from graphrelu.lab.record import machine
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.reproduce.table import Request
 from tests.lab import faults
 from tests.lab.fake_engine import invoke
 from tests.lab.faults import COMMAND, at_the_second_batch, continues, finished

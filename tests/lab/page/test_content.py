@@ -16,8 +16,8 @@ from graphrelu.lab.page import charts, explorer, origin
 from graphrelu.lab.page import tables as page_tables
 from graphrelu.lab.record.recipes import graph_cell, modern, recipe
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render.tables import amount, compare_rows, node_rows, shown
-from graphrelu.lab.reproduce.segments import SEGMENTS
+from graphrelu.lab.render.tables import amount, compare_rows, shown
+from graphrelu.lab.reproduce import node
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
 from tests.lab.pages import NAMES, cell, judged, keep_look, runs
@@ -61,11 +61,11 @@ def test_rows_are_those_of_the_comparison(metric: str) -> None:
 def test_rows_of_the_record_are_those_of_the_main_table() -> None:
     results = [r for r in Record(RESULTS / "node.jsonl").read() if r.config.dataset == "cora"]
     (table,) = page_tables.tables_of(results, "node.jsonl")
-    for row, expected in zip(table["rows"], node_rows(results), strict=True):
+    for row, expected in zip(table["rows"], node.TABLE.rows(results), strict=True):
         assert (row["family"], row["mean"]) == (expected.activation, expected.mean)
-        assert row["paper"] == [expected.paper_mean, expected.paper_std]
-        if expected.over_relu is not None:
-            assert row["lead"] == asdict(expected.over_relu) | {"text": amount(expected.over_relu)}
+        assert row["paper"] == [expected["paper_mean"], expected["paper_std"]]
+        if (lead := expected["over_relu"]) is not None:
+            assert row["lead"] == asdict(lead) | {"text": amount(lead)}
         assert row["n"] == expected.n
         assert row["price"]["calibration_error"] is None  # older than the field
     assert sum(row["highest"] for row in table["rows"]) == len(table["cells"])
@@ -130,27 +130,6 @@ def test_bands_are_percentiles_of_the_seeds_that_are_trained() -> None:
     lost = make_result(cell("digits", "gcn", "relu"), 0, 0.5)
     lost.curves["train_loss"][1] = float("nan")
     assert page_tables.bands([lost]) == {}
-
-
-def test_the_effect_of_segments_is_a_line_for_each_graph() -> None:
-    lines = charts.segments_chart(Record(RESULTS / "segments.jsonl").read())
-    assert [line["name"] for line in lines] == ["Cora", "CiteSeer", "PubMed"]
-    for line in lines:
-        assert [point[0] for point in line["points"]] == list(SEGMENTS)
-        assert all(low < mean < high for _, mean, low, high in line["points"])
-    assert charts.segments_chart(runs(cell("digits", "gcn", "grelu"))) == []
-
-
-def test_timings_are_told_apart() -> None:
-    runtime = charts.timings(RESULTS / "runtime.jsonl")
-    assert (len(runtime["runtime"]) > 0, runtime["sizes"]) == (True, [])
-    relu = [bar for panel in runtime["runtime"] for bar in panel["bars"] if bar["family"] == "relu"]
-    assert {bar["relative"] for bar in relu} == {1}
-    sizes = charts.timings(RESULTS / "complexity.jsonl")
-    assert (len(sizes["sizes"]) > 0, sizes["runtime"]) == (True, [])
-    node = charts.timings(RESULTS / "node.jsonl")
-    assert node == {"runtime": [], "sizes": [], "sources": []}
-    assert [source["command"] for source in sizes["sources"]] == ["graphrelu reproduce complexity"]
 
 
 def test_speed_is_that_of_the_record() -> None:

@@ -52,23 +52,27 @@ def test_the_rows_are_the_papers() -> None:
 
 
 def test_rows() -> None:
-    rows = {row.activation: row for row in ablation.ablation_rows(runs())}
+    rows = {row.name: row for row in ablation.TABLE.rows(runs())}
     assert list(rows) == [name for _, name in ablation.cells("flickr")]
     first, b = rows["GReLU-A"], rows["GReLU-B"]
-    assert (first.behind_a, rows["ReLU"].over_relu) == (None, None)
-    assert (first.paper_mean, b.paper_mean, rows[UNDECOMPOSED].paper_mean) == (54.4, 53.4, None)
-    assert b.behind_a.difference == pytest.approx(1.055)
-    assert b.behind_a.outcome == "better"
-    assert rows["SGC"].over_relu.difference == pytest.approx(-4.22)
-    assert b.test_loss - b.train_loss == pytest.approx(0.2)
+    assert (first["behind_a"], rows["ReLU"]["over_relu"]) == (None, None)
+    assert (first["paper_mean"], b["paper_mean"], rows[UNDECOMPOSED]["paper_mean"]) == (
+        54.4,
+        53.4,
+        None,
+    )
+    assert b["behind_a"].difference == pytest.approx(1.055)
+    assert b["behind_a"].outcome == "better"
+    assert rows["SGC"]["over_relu"].difference == pytest.approx(-4.22)
+    assert b["test_loss"] - b["train_loss"] == pytest.approx(0.2)
     # The ten differences to A hold together, at steps from a tenth of 5 % on.
-    errors = [row.behind_a.error for row in rows.values() if row.behind_a is not None]
+    errors = [row["behind_a"].error for row in rows.values() if row["behind_a"] is not None]
     assert min(errors) == pytest.approx(0.05 / 10)
     assert max(errors) <= 0.05
 
 
 def test_claims_follow_the_runs() -> None:
-    found = {o.claim: o for o in ablation.observations(runs(), "flickr")}
+    found = {o.claim: o for o in ablation.observations(ablation.TABLE.rows(runs()), "flickr")}
     assert len(found) == len(ablation.CLAIMS) + 1
     assert found["GReLU-A > GReLU-B"].outcome == "holds"
     assert found["GReLU-A > GReLU-B"].paper == "+1.0 points"
@@ -78,7 +82,7 @@ def test_claims_follow_the_runs() -> None:
     assert found[f"GReLU-A > {UNDECOMPOSED}"].paper == "no figure"
     nothing = ablation.observations([], "flickr")
     assert {(o.outcome, o.ours) for o in nothing} == {("not measured yet", "")}
-    few = ablation.observations(runs(seeds=1), "flickr")
+    few = ablation.observations(ablation.TABLE.rows(runs(seeds=1)), "flickr")
     assert {o.outcome for o in few} == {"undecided"}
 
 
@@ -89,11 +93,11 @@ def test_overfitting_is_read_off_the_losses(tmp_path: Path) -> None:
             loss = None if result.seed == 3 else 1.0 + result.seed / 1000
             result = Result.from_dict(result.to_dict() | {"test_loss": loss})
         results.append(result)
-    found = ablation.observations(results, "flickr")[-1]
+    found = ablation.observations(ablation.TABLE.rows(results), "flickr")[-1]
     assert found.outcome == "holds"
     assert found.ours == "+0.31 [+0.30, +0.31] nats over 11 seeds"
     Record(tmp_path / "a.jsonl").append(results)
-    page = ablation.render(tmp_path / "a.jsonl")[0].read_text()
+    page = ablation.TABLE.render(tmp_path / "a.jsonl")[0].read_text()
     assert "| undecomposed | 0.50 | nan | nan |" in page
 
 
@@ -108,9 +112,9 @@ def test_one_cell_refutes_and_all_confirm() -> None:
 def test_files(tmp_path: Path) -> None:
     record = tmp_path / "ablation.jsonl"
     Record(record).append(runs())
-    assert "In haste" not in ablation.render(record)[0].read_text()
+    assert "In haste" not in ablation.TABLE.render(record)[0].read_text()
     Record(record).append(runs("digits", epochs=5))
-    page, table = ablation.render(record)
+    page, table = ablation.TABLE.render(record)
     text = page.read_text()
     assert "Made from `ablation.jsonl`: 264 runs (no device; torch 0)." in text
     assert (
@@ -124,7 +128,7 @@ def test_files(tmp_path: Path) -> None:
     assert lines[1]["behind_a_outcome"] == "better"
     assert float(lines[1]["behind_a_p"]) < 0.05
     with pytest.raises(ValueError, match="The runs of flickr with gcn have different settings"):
-        ablation.ablation_rows([*runs(), *runs(epochs=5)])
+        ablation.TABLE.rows([*runs(), *runs(epochs=5)])
 
 
 def test_undecomposed_in_a_batch() -> None:

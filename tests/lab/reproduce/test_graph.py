@@ -12,18 +12,12 @@ import pytest
 
 from graphrelu.lab import engine
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import ACTIVATIONS, graph_cell
+from graphrelu.lab.record.recipes import ACTIVATIONS, GraphAxes, graph_cell
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce.experiment import Request
-from graphrelu.lab.reproduce.graph import (
-    GraphGrid,
-    choices,
-    collect_graphs,
-    graph_rows,
-    grid_sentence,
-    point,
-    render_graphs,
-)
+from graphrelu.lab.reproduce import graph
+from graphrelu.lab.reproduce.graph import TABLE, grid_sentence
+from graphrelu.lab.reproduce.table import Request
+from graphrelu.lab.stats.choice import fold_choices, fold_point
 from tests.lab import fake_engine
 from tests.lab.graph_sets import rings_and_paths
 
@@ -55,24 +49,25 @@ def test_the_same_points_for_every_activation() -> None:
         *runs(cell("grelu", 64), 0.95),
         *runs(cell("relu", 16, split="gin_folds"), 0.9),
     ]
-    found = choices(results)
-    paper, gin = found["folds", "mutag", "gin"], found["gin_folds", "mutag", "gin"]
-    assert paper.points == ((16, 2, 0.5), (32, 2, 0.5))
-    assert {name: point(config) for name, config in paper.configs.items()} == {
+    found = fold_choices(results)
+    paper, gin = found["mutag", "gin", "folds"], found["mutag", "gin", "gin_folds"]
+    assert paper[0].points == ((16, 2, 0.5), (32, 2, 0.5))
+    assert {name: fold_point(config) for name, config in paper[1].items()} == {
         "relu": (32, 2, 0.5),
         "grelu": (32, 2, 0.5),  # as accurate, with a lower loss
     }
-    assert gin.points == ((16, 2, 0.5),)
-    assert choices([*runs(cell("relu", 16), 0.7), *runs(cell("grelu", 32), 0.7)]) == {}
+    assert gin[0].points == ((16, 2, 0.5),)
+    assert fold_choices([*runs(cell("relu", 16), 0.7), *runs(cell("grelu", 32), 0.7)]) == {}
 
 
 def test_what_is_not_chosen_from() -> None:
     """More fold assignments choose nothing; other settings are refused."""
     first = [*runs(cell("relu", 16), 0.7), *runs(cell("relu", 32), 0.6)]
     later = [replace(r, seed=10 + r.seed, val_score=1.0) for r in runs(cell("relu", 32), 1.0)]
-    assert choices([*first, *later])["folds", "mutag", "gin"].configs["relu"].hidden == 16
+    _, configs = fold_choices([*first, *later])["mutag", "gin", "folds"]
+    assert configs["relu"].hidden == 16
     with pytest.raises(ValueError, match="The runs of mutag with gin have different settings"):
-        choices([*first, *runs(cell("grelu", 16, epochs=50), 0.7)])
+        fold_choices([*first, *runs(cell("grelu", 16, epochs=50), 0.7)])
 
 
 def test_rows() -> None:
@@ -82,57 +77,55 @@ def test_rows() -> None:
         *runs(cell("relu", 16), 0.6, 0.9),
         *runs(cell("grelu", 32), 0.6, 0.9),
     ]
-    relu, grelu = graph_rows(results)
-    assert (relu.activation, relu.hidden, relu.layers, relu.tried, relu.n) == ("relu", 32, 2, 2, 40)
+    relu, grelu = TABLE.rows(results)
+    assert (relu.name, relu["hidden"], relu["layers"], relu["tried"], relu.n) == (
+        *("relu", 32, 2),
+        *(2, 40),
+    )
     assert relu.mean == pytest.approx(86.5)
-    assert relu.paper_mean == 89.0
-    assert relu.difference == pytest.approx(relu.mean - 89.0)
-    assert grelu.over_relu.difference == pytest.approx(3)
-    assert grelu.over_relu.n == 40
-    assert grelu.over_relu.outcome == "better"
+    assert relu["paper_mean"] == 89.0
+    assert relu["difference"] == pytest.approx(relu.mean - 89.0)
+    assert grelu["over_relu"].difference == pytest.approx(3)
+    assert grelu["over_relu"].n == 40
+    assert grelu["over_relu"].outcome == "better"
 
 
 def test_the_grid_is_named() -> None:
     def sentence(points: list[tuple[int, int]]) -> str:
-        found = choices([r for h, n in points for r in runs(cell("relu", h, n), 0.7)])
-        return grid_sentence("folds", found.values())
+        return grid_sentence(
+            TABLE.rows(r for h, n in points for r in runs(cell("relu", h, n), 0.7))
+        )
 
     full = [(h, n) for h in (16, 32, 64, 128) for n in (2, 3, 4, 5)]
     assert sentence(full) == (
-        "Chosen from the full grid: hidden {16, 32, 64, 128} x layers {2, 3, 4, 5}, "
-        "16 configurations, the same for every activation."
+        "Chosen from hidden {16, 32, 64, 128} x layers {2, 3, 4, 5}, all of the 16 configurations "
+        "of the grid, the same for every activation."
     )
-    assert sentence([(16, 2), (16, 3), (32, 2), (32, 3)]) == (
-        "Chosen from a subset of the grid: hidden {16, 32} x layers {2, 3}, 4 of the 16 "
-        "configurations, the same for every activation."
-    )
-    assert "subset of the grid: 16 x 2, 16 x 3, 32 x 2, 3 of" in sentence(
-        [(16, 2), (16, 3), (32, 2)]
+    assert sentence([(16, 2), (16, 3), (32, 2), (32, 3)]).startswith(
+        "Chosen from hidden {16, 32} x layers {2, 3}, 4 of the 16 configurations"
     )
     other = [
         replace(r, config=replace(r.config, dataset="proteins"))
         for r in runs(cell("relu", 64), 0.7)
     ]
-    found = choices([*runs(cell("relu", 16), 0.7), *runs(cell("relu", 32), 0.7), *other])
-    assert "1 to 2 points of it, by cell" in grid_sentence("folds", found.values())
+    rows = TABLE.rows([*runs(cell("relu", 16), 0.7), *runs(cell("relu", 32), 0.7), *other])
+    assert "chose from 1 to 2 of the 16" in grid_sentence(rows)
 
 
 @pytest.mark.parametrize(
-    ("grid", "points", "epochs"),
-    [
-        (GraphGrid(), 2 * 16, 100),
-        (GraphGrid(protocols=["gin_paper"]), 4, 350),
-    ],
+    ("only", "points", "epochs"), [({}, 2 * 2, 100), ({"split": ["gin_paper"]}, 4, 350)]
 )
-def test_every_activation_is_given_the_same_grid(grid: GraphGrid, points: int, epochs: int) -> None:
-    cells = grid.cells()
+def test_every_activation_is_given_the_same_grid(
+    only: dict[str, list[str]], points: int, epochs: int, tmp_path: Path
+) -> None:
+    cells = list(TABLE.chosen(Request(40, tmp_path / "a.jsonl", only=only)).values())
     assert len(set(cells)) == len(cells) == 2 * 3 * 6 * points
     same = {"activation": "any", "activation_options": ()}
     counts = Counter(replace(config, **same) for config in cells)
     assert set(counts.values()) == {len(ACTIVATIONS)}
     assert {(c.lr, c.epochs, c.weight_decay) for c in cells} == {(0.01, epochs, 0.0)}
-    if points == 4:
-        assert {point(config) for config in cells} == set(product((16, 32), (4,), (0.0, 0.5)))
+    if only:
+        assert {fold_point(config) for config in cells} == set(product((16, 32), (4,), (0.0, 0.5)))
 
 
 def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
@@ -142,7 +135,7 @@ def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
         for dropout in (0.0, 0.5):
             config = cell(name, 32, 4, split="gin_paper", dropout=dropout)
             Record(record).append(runs(config, 0.9 - dropout, score))
-    text = render_graphs(record)[0].read_text()
+    text = TABLE.render(record)[0].read_text()
     assert "## The GIN paper's protocol, networks and budget\n" in text
     assert "hidden {32} x layers {4} x dropout {0, 0.5}, 2 of the 4 configurations" in text
     assert "Epochs here: 350." in text
@@ -154,31 +147,32 @@ def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> GraphGrid:
-    """Rings and paths in the place of MUTAG."""
+def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Rings and paths in the place of MUTAG, and few points."""
     graphs = rings_and_paths(60, name="mutag")
     monkeypatch.setattr("graphrelu.lab.data.load_graphs", lambda name, root: graphs)
-    return GraphGrid(
-        ["mutag"], ["gin"], ["relu", "grelu"], (4,), (1, 2), ["folds", "gin_folds"], 1, 2
-    )
+    points = {name: GraphAxes((4,), (1, 2)) for name in ("folds", "gin_folds")}
+    monkeypatch.setattr(graph, "POINTS", points)
+    monkeypatch.setattr(Request, "changes", {"epochs": 2})
+    return {"dataset": ["mutag"], "backbone": ["gin"], "activation": ["relu", "grelu"]}
 
 
-def test_from_the_grid_to_the_table(small: GraphGrid, tmp_path: Path) -> None:
+def test_from_the_grid_to_the_table(small: dict[str, list[str]], tmp_path: Path) -> None:
     """In pieces: nothing in no time, the rest in a second call, nothing more in a third."""
     record = tmp_path / "graph.jsonl"
-    request = Request(20, record, device="cpu")
-    assert collect_graphs(small, replace(request, seconds=1e-9)) == (
+    request = Request(20, record, only=small, device="cpu")
+    assert TABLE.collect(replace(request, seconds=1e-9)) == (
         f"0 of these 120 runs are in {record}; the same command continues."
     )
-    assert collect_graphs(small, request) == f"120 of these 120 runs are in {record}."
+    assert TABLE.collect(request) == f"120 of these 120 runs are in {record}."
     lines = record.read_text()
-    assert collect_graphs(small, request) == f"120 of these 120 runs are in {record}."
+    assert TABLE.collect(request) == f"120 of these 120 runs are in {record}."
     assert record.read_text() == lines
-    page, table = render_graphs(record)
+    page, table = TABLE.render(record)
     text = page.read_text()
     assert "networks and budget" not in text
     assert text.index("## The paper's protocol") < text.index("## The GIN paper's protocol")
-    assert "a subset of the grid: hidden {4} x layers {1, 2}, 2 of the 16" in text
+    assert "hidden {4} x layers {1, 2}, 2 of the 16" in text
     assert "| GIN | ReLU | 4 x " in text
     assert "/" not in text.split("Made from")[1].split(":")[0]  # no path of this machine
     rows = list(csv.DictReader(table.read_text().splitlines()))
@@ -186,28 +180,6 @@ def test_from_the_grid_to_the_table(small: GraphGrid, tmp_path: Path) -> None:
     assert {row["n"] for row in rows} == {"20"}
     assert rows[0]["paper_mean"] != ""
     assert {row["tried"] for row in rows} == {"2"}
-
-
-def test_the_gin_papers_table_in_parts(
-    small: GraphGrid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("graphrelu.lab.engine.fold_train.GIN_STEPS", 2)
-    record = tmp_path / "graph.jsonl"
-    grid = replace(small, protocols=["gin_paper"], layers=(1,), repeats=0)
-    for activations, told in ((["relu"], "20 of these 20"), (["relu", "grelu"], "40 of these 40")):
-        said = collect_graphs(replace(grid, activations=activations), Request(10, record))
-        assert said == f"{told} runs are in {record}."
-    assert [row.tried for row in graph_rows(Record(record).read())] == [2, 2]
-
-
-def test_what_is_repeated_is_what_the_table_chooses(small: GraphGrid, tmp_path: Path) -> None:
-    """Of all points on record, though the second call asks for one of them."""
-    record = tmp_path / "graph.jsonl"
-    few = replace(small, activations=["relu"], protocols=["folds"])
-    collect_graphs(replace(few, repeats=0), Request(10, record, device="cpu"))
-    collect_graphs(replace(few, layers=(1,)), Request(20, record, device="cpu"))
-    (row,) = graph_rows(Record(record).read())
-    assert (row.tried, row.n) == (2, 20)
 
 
 def test_the_engine_keeps_whole_assignments(tmp_path: Path) -> None:
@@ -220,9 +192,8 @@ def test_the_engine_keeps_whole_assignments(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
-    assert GraphGrid(protocols=["gin_paper"]).small().epochs == 1  # 50 updates
     result = fake_engine.invoke("reproduce", "graph", "--quick", "--activations", "relu,grelu")
-    assert result.exit_code == 0
+    assert (result.exit_code, result.stderr) == (0, "")
     assert "120 of these 120 runs are in results/quick/graph.jsonl." in result.stdout
     assert "GIN paper's protocol" in result.stdout
     assert "Written: results/quick/graph.md, results/quick/graph.csv." in result.stdout

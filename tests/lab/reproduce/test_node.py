@@ -1,33 +1,39 @@
-"""The figure of GReLU's leads over ReLU shows what the record says."""
+"""The main table by hand, beside the paper's, and the figure of GReLU's leads over ReLU."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.record.results import Record
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table, recipe
+from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import figures
-from graphrelu.lab.render.tables import NodeRow, label, node_rows
-from graphrelu.lab.reproduce import node
+from graphrelu.lab.render.tables import label
+from graphrelu.lab.reproduce import node, shown
+from graphrelu.lab.reproduce.table import Row
+from tests.lab.fake_engine import make_result
 
 RESULTS = Path(__file__).parents[3] / "results"
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[NodeRow]:
-    return node_rows(Record(RESULTS / "node.jsonl").read())
+def rows() -> list[Row]:
+    return node.TABLE.rows(Record(RESULTS / "node.jsonl").read())
 
 
-def test_figure_shows_the_record(rows: list[NodeRow]) -> None:
-    found = [row for row in rows if row.over_relu is not None]
+def test_figure_shows_the_record(rows: list[Row]) -> None:
+    found = [row for row in rows if row["over_relu"] is not None]
     with figures.drawing():
         figure = node.draw_leads(rows)
     for axis in figure.axes:
         points = [line for line in axis.lines if line.get_marker() == "o"]
         name = axis.get_title().split(",")[0]
-        expected = [row.over_relu for row in found if label(row.dataset) == name]
+        expected = [row["over_relu"] for row in found if label(row.dataset) == name]
         assert [line.get_xdata()[0] for line in points] == [lead.difference for lead in expected]
         filled = [line.get_markerfacecolor() == "black" for line in points]
         assert filled == [lead.differs for lead in expected]
@@ -35,7 +41,7 @@ def test_figure_shows_the_record(rows: list[NodeRow]) -> None:
         assert bars == [[lead.low, lead.high] for lead in expected]
 
 
-def test_committed_figure_is_that_of_the_record(rows: list[NodeRow], tmp_path: Path) -> None:
+def test_committed_figure_is_that_of_the_record(rows: list[Row], tmp_path: Path) -> None:
     """Where this fails: make readme."""
     made = {path.name: path for path in node.write_leads(rows, tmp_path / "leads")}
     assert sorted(made) == ["leads.png", "leads.svg"]
@@ -48,7 +54,105 @@ def test_committed_figure_is_that_of_the_record(rows: list[NodeRow], tmp_path: P
     assert (RESULTS / "leads.png").stat().st_size > 1_000
 
 
-def test_rows_without_pairs_are_an_error(rows: list[NodeRow], tmp_path: Path) -> None:
+def test_rows_without_pairs_are_an_error(rows: list[Row], tmp_path: Path) -> None:
     alone = [row for row in rows if row.activation == "relu"]
     with pytest.raises(ValueError, match="runs of both GReLU and ReLU"):
         node.write_leads(alone, tmp_path / "leads")
+
+
+def main_table(n: int, leads: dict[str, float]) -> list[Result]:
+    """Every cell of the main table: the same ReLU scores, the others ahead by these points."""
+
+    def score(config: Config, seed: int) -> float:
+        ahead = leads.get(config.activation, 0.0) * (1 + 0.01 * seed)
+        return 0.79 + 0.001 * (seed % 4) + ahead / 100
+
+    cells = reversed(node_table())
+    return [make_result(c, seed, score(c, seed)) for c in cells for seed in range(n)]
+
+
+def test_rows_beside_the_paper() -> None:
+    rows = node.TABLE.rows(main_table(12, {"grelu": 1.0, "elu": 3.0}))
+    names = [(row.dataset, row.backbone, row.activation) for row in rows]
+    assert names == [(d, b, a) for d in NODE_DATASETS for b in BACKBONES for a in ACTIVATIONS]
+    by_name = dict(zip(names, rows, strict=True))
+    relu = by_name["cora", "gcn", "relu"]
+    assert (relu.mean, relu.n) == (pytest.approx(79.15), 12)
+    assert (relu["paper_mean"], relu["paper_std"]) == (79.2, 1.4)
+    assert relu["difference"] == pytest.approx(-0.05)
+    assert relu["over_relu"] is None
+    absent = by_name["flickr", "cheb", "relu"]
+    assert (absent["paper_mean"], absent["difference"]) == (None, None)
+    grelu = by_name["cora", "gcn", "grelu"]["over_relu"]
+    assert grelu.difference == pytest.approx(1.055)
+    assert grelu.outcome == "better"
+    # Holm's steps over the thirty cells, which are alike.
+    errors = {row["over_relu"].error for row in rows if row["over_relu"] is not None}
+    assert min(errors) == pytest.approx(0.05 / 30)
+
+    counted = shown.tallies(shown.by_rival(rows, "grelu_over_it")).splitlines()
+    assert [line.split(" | ")[0] for line in counted[2:]] == [
+        *("| ReLU", "| LReLU", "| ELU", "| PReLU", "| Maxout")
+    ]
+    assert counted[2] == "| ReLU | 30 | 0 | 0 | 0 | 30 |"
+    assert counted[4] == "| ELU | 0 | 0 | 0 | 30 | 0 |"
+
+
+def test_tallies_by_loss() -> None:
+    """A lower loss is better, whatever the accuracy; a run without one does not count."""
+    losses = {"relu": 0.7, "grelu": 0.6, "elu": 0.5}
+    results = [
+        replace(result, test_loss=losses.get(result.config.activation, nan) * (1 + result.seed))
+        for result in main_table(12, {"grelu": -1.0, "elu": -1.0})
+    ]
+    leads = node.loss_leads(node.TABLE.found(results))
+    assert {name for _, name in leads} == {"relu", "elu"}
+    for (_, name), lead in leads.items():
+        assert lead.outcome == ("better" if name == "relu" else "worse")
+
+
+def test_against_the_best() -> None:
+    results = main_table(12, {"grelu": 1.0, "elu": 2.0})
+    ahead_on_cora = [
+        replace(result, score=result.score - 0.03 * (result.config.activation == "elu"))
+        if result.config.dataset == "cora"
+        else result
+        for result in results
+        if result.config.dataset in ("cora", "flickr") and result.config.backbone == "gcn"
+    ]
+    assert node.against_best(node.TABLE.rows(ahead_on_cora)).endswith(
+        "has it itself in 1 of 2 cells, is not told apart from it in 0, and is worse in 1 "
+        "(Flickr-GCN)."
+    )
+    alike = [r for r in results if r.config.activation in ("relu", "grelu")]
+    assert node.against_best(node.TABLE.rows(alike)).endswith("in 0, and is worse in 0.")
+
+
+def test_four_seeds_decide_nothing() -> None:
+    rows = node.TABLE.rows(main_table(4, {"grelu": 1.0}))
+    assert "| ReLU | 0 | 0 | 30 | 0 | 30 |" in shown.tallies(shown.by_rival(rows, "grelu_over_it"))
+    assert shown.too_few(row["over_relu"] for row in rows) == (
+        "Nothing in this table is decided: that takes 5 seeds or more."
+    )
+
+
+def test_protocol_check() -> None:
+    # Published for GCN on Cora: ReLU 79.2 ± 1.4, LReLU 79.4 ± 1.6.
+    scores = {"relu": 0.806, "lrelu": 0.8101, "grelu": 0.5}
+    results = [
+        make_result(recipe("cora", "citation", "gcn", name), seed, score)
+        for name, score in scores.items()
+        for seed in range(2)
+    ]
+    rows = node.TABLE.rows(results)
+    within, others = node.checked(rows)
+    assert ([row.name for row in within], [row.name for row in others]) == (["relu"], ["lrelu"])
+    assert node.protocol_check(rows).splitlines() == [
+        "In 1 of 2 cells of ReLU, LReLU, ELU, PReLU on the citation graphs, our mean lies within "
+        "one published standard deviation of the paper's. The others:",
+        "",
+        "| dataset | backbone | activation | ours | paper | difference |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+        "| Cora | GCN | LReLU | 81.0 ± 0.0 (2) | 79.4 ± 1.6 | +1.6 |",
+    ]
+    assert sum(map(len, node.checked(node.TABLE.rows(main_table(2, {}))))) == 72

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphrelu.lab.reproduce import runtime
-from graphrelu.lab.reproduce.experiment import Request
+from graphrelu.lab.reproduce.table import Request
 from tests.lab.fake_engine import invoke
 
 
@@ -32,8 +32,9 @@ def fails(*arguments: object) -> None:
 def test_the_command(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["runtime", "--quick", "--runs", "2", "--device", "cpu", "--out", str(small)]
     shown = invoke("reproduce", *arguments)
+    assert (shown.exit_code, shown.stderr) == (0, "")
     assert shown.stdout.startswith("This takes about 7 seconds on this machine.\n")
-    assert f"4 of these 4 timings are in {small}." in "".join(shown.stdout.splitlines())
+    assert f"4 of these 4 timings are in {small}." in shown.stdout
     entries = [json.loads(line) for line in small.read_text().splitlines()]
     assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
         (mode, seeds, name)

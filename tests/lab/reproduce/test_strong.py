@@ -12,12 +12,12 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import strong
 from tests.lab.fake_engine import make_result
 
-BY_CELL = {row.cell: row for row in strong.rows()}
+BY_CELL = {row.cell: row for row in strong.settings()}
 
 
 def test_rows() -> None:
-    assert len(strong.rows()) == len(BY_CELL) == 3 * (10 + 2)
-    assert BY_CELL["squirrel", "gcn", 4] == strong.Row(
+    assert len(strong.settings()) == len(BY_CELL) == 3 * (10 + 2)
+    assert BY_CELL["squirrel", "gcn", 4] == strong.Settings(
         *("squirrel", "gcn", 256, 4, 0.7, "batch", True, False, 0.01, 5e-4, 500, "accuracy"),
         *("masks", False, 45.01, 1.63),
     )
@@ -40,7 +40,7 @@ def test_the_same_settings_for_all() -> None:
             assert strong.TABLE.place(config) == (row.cell, name)
         wide = row.config("relu", {}, hidden=row.hidden + 2)
         assert strong.TABLE.place(wide) == (row.cell, strong.WIDER)
-    assert strong.TABLE.place(strong.rows()[0].config("elu", {})) is None
+    assert strong.TABLE.place(strong.settings()[0].config("elu", {})) is None
 
 
 @pytest.mark.parametrize("cell", [("squirrel", "gcn", 4), ("minesweeper", "gat", 15)])
@@ -76,14 +76,14 @@ def test_held_against_the_published_split() -> None:
     reached = row.config("relu", {}, split="published")
     elsewhere = [make_result(row.config("relu", {}), seed, 0.7) for seed in range(3)]
     made = [*elsewhere, *(make_result(reached, seed, 0.85) for seed in range(3))]
-    assert "in 1 of 1 rows. The published" in strong.check(made)
-    assert "in 0 of 0 rows. The published" in strong.check(elsewhere)
+    assert "in 1 of 1 rows. The published" in strong.check(strong.TABLE.found(made))
+    assert "in 0 of 0 rows. The published" in strong.check(strong.TABLE.found(elsewhere))
 
 
 def test_page_names_what_is_not_run_yet(tmp_path: Path) -> None:
     """Rows, and activations of a row that has been begun."""
     record = Record(tmp_path / "strong.jsonl")
     record.append(made_up({"ReLU": 0.0, "GReLU": 1.0}))
-    page = strong.render(record.path)[0].read_text()
+    page = strong.TABLE.render(record.path)[0].read_text()
     assert "Squirrel, GCN, 4 layers (PReLU / GELU / SiLU / GReLU-B / ReLU, wider);" in page
     assert f"Cora, GCN, 3 layers ({' / '.join(strong.NAMES)});" in page

@@ -52,28 +52,28 @@ def test_topology_matters_where_the_region_must_be_known() -> None:
 
 
 def test_rows() -> None:
-    rows = structure.structure_rows(runs())
+    rows = structure.TABLE.rows(runs())
     assert len(rows) == 150
-    assert [(row.homophily, row.activation) for row in rows[:6]] == [
+    assert [(row["homophily"], row.name) for row in rows[:6]] == [
         *((0.0, name) for name in structure.ACTIVATIONS),
         (0.25, "GReLU-A"),
     ]
-    assert list(dict.fromkeys(row.panel for row in rows)) == list(structure.PANELS)
+    assert list(dict.fromkeys(structure.panel_of(row) for row in rows)) == list(structure.PANELS)
     first, second, *_, prelu = rows[:5]
-    assert first.behind_a is None
-    assert second.behind_a.difference == pytest.approx(9 * 1.055)
-    assert second.behind_a.outcome == "better"
+    assert first["behind_a"] is None
+    assert second["behind_a"].difference == pytest.approx(9 * 1.055)
+    assert second["behind_a"].outcome == "better"
     # The graphs and backbones, thirty together, are one family for each rival.
-    errors = [row.behind_a.error for row in rows if row.activation == "GReLU-B"]
+    errors = [row["behind_a"].error for row in rows if row.name == "GReLU-B"]
     assert min(errors) == pytest.approx(0.05 / 30)
-    assert prelu.behind_a.outcome == "worse"
+    assert prelu["behind_a"].outcome == "worse"
 
 
 def test_pages_of_unfinished_records(tmp_path: Path) -> None:
     record = tmp_path / "structure.jsonl"
     Record(record).append(runs(seeds=1)[:1])  # A alone, on one graph
-    text = structure.render(record)[0].read_text()
+    text = structure.TABLE.render(record)[0].read_text()
     assert "| 2 | 0 | 60.0 |  |  |  |  |  |  |" in text
     Record(record).append(runs(seeds=1))
-    text = structure.render(record)[0].read_text()
+    text = structure.TABLE.render(record)[0].read_text()
     assert "| 2 | 0 | 60.0 | 51.0 | 50.0 | 50.0 | 62.0 | +9.0 | +10.0 |" in text

@@ -39,7 +39,7 @@ function paired(row) {
   return row.seeds.filter(([seed]) => base.has(seed)).map(([seed, value]) => share * (value - base.get(seed)));
 }
 
-// Forest plot of the paired differences, and bars of runtimes.
+// Forest plot of the paired differences.
 function drawForest(where, rows) {
   const width = Math.max(300, where.clientWidth), narrow = width < 560;
   const names = narrow ? ["activation", "dataset", "backbone"] : ["dataset", "backbone", "activation"];
@@ -62,31 +62,6 @@ function drawForest(where, rows) {
     drawing.append(group);
   });
   drawing.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, unitOf(rows[0])));
-  where.replaceChildren(drawing);
-}
-
-function drawBars(where, panel) {
-  const width = Math.max(300, where.clientWidth), left = 62, right = width < 560 ? 100 : 130, step = 15;
-  const groups = unique(panel.bars.map((bar) => bar.backbone)).map((name) => panel.bars.filter((bar) => bar.backbone === name));
-  const height = groups.reduce((sum, group) => sum + 30 + step * group.length, 8);
-  const x = scale([0, ...panel.bars.map((bar) => bar.slowest)], left, width - right);
-  const drawing = svg("svg", { width, height, role: "img", "aria-label": `Seconds, ${panel.name}` });
-  let y = 0;
-  for (const group of groups) {
-    drawing.append(svg("text", { x: 0, y: y + 17, "font-weight": 600 }, group[0].backbone));
-    y += 24;
-    for (const bar of group) {
-      const middle = y + step / 2;
-      const relative = bar.relative === null ? "" : ` (${bar.relative.toFixed(2)})`;
-      drawing.append(svg("g", { class: `s${Math.max(0, FAMILIES.indexOf(bar.family))}` },
-        svg("text", { class: "soft", x: left - 6, y: middle + 4, "text-anchor": "end" }, bar.activation),
-        svg("rect", { class: "bar", x: left, y: y + 2, width: Math.max(1, x(bar.seconds) - left), height: step - 4 }),
-        svg("line", { class: "thin", x1: x(bar.fastest), x2: x(bar.slowest), y1: middle, y2: middle }),
-        svg("text", { x: x(bar.slowest) + 6, y: middle + 4 }, `${number(Number(bar.seconds.toPrecision(3)))} s${relative}`)));
-      y += step;
-    }
-    y += 6;
-  }
   where.replaceChildren(drawing);
 }
 

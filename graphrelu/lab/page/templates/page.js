@@ -3,7 +3,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
 const state = {
   table: 0, dataset: ALL, backbone: ALL, activation: ALL, tab: "scores", sort: { column: "", down: false },
-  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null, runtime: 0, axis: "", speed: 0,
+  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null, speed: 0,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
 const show = (id, wanted) => { document.getElementById(id).hidden = !wanted; };
@@ -104,21 +104,10 @@ function drawExplorer() {
 }
 
 function drawOthers() {
-  show("segments", DATA.K.length > 0);
-  if (DATA.K.length) lineChart(part("segments", ".figure"), DATA.K, { x: "K", y: "test score (%)" });
-  for (const [id, name, draw] of [["runtime", "timing", drawBars], ["speed", "setting", drawSpeed]]) {
-    show(id, DATA[id].length > 0);
-    if (!DATA[id].length) continue;
-    put(part(id, ".controls"), select(name, DATA[id].map((panel, i) => [i, panel.name]), state[id], (value) => { state[id] = Number(value); drawOthers(); part(id, "select").focus(); }));
-    draw(part(id, ".figure"), DATA[id][state[id]]);
-  }
-  show("sizes", DATA.sizes.length > 0);
-  if (DATA.sizes.length) {
-    const axes = unique(DATA.sizes.map((one) => one.axis));
-    state.axis = state.axis || axes[0];
-    put(part("sizes", ".controls"), select("size", axes.map((axis) => [axis, axis]), state.axis, (value) => { state.axis = value; drawOthers(); part("sizes", "select").focus(); }));
-    lineChart(part("sizes", ".figure"), DATA.sizes.filter((one) => one.axis === state.axis), { x: state.axis, y: "milliseconds" }, "xy");
-  }
+  show("speed", DATA.speed.length > 0);
+  if (!DATA.speed.length) return;
+  put(part("speed", ".controls"), select("setting", DATA.speed.map((panel, i) => [i, panel.name]), state.speed, (value) => { state.speed = Number(value); drawOthers(); part("speed", "select").focus(); }));
+  drawSpeed(part("speed", ".figure"), DATA.speed[state.speed]);
 }
 
 function facts(pairs) {

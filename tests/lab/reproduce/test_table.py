@@ -13,34 +13,25 @@ import pytest
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import ablation, node, segments, structure
-from graphrelu.lab.reproduce.experiment import (
-    EXPERIMENTS,
-    Request,
-    Table,
-    experiment,
-    train_missing,
-)
-from graphrelu.lab.reproduce.graph import render_graphs
-from graphrelu.lab.reproduce.tuning import render_tuned
+from graphrelu.lab.reproduce import ablation, segments, structure
+from graphrelu.lab.reproduce.command import EXPERIMENTS, experiment
+from graphrelu.lab.reproduce.table import Request, Table, train_missing
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
 from tests.lab.reproduce import test_deep, test_segments, test_strong, test_structure
 
 RESULTS = Path(__file__).parents[3] / "results"
-OTHERS = {"node": node.render, "graph": render_graphs, "tuned": render_tuned}
 
 
-@pytest.mark.parametrize("name", [*EXPERIMENTS, *OTHERS])
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_page_is_that_of_the_record(name: str, tmp_path: Path) -> None:
-    """Where this fails: python -m graphrelu.lab.reproduce NAME --render."""
+    """Where this fails: graphrelu reproduce NAME --render."""
     record = tmp_path / f"{name}.jsonl"
     if not (RESULTS / record.name).exists():  # no runs yet, and no page without them
         assert not list(RESULTS.glob(f"{name}.*"))
         return
     shutil.copy(RESULTS / record.name, record)
-    render = OTHERS[name] if name in OTHERS else experiment(name).render
-    for path in render(record):
+    for path in experiment(name).render(record):
         committed = RESULTS / path.relative_to(tmp_path)
         if path.suffix in (".md", ".csv"):
             assert committed.read_text() == path.read_text()
@@ -119,8 +110,8 @@ def test_page_of_made_up_runs(name: str, tmp_path: Path) -> None:
         ("runtime", "has nothing to draw yet: no line is 'timed'."),
         ("deep", "has no runs of these networks."),
         ("strong", "has no runs of these networks."),
-        ("graph", "has no configuration yet that all activations finished."),
-        ("tuned", "has no setting yet that all activations of a cell finished."),
+        ("graph", "has no runs of graph classification."),
+        ("tuned", "has no runs of the grid."),
     ],
 )
 def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
@@ -128,7 +119,7 @@ def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
     record = tmp_path / "x.jsonl"
     (config,) = node_table(["cora"], ["cheb"], ["elu"])
     Record(record).append([make_result(replace(config, lr=0.5), 0, 0.5)])
-    render = OTHERS[name] if name in OTHERS else experiment(name).render
+    render = experiment(name).render
     with pytest.raises(ValueError, match=rf"x\.jsonl {re.escape(sentence)}$"):
         render(record)
 
@@ -149,9 +140,8 @@ def test_quick_run(name: str, runs: int, tmp_path: Path, monkeypatch: pytest.Mon
     """Without datasets, from the expected time to the page, in the terminal."""
     monkeypatch.setenv("GRAPHRELU_DATA", str(tmp_path / "empty"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("graphrelu.lab.reproduce.experiment.QUICK_EPOCHS", 2)
-    command = ("node", "--tuned") if name == "tuned" else (name,)
-    shown = invoke("reproduce", *command, "--quick", "--runs", 1, "--device", "cpu")
+    monkeypatch.setattr("graphrelu.lab.reproduce.table.QUICK_EPOCHS", 2)
+    shown = invoke("reproduce", name, "--quick", "--runs", 1, "--device", "cpu")
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert re.match("This takes about (a second|[0-9]+ seconds) on this machine.", shown.stdout)
     assert "In haste: another graph, or fewer epochs" in shown.stdout
@@ -200,7 +190,7 @@ def test_full_run_has_every_cell(
     name: str, table: Table, runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Config] = []
-    train = "graphrelu.lab.reproduce.experiment.train_missing"
+    train = "graphrelu.lab.reproduce.table.train_missing"
 
     def note(runs: dict[Config, range], request: Request) -> tuple[int, int]:
         asked.extend(runs)

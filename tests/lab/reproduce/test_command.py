@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from graphrelu.lab import data
+from graphrelu.lab.cli.options import INTERRUPTED, names
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce import command
+from graphrelu.lab.reproduce.command import EXPERIMENTS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
@@ -33,35 +34,35 @@ def _nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_it_continues() -> None:
     def said(runs: int) -> str:
-        arguments = ("node", "--runs", runs, *SMALL, "--out", "node.jsonl")
-        return str(invoke("reproduce", *arguments).stdout)
+        shown = invoke("reproduce", "node", "--runs", runs, *SMALL, "--out", "node.jsonl")
+        assert (shown.exit_code, shown.stderr) == (0, "")
+        return shown.stdout
 
     assert "24 of these 24 runs are in node.jsonl." in said(3)
-    assert "40 of these 40 runs are in node.jsonl." in said(5)
-    before = Path("node.jsonl").read_bytes()
-    assert "40 of these 40 runs are in node.jsonl." in said(5)
-    assert Path("node.jsonl").read_bytes() == before
+    for _ in range(2):
+        assert "40 of these 40 runs are in node.jsonl." in said(5)
     seeds = [(result.config, result.seed) for result in Record("node.jsonl").read()]
     assert len(seeds) == len(set(seeds)) == 40
 
 
 def test_it_begins_nothing_after_the_deadline() -> None:
-    assert invoke("reproduce", "node", *SMALL, "--seconds", 1e-9).stdout == (
+    shown = invoke("reproduce", "node", *SMALL, "--seconds", 1e-9)
+    assert shown.stdout == (
         "0 of these 80 runs are in results/node.jsonl; the same command continues.\n"
     )
 
 
-def test_runs_for_another_machine() -> None:
-    """Those that are missing, with their graphs; nothing is trained here."""
-    invoke("reproduce", "node", "--runs", 1, *SMALL)
-    arguments = ("reproduce", "node", "--runs", 3, *SMALL, "--prepare", "runs.pt")
-    said = invoke(*arguments)
-    assert (said.exit_code, said.stderr) == (0, "")
-    assert "16 missing runs are in runs.pt. Train them with: python -m" in said.stdout
-    content = torch.load("runs.pt", weights_only=True)
-    assert sorted(content["graphs"]) == ["cora", "flickr"]
-    assert [seeds for _, seeds in content["cells"]] == [[1, 2]] * 8
-    assert len(Record("results/node.jsonl").read()) == 8
+def test_tables_from_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert invoke("reproduce", "node", "--runs", 12, *SMALL).exit_code == 0
+    monkeypatch.setattr(fake_engine, "run", None)
+    shown = invoke("reproduce", "node", "--render")
+    assert shown.stdout.endswith("Written: results/node.md, results/node.csv.\n")
+    page = (tmp_path / "results" / "node.md").read_text()
+    assert "Made from `node.jsonl`: 96 runs (no device; torch 0)." in page
+    assert "| ReLU | 4 | 0 | 0 | 0 | 4 |" in page
+    assert "In 0 of 2 cells of ReLU, LReLU, ELU, PReLU on the citation graphs" in page
+    assert "| GCN | GReLU | **82.1 ± 1.0 (12)** | 81.8 ± 1.8 | +0.3 | +0.8 [+0.8, +0.9] * |" in page
+    assert len((tmp_path / "results" / "node.csv").read_text().splitlines()) == 1 + 8
 
 
 def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
@@ -80,9 +81,6 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
     assert "Nothing in this table is decided" in " ".join(few.stdout.split())
 
 
-NOT_WHOLE = "hidden must be whole numbers, separated by commas, not '16,wide'."
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -96,42 +94,29 @@ NOT_WHOLE = "hidden must be whole numbers, separated by commas, not '16,wide'."
         ("node --out a_file.jsonl", "a_file.jsonl is not a record of runs; choose another file."),
         ("node --out a_file/node.jsonl", "a_file cannot be a folder"),
         ("node --out x.csv", "The name of a record must end in .jsonl, unlike x.csv."),
-        ("node --tuned --backbones sgc", "There is no backbone 'sgc'"),
-        ("node --tuned --backbones ,", "There is no name in the list ','."),
-        ("node --tuned --activations greul", "There is no activation 'greul'"),
-        ("node --tuned --runs 0", "runs must be a whole number from 1, not 0."),
-        ("graph --hidden 16,wide", NOT_WHOLE),
-        ("graph --backbones gat", "There is no backbone for sets of graphs 'gat'; known are"),
-        (
-            "graph --datasets cora",
-            "There is no set of graphs 'cora'; known are digit-graphs, mutag",
-        ),
-        ("graph --protocols gin_papers", "There is no protocol 'gin_papers' (did you mean gin_pap"),
-        ("graph --repeats -1", "repeats must be a whole number from 0, not -1."),
+        ("tuned --backbones sgc", "There is no backbone 'sgc'"),
+        ("tuned --backbones ,", "There is no name in the list ','."),
+        ("graph --backbones gat", "There is no backbone 'gat'; known are gcn, sage, gin."),
+        ("graph --datasets cora", "There is no dataset 'cora'; known are mutag, proteins."),
+        ("graph --protocols gin_papers", "There is no split 'gin_papers' (did you mean gin_paper"),
+        ("graph --runs 5", "runs must be a multiple of 10, not 5."),
+        ("runtime --engine ray", "The timings run in this process, and all together."),
+        ("runtime --backbones gcn", "The timings run in this process, and all together."),
     ],
 )
-def test_bad_input_costs_one_sentence(
-    arguments: str,
-    expected: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_costs_one_sentence(arguments: str, expected: str, tmp_path: Path) -> None:
     for name in ("a_file", "a_file.jsonl"):
         (tmp_path / name).write_text("my thesis\n")
-    assert fake_engine.reproduce(arguments.split()) == 2
-    plain = capsys.readouterr()
-    typed = invoke("reproduce", *arguments.split())
-    assert typed.exit_code == 2
-    assert plain.err == typed.stderr
-    assert plain.out == typed.stdout == ""
-    assert plain.err.count("\n") == 1
-    assert expected in plain.err
+    shown = invoke("reproduce", *arguments.split())
+    assert (shown.exit_code, shown.stdout) == (2, "")
+    assert shown.stderr.count("\n") == 1
+    assert expected in shown.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a_file", "a_file.jsonl"]
     assert (tmp_path / "a_file").read_text() == "my thesis\n"
 
 
 def test_a_damaged_dataset_is_found_before_any_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(name: str, root: object = None) -> Graph:
         if name == "flickr":
@@ -139,19 +124,27 @@ def test_a_damaged_dataset_is_found_before_any_training(
         return small_graph(name)
 
     monkeypatch.setattr(data, "load", load)
-    assert fake_engine.reproduce(["node", *SMALL]) == 2
-    assert capsys.readouterr().err == "flickr is damaged.\n"
+    shown = invoke("reproduce", "node", *SMALL)
+    assert (shown.exit_code, shown.stderr) == (2, "flickr is damaged.\n")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fake_engine, "run", interrupted)
-    assert fake_engine.reproduce(["node", *SMALL]) == 130
-    assert capsys.readouterr().err == command.INTERRUPTED + "\n"
+    shown = invoke("reproduce", "node", *SMALL)
+    assert (shown.exit_code, shown.stderr) == (130, INTERRUPTED + "\n")
 
 
-def test_lists_of_names() -> None:
-    assert command.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_help_fits_the_screen(name: str) -> None:
+    shown = invoke("reproduce", name, "--help").stdout
+    for option in ("runs", "datasets", "quick", "out", "render", "seconds"):
+        assert f" --{option} " in shown
+    assert len(shown.splitlines()) < 60
+
+
+def test_names_in_a_list() -> None:
+    assert names(" Cora,,citeseer, cora") == ["cora", "citeseer"]

@@ -12,20 +12,14 @@ import pytest
 
 from graphrelu.lab import data
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import ACTIVATIONS, NODE_DATASETS, node_table
+from graphrelu.lab.record.recipes import ACTIVATIONS, node_table
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import tuning
-from graphrelu.lab.reproduce.experiment import Request
-from graphrelu.lab.reproduce.tuning import (
-    choices,
-    grid,
-    render_tuned,
-    tuned_cells,
-    tuned_rows,
-)
+from graphrelu.lab.reproduce import tuned
+from graphrelu.lab.reproduce.table import Request, Row
+from graphrelu.lab.reproduce.tuned import grid
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
-from tests.lab.reproduce.test_reproduce import small_graph
+from tests.lab.reproduce.test_command import small_graph
 
 SMALL = ["--datasets", "cora", "--backbones", "gcn", "--activations", "relu,grelu"]
 TEST_LEADS = {"relu": 0.0, "grelu": 0.01}
@@ -50,7 +44,7 @@ def runs(
 
 
 def place_in_grid(config: Config) -> int | None:
-    place = tuning.TABLE.place(config)
+    place = tuned.TABLE.place(config)
     return place and place[1][1]
 
 
@@ -62,7 +56,7 @@ def test_the_grid_by_hand() -> None:
     ]
     assert grid(cell)[0] == cell
     for other in node_table():
-        assert len(set(grid(other))) == tuning.SETTINGS
+        assert len(set(grid(other))) == tuned.SETTINGS
         assert [place_in_grid(config) for config in grid(other)] == list(range(8))
     assert place_in_grid(replace(cell, lr=0.1)) is None
     assert place_in_grid(replace(cell, activation_options=(("K", 3),))) is None
@@ -70,63 +64,65 @@ def test_the_grid_by_hand() -> None:
 
 
 def test_every_activation_gets_the_same_and_the_tables_own_first(tmp_path: Path) -> None:
-    request = Request(10, tmp_path / "a.jsonl")
-    cells = tuned_cells(request, NODE_DATASETS, tuning.TUNED_BACKBONES, ACTIVATIONS)
+    cells = list(tuned.TABLE.plan(Request(10, tmp_path / "a.jsonl")))
     assert len(set(cells)) == len(cells) == 5 * 2 * 6 * 8
-    assert cells[:60] == node_table(backbones=("gcn", "sage"))
+    assert set(cells[:60]) == set(node_table(backbones=("gcn", "sage")))
     counts = Counter(replace(cell, activation="any", activation_options=()) for cell in cells)
     assert set(counts.values()) == {len(ACTIVATIONS)}
 
 
+def chosen(results: list[Result]) -> dict[str, Row]:
+    return {row.name: row for row in tuned.TABLE.rows(results)}
+
+
 def test_validation_accuracy_chooses() -> None:
-    (choice,) = choices(runs({"relu": 5, "grelu": 3})).values()
-    assert choice.tried == tuple(range(8))
-    chosen = {name: place_in_grid(rs[0].config) for name, rs in choice.chosen.items()}
-    assert chosen == {"relu": 5, "grelu": 3}
-    assert {place_in_grid(rs[0].config) for rs in choice.own.values()} == {0}
-    (equal,) = choices(runs({"relu": -1, "grelu": -1})).values()
-    assert {place_in_grid(rs[0].config) for rs in equal.chosen.values()} == {0}
+    found = chosen(runs({"relu": 5, "grelu": 3}))
+    assert {row["tried"] for row in found.values()} == {8}
+    assert {name: place_in_grid(row.config) for name, row in found.items()} == {
+        "relu": 5,
+        "grelu": 3,
+    }
+    equal = chosen(runs({"relu": -1, "grelu": -1}))
+    assert {place_in_grid(row.config) for row in equal.values()} == {0}
 
 
 def test_all_choose_from_the_same_settings_and_seeds() -> None:
     best = {"relu": 7, "grelu": 7}
     begun = runs({"relu": 7}, places=range(8)) + runs({"grelu": 7}, places=range(3))
-    (choice,) = choices(begun).values()
-    assert choice.tried == (0, 1, 2)
+    assert {row["tried"] for row in chosen(begun).values()} == {3}
     more = runs(best) + runs(best, seeds=range(10, 20), places=[0])
-    (choice,) = choices(more).values()
-    assert choice.tried == tuple(range(8))
-    assert {tuple(rs) for rs in choice.chosen.values()} == {tuple(range(10))}
+    assert {row["tried"] for row in chosen(more).values()} == {8}
+    assert {tuple(row.runs) for row in chosen(more).values()} == {tuple(range(10))}
     nothing = runs({"relu": 7}, places=[0]) + runs({"grelu": 7}, places=[1])
-    assert choices(nothing) == {}
+    assert chosen(nothing) == {}
     apart = runs({"relu": 7}, seeds=[0]) + runs({"grelu": 7}, seeds=[1])
-    assert choices(apart) == {}
-    (without_own,) = choices(runs(best, places=[2, 7])).values()
-    assert without_own.own == {}
+    assert chosen(apart) == {}
+    without_own = chosen(runs(best, places=[2, 7]))
+    assert {row["untuned_mean"] for row in without_own.values()} == {None}
     hasty = [replace(r, config=replace(r.config, epochs=30)) for r in runs(best)]
     with pytest.raises(ValueError, match=r"^The runs of cora with gcn have different settings\.$"):
-        choices([*runs(best), *hasty])
+        chosen([*runs(best), *hasty])
 
 
 def test_rows() -> None:
-    relu, grelu = tuned_rows(runs({"relu": 5, "grelu": 0}))
-    assert (relu.activation, relu.n, relu.tried) == ("relu", 10, 8)
-    assert (relu.lr, relu.weight_decay, relu.dropout) == (0.003, 5e-4, 0.8)
+    relu, grelu = tuned.TABLE.rows(runs({"relu": 5, "grelu": 0}))
+    assert (relu.activation, relu.n, relu["tried"]) == ("relu", 10, 8)
+    assert (relu["lr"], relu["weight_decay"], relu["dropout"]) == (0.003, 5e-4, 0.8)
     # Test accuracy: 0.5 where it is preferred, 0.55 elsewhere, and what the seeds add.
     assert relu.mean == pytest.approx(50.9)
-    assert relu.untuned_mean == pytest.approx(55.9)
-    assert grelu.untuned_mean == grelu.mean == pytest.approx(51.99)
-    assert grelu.grelu_over_it is None
-    assert relu.grelu_over_it.difference == pytest.approx(1.09)
-    assert relu.grelu_over_it.p < 0.001
-    assert relu.grelu_over_it.outcome == "better"
+    assert relu["untuned_mean"] == pytest.approx(55.9)
+    assert grelu["untuned_mean"] == grelu.mean == pytest.approx(51.99)
+    assert grelu["grelu_over_it"] is None
+    assert relu["grelu_over_it"].difference == pytest.approx(1.09)
+    assert relu["grelu_over_it"].p < 0.001
+    assert relu["grelu_over_it"].outcome == "better"
 
 
 def test_files(tmp_path: Path) -> None:
     record = tmp_path / "tuned.jsonl"
     others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["sgc"])]
     Record(record).append([*runs({"relu": 5, "grelu": 0}), *others])
-    page, table = render_tuned(record)
+    page, table = tuned.TABLE.render(record)
     text = page.read_text()
     assert "Made from `tuned.jsonl`: 160 runs (no device; torch 0).\n\n" in text
     assert "Every cell chose from all 8 settings.\n" in text
@@ -146,7 +142,7 @@ def test_files(tmp_path: Path) -> None:
 def test_a_page_of_what_is_there(tmp_path: Path) -> None:
     record = tmp_path / "tuned.jsonl"
     Record(record).append(runs({"relu": 1, "grelu": 1}, seeds=range(3), places=[1, 2]))
-    text = render_tuned(record)[0].read_text()
+    text = tuned.TABLE.render(record)[0].read_text()
     assert (
         "The grid is incomplete: some cells chose from 2 of the 8 settings. Nothing in this table "
         "is decided: that takes 5 seeds or more.\n" in text
@@ -161,22 +157,18 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command_in_pieces(fakes: Path) -> None:
-    arguments = ["node", "--tuned", *SMALL]
-    shown = invoke("reproduce", *arguments, "--runs", 2)
-    assert "32 of these 32 runs are in results/tuned.jsonl." in shown.stdout
+def test_the_command_continues(fakes: Path) -> None:
+    arguments = ["tuned", *SMALL]
+    first = invoke("reproduce", *arguments, "--runs", 2)
+    assert "32 of these 32 runs are in results/tuned.jsonl." in first.stdout
     shown = invoke("reproduce", *arguments)
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "160 of these 160 runs are in results/tuned.jsonl." in shown.stdout
     assert "Written: results/tuned.md, results/tuned.csv." in shown.stdout
-    page = Path("results/tuned.md").read_bytes()
-    assert invoke("reproduce", *arguments, "--render").exit_code == 0
-    assert Path("results/tuned.md").read_bytes() == page
-    assert not Path("results/node.jsonl").exists()
 
 
 def test_before_the_first_cell_is_there(fakes: Path) -> None:
-    shown = invoke("reproduce", "node", "--tuned", *SMALL, "--seconds", 1e-9)
+    shown = invoke("reproduce", "tuned", *SMALL, "--seconds", 1e-9)
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert shown.stdout == (
         "0 of these 160 runs are in results/tuned.jsonl; the same command continues.\n"

@@ -1,11 +1,14 @@
-"""The paper's section 4.4: time of a forward and a backward pass against every size."""
+"""The paper's section 4.4: time of a forward and a backward pass against every size.
+
+python benchmarks/complexity.py            # measures what results/complexity.jsonl lacks
+python benchmarks/complexity.py --render   # the page, the CSV file and the figure beside it
+"""
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import groupby, product
 from operator import itemgetter
 from pathlib import Path
@@ -17,16 +20,37 @@ from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
-from graphrelu.graph import DiffusionSettings, prepared
 from graphrelu.lab import stats
-from graphrelu.lab.engine import choose_device
 from graphrelu.lab.engine.timing import captured, seconds
-from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.render import export, figures
-from graphrelu.lab.reproduce.experiment import Experiment, Request, filled, standing
 
+RECORD = Path(__file__).parents[1] / "results" / "complexity.jsonl"
+PAGE = """\
+# Complexity
+
+{origin}
+
+Forward and backward pass of one layer in float32 on a uniform random graph, median of the
+repetitions. One size varies; the other sizes are fixed such that its term dominates. The exponent
+is the slope of the least-squares line through the logarithms of size and time, with its 95 %
+interval; with exponent 1 the time is proportional to the size. *One more* is the slope of the
+straight line through the times: the cost of one more edge, node, channel, segment or head. The
+graph is prepared before, once for a whole training; *preparation* is the time of this in seconds at
+the largest size. The paper claims O(|E| + C|V|) for GReLU and O(M|E|) for the attention of GAT, and
+prints no times.
+
+"""
+HEADS = """\
+## Heads of attention: {device}
+
+Milliseconds. GReLU alone computes its parameters and applies them. A GAT layer and a GCN layer with
+GReLU also have a linear map and the aggregation. Each head has {width} channels, so that the
+layers in a line have the same width.
+
+{table}
+"""
 HEAD_WIDTH = 8
 SIZES = ("nodes", "edges", "channels", "K")
 IDENTITY = ("axis", "value", "what", *SIZES, "device", "diffusion", "steps")
@@ -38,17 +62,6 @@ AXES = {
     "heads": f"heads M, {HEAD_WIDTH} channels each",
 }
 WHAT = {"grelu": "GReLU", "gcn+grelu": "GCN layer with GReLU", "gat": "GAT layer"}
-FIELDS: dict[str, kinds.Kind] = {
-    "axis": kinds.one_of(AXES),
-    "what": kinds.one_of(WHAT),
-    **dict.fromkeys(("value", "seconds"), kinds.positive),
-    **dict.fromkeys((*SIZES, "steps"), kinds.whole),
-    "repeats": kinds.listed(kinds.positive),
-    "preparation": kinds.optional(kinds.number),
-    "diffusion": kinds.text,
-    **kinds.SURROUNDINGS,
-}
-record_of = partial(Entries, event="timed", identity=IDENTITY, fields=FIELDS)  # of a path
 
 
 class Sweep(NamedTuple):
@@ -84,13 +97,6 @@ SWEEPS = {
         Sweep("segments", 1, 16, 5, nodes=1_000_000, edges=1_000_000, channels=64),
         Sweep("heads", 1, 16, 5, nodes=1_000_000, edges=10_000_000),
     ),
-    "quick": (
-        Sweep("edges", 100_000, 10_000_000, 5, nodes=1_000, channels=1),
-        Sweep("nodes", 5_000, 500_000, 5, edges=5_000, channels=64),
-        Sweep("channels", 16, 1_600, 5, nodes=20_000, edges=5_000),
-        Sweep("segments", 1, 16, 5, nodes=20_000, edges=100_000, channels=64),
-        Sweep("heads", 1, 16, 5, nodes=5_000, edges=50_000),
-    ),
 }
 
 
@@ -121,39 +127,16 @@ def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
                 yield Point(sweep.axis, value, what, **sizes)
 
 
-def collect(request: Request) -> str:
+def collect(record: Entries, repeats: int, device: torch.device) -> None:
     """Measure the points that the record lacks."""
-    request.stays_here()
-    deadline = request.deadline
-    device = choose_device(request.device)
-    record = record_of(output.check_record(request.out))
-    wanted = list(points(SWEEPS["quick" if request.quick else device.type]))
     done = {record.key(entry) for entry in record.read()}
     act = GReLU(1)
     where = {"device": device_name(device), "diffusion": act.diffusion, "steps": act.steps}
-    missing = [point for point in wanted if record.key(point._asdict() | where) not in done]
-    request.announce(lambda: expected_seconds(missing, request.runs, device))
-    finished = len(wanted) - len(missing)
-    for point in missing:
-        if time.monotonic() > deadline:
-            break
-        found = measure(point, request.runs, device) | surroundings(device)
-        record.append([point._asdict() | where | found])
-        finished += 1
-    return standing(finished, len(wanted), request.out, "timings")
-
-
-def expected_seconds(missing: Sequence[Point], repeats: int, device: torch.device) -> float:
-    """The time of all points, from one measurement of each sweep: time grows with the size."""
-    sweeps: dict[tuple[str, str], list[Point]] = {}
-    for point in missing:
-        sweeps.setdefault((point.axis, point.what), []).append(point)
-    total = 0.0
-    for several in sweeps.values():
-        found = measure(several[0], 1, device)
-        one = (found["preparation"] or 0.0) + (1 + repeats) * found["seconds"]
-        total += one * sum(point.value for point in several) / several[0].value
-    return total
+    for point in points(SWEEPS[device.type]):
+        entry = point._asdict() | where
+        if record.key(entry) not in done:
+            record.append([entry | measure(point, repeats, device) | surroundings(device)])
+            print(*point)
 
 
 def measure(point: Point, repeats: int, device: torch.device) -> Entry:
@@ -167,9 +150,9 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
         for parameter in act.parameters():  # zeros would hide a part of the work
             parameter.fill_(0.1)
 
-    def prepare() -> None:  # remembered by the graph, so that the calls below find it
-        form = DiffusionSettings(act.alpha, act.steps, act.diffusion)
-        prepared(edge_index, None, point.nodes, x.dtype, form, None, x.is_cpu)
+    def prepare() -> None:  # and one pass; remembered, so that the calls below find it
+        with torch.no_grad():
+            act(x, edge_index)
 
     layers: list[torch.nn.Module] = [act]
     if point.what == "gcn+grelu":
@@ -230,12 +213,8 @@ def row_of(sweep: Sequence[Entry]) -> Entry:
     return row | {"first_seconds": times[0], "last_seconds": times[-1]}
 
 
-def render(record: Path) -> list[Path]:
-    """The page, the table and the figure of all measurements on record."""
-    entries = record_of(record).required()
-    sweeps = sweeps_of(entries)
-    rows = [row_of(sweep) for sweep in sweeps]
-    parts = []
+def page(entries: Sequence[Entry], rows: Sequence[Entry], sweeps: Sequence[list[Entry]]) -> str:
+    parts = [PAGE.format(origin=origin(entries, RECORD.name, "timing"))]
     head = (
         *("size", "what", "from", "to", "exponent", "95 % interval"),
         *("smallest, ms", "largest, ms", "ratio", "one more, ms", "preparation, s"),
@@ -247,11 +226,8 @@ def render(record: Path) -> list[Path]:
         parts.append(f"## {device}: {diffusion} diffusion, {steps} steps\n\n{table}")
     heads = [sweep for sweep in sweeps if sweep[0]["axis"] == "heads"]
     for device, part in groupby(heads, key=lambda sweep: sweep[0]["device"]):
-        table = _heads(list(part))
-        parts += filled("complexity_heads", device=device, width=HEAD_WIDTH, table=table)
-    told = origin(entries, record.name, "timing")
-    page = filled("complexity", origin=told, devices="\n".join(parts))
-    return figures.write(record, page, rows, COLUMNS, lambda: draw(sweeps))
+        parts.append(HEADS.format(device=device, width=HEAD_WIDTH, table=_heads(list(part))))
+    return "\n".join(parts)
 
 
 def _line(row: Entry) -> tuple[str, ...]:
@@ -301,4 +277,22 @@ def draw(sweeps: Sequence[list[Entry]]) -> figures.Figure:
     return figure
 
 
-EXPERIMENT = Experiment(runs=7, quick_runs=3, collect=collect, render=render)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=7, help="repetitions of each timing")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, default=RECORD, help="the record (.jsonl)")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    args = parser.parse_args()
+    record = Entries(args.out, event="timed", identity=IDENTITY)
+    if not args.render:
+        collect(record, args.runs, torch.device(args.device))
+    entries = record.required()
+    sweeps = sweeps_of(entries)
+    rows = [row_of(sweep) for sweep in sweeps]
+    text = page(entries, rows, sweeps)
+    print(*figures.write(args.out, [text], rows, COLUMNS, lambda: draw(sweeps)))
+
+
+if __name__ == "__main__":
+    main()

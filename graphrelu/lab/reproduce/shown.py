@@ -1,0 +1,84 @@
+"""Parts of pages: lines beside the paper's numbers, and counts of what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from statistics import fmean, median
+from typing import Any
+
+from graphrelu.lab.render.export import table
+from graphrelu.lab.render.tables import label, marked, p_value, signed
+from graphrelu.lab.reproduce.table import Row
+from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats.splits import FEWEST
+
+OUTCOMES = ("better", "no difference", "undecided", "worse")
+TALLY = ("mean lead", "median", *OUTCOMES)
+
+
+def counts(leads: Iterable[Decision]) -> tuple[str, ...]:
+    """In how many cells each outcome was found."""
+    outcomes: list[str] = [lead.outcome for lead in leads]
+    return tuple(str(outcomes.count(outcome)) for outcome in OUTCOMES)
+
+
+def tally(leads: Iterable[Decision | None]) -> list[tuple[str, ...]]:
+    """The mean and the median lead, and the cells by outcome: one line, or none without leads."""
+    found = [lead for lead in leads if lead is not None]
+    if not found:
+        return []
+    middle = (f"{of(lead.difference for lead in found):+.2f}" for of in (fmean, median))
+    return [(*middle, *counts(found))]
+
+
+def tallies(leads: Mapping[str, Sequence[Decision]], better: str = "higher mean") -> str:
+    """GReLU's leads by rival, counted."""
+    lines = [
+        (label(rival), *counts(own), str(sum(lead.difference > 0 for lead in own)))
+        for rival, own in leads.items()
+        if own
+    ]
+    return table(("rival", *OUTCOMES, better), lines, numbers=1)
+
+
+def by_rival(rows: Iterable[Row], field: str) -> dict[str, list[Decision]]:
+    """The leads of a column by activation."""
+    found: dict[str, list[Decision]] = {}
+    for row in rows:
+        if row[field] is not None:
+            found.setdefault(row.activation, []).append(row[field])
+    return found
+
+
+def too_few(leads: Iterable[Decision | None]) -> str:
+    """A sentence if none of the leads has enough runs to be decided; else empty."""
+    known = [lead for lead in leads if lead is not None]
+    if not known or max(lead.n for lead in known) >= FEWEST:
+        return ""
+    return f"Nothing in this table is decided: that takes {FEWEST} seeds or more."
+
+
+def with_best(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[tuple[Row, bool]]:
+    """Rows, and whether each has the highest mean among its neighbours with the same key."""
+    groups = [list(group) for _, group in groupby(rows, key=key)]
+    return [(row, row.mean == max(one.mean for one in group)) for group in groups for row in group]
+
+
+def accuracy(row: Row, bold: bool = False) -> str:
+    """Mean, standard deviation and number of runs: ``81.2 ± 1.0 (12)``."""
+    shown = f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
+    return f"**{shown}**" if bold else shown
+
+
+def papers(row: Row) -> str:
+    return "" if row["paper_mean"] is None else f"{row['paper_mean']:.1f} ± {row['paper_std']:.1f}"
+
+
+def line(row: Row, bold: bool = False) -> tuple[str, ...]:
+    """Backbone, activation, ours, the paper's, the difference, GReLU's lead over ReLU and its p."""
+    difference = "" if row["difference"] is None else signed(row["difference"])
+    lead = row["over_relu"]
+    p = "" if lead is None else p_value(lead.p)
+    names = (label(row.backbone), label(row.activation))
+    return (*names, accuracy(row, bold), papers(row), difference, marked(lead), p)

@@ -1,0 +1,428 @@
+"""A table of the paper, or one of our own: a spec that lists its runs, and what its page shows.
+
+Each experiment is a module of its own with a constant ``TABLE``, listed in
+:mod:`graphrelu.lab.reproduce.command`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib.resources import files
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from graphrelu.lab import data
+from graphrelu.lab.cli.options import check_ending, check_runs, standing
+from graphrelu.lab.engine import check_pool
+from graphrelu.lab.names import check_name
+from graphrelu.lab.record import output
+from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.published import published
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.render import export, figures, findings
+from graphrelu.lab.render.tables import percent
+from graphrelu.lab.stats.comparison import compared
+from graphrelu.lab.stats.decision import MARGIN, Decision
+from graphrelu.lab.stats.splits import Splits, splits_of
+
+if TYPE_CHECKING:
+    from graphrelu.lab.engine import Progress
+
+QUICK_EPOCHS = 30
+AXES = ("dataset", "backbone", "activation")
+LEAD = export.PARTS[Decision]  # what a lead becomes in a CSV file
+
+Place: TypeAlias = tuple[Any, Any]  # a cell, which begins with graph and backbone; a name in it
+Runs: TypeAlias = Mapping[Config, Sequence[int]]  # the seeds of each configuration
+Found: TypeAlias = dict[Any, dict[Any, dict[int, Result]]]  # cell -> name -> seed -> run
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks of an experiment.
+
+    Attributes:
+        runs: The seeds of every cell, or the repetitions of every timing, are 0, ..., runs - 1.
+        out: The record to continue or to begin, a ``.jsonl`` file.
+        quick: A small version on the embedded graphs, for three minutes at most on two cores.
+        only: Names of graphs, backbones or activations: nothing else is run.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
+        seconds: No run starts after this many seconds.
+        progress: Called every few epochs.
+        engine: ``local``, this process; a number, so many processes; or ``ray``, the workers of a
+            Ray cluster.
+        prepare: Where the missing runs are written instead of being trained.
+    """
+
+    runs: int
+    out: Path
+    quick: bool = False
+    only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    device: str = "auto"
+    root: str | Path | None = None
+    seconds: float | None = None
+    progress: Callable[[Progress], None] | None = None
+    engine: str = "local"
+    prepare: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_runs(self.runs)
+        check_ending(self.out, ".jsonl", "a record")
+        check_pool(self.engine)
+        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
+
+    @cached_property
+    def deadline(self) -> float:
+        """The ``time.monotonic()`` after which no run starts, counted from the first call."""
+        return math.inf if self.seconds is None else time.monotonic() + self.seconds
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """What differs from the table's settings: a quick run has few epochs."""
+        return {"epochs": QUICK_EPOCHS} if self.quick else {}
+
+    def announce(self, expected: Callable[[], float]) -> None:
+        """Say how many seconds the work takes here; nothing is measured if nobody watches."""
+        if self.progress is not None and self.engine == "local" and (seconds := expected()) > 0:
+            print(f"This takes about {duration(seconds)} on this machine.", flush=True)
+
+
+def duration(seconds: float) -> str:
+    """A time in its usual unit: ``40 minutes``."""
+    units = {"days": 86_400, "hours": 3_600, "minutes": 60}
+    for unit, size in units.items():
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} seconds" if seconds >= 1.5 else "a second"
+
+
+def filled(page: str, **blanks: Any) -> list[str]:
+    """The text of a page: its Markdown file in ``pages/``, with texts and numbers filled in."""
+    template = files(__package__).joinpath("pages", f"{page}.md").read_text(encoding="utf-8")
+    texts = {name: own.rstrip("\n") for name, own in blanks.items() if isinstance(own, str)}
+    return [template.format(**blanks | texts)]
+
+
+class Pair:
+    """A column of leads: of ``first`` over ``second``, where ``None`` is the row's own name.
+
+    Args:
+        field: The name of the column.
+        first, second: Names in a cell.
+        only: The row that has a lead; by default all but the other side's own.
+        family: Of a cell and a name: the leads that are corrected together.
+    """
+
+    def __init__(
+        self,
+        field: str,
+        first: Any,
+        second: Any,
+        only: Any = None,
+        family: Callable[[Any, Any], Any] = lambda cell, name: name,
+    ) -> None:
+        self.field, self.first, self.second = field, first, second
+        self.only, self.family = only, family
+
+    def sides(self, name: Any) -> tuple[Any, Any] | None:
+        """Both names, for the row of a name."""
+        sides = tuple(name if side is None else side for side in (self.first, self.second))
+        if sides[0] == sides[1] or self.only not in (None, name):
+            return None
+        return sides
+
+
+@dataclass
+class Row:
+    """One name in one cell: its runs, and further columns, such as leads."""
+
+    cell: Any
+    name: Any
+    runs: dict[int, Result]
+    values: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.mean, self.std, self.best, self.n = percent(
+            {seed: run.score for seed, run in self.runs.items()}
+        )
+
+    @property
+    def dataset(self) -> str:
+        return str(self.cell[0])
+
+    @property
+    def backbone(self) -> str:
+        return str(self.cell[1])
+
+    @property
+    def activation(self) -> str:
+        return str(self.values.get("activation", self.name))
+
+    def __getitem__(self, column: str) -> Any:
+        return self.values.get(column)
+
+    @property
+    def config(self) -> Config:
+        return next(iter(self.runs.values())).config
+
+    @property
+    def splits(self) -> Splits:
+        """What its splits share."""
+        run = next(iter(self.runs.values()))
+        return splits_of(run.config, run.note)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The runs of a table, where each of them stands, and what the page says.
+
+    Attributes:
+        name: Of the record, the page and its text in ``pages/``.
+        what: The runs in words, for a record that has none of them.
+        datasets: The graphs of the table.
+        cells: Takes the name of a graph and changes of the settings. Returns a configuration for
+            each place: a cell, which begins with graph and backbone, and a name in the cell.
+        runs, quick_runs: How many seeds, unless the user says otherwise.
+        pairs: The columns of leads.
+        columns: What the CSV file has beside names and scores; leads take several columns.
+        page: Takes the rows and all runs, and returns the blanks of the page's text.
+        values: Takes a row, and returns further columns.
+        figure: Draws the rows, or returns ``None`` where there is nothing to draw.
+        family: Which leads hold together, in words.
+        margin: The largest difference that does not matter.
+        order: A key that sorts the rows; by default they are in the order of the cells.
+        quick: Graphs of a quick run, and whether it has a place.
+    """
+
+    name: str
+    what: str
+    datasets: tuple[str, ...]
+    cells: Callable[..., dict[Place, Config]]
+    runs: int
+    quick_runs: int
+    pairs: tuple[Pair, ...]
+    columns: tuple[str, ...]
+    page: Callable[[list[Row], Found], dict[str, Any]]
+    values: Callable[[Row], dict[str, Any]] = lambda row: {}
+    figure: Callable[[list[Row]], figures.Figure | None] | None = None
+    family: str = "a column"
+    margin: float = MARGIN
+    order: Callable[[Row], Any] | None = None
+    quick: tuple[tuple[str, ...], Callable[[Place], bool]] = (("digits",), lambda place: True)
+
+    def wanted(self, **changes: Any) -> dict[Place, Config]:
+        """The configurations of the whole table."""
+        parts = [self.cells(name, **changes) for name in self.datasets]
+        return {place: config for part in parts for place, config in part.items()}
+
+    def chosen(self, request: Request) -> dict[Place, Config]:
+        """What a user asks for."""
+        found = self.wanted(**request.changes)
+        if request.quick:
+            parts = [self.cells(name, **request.changes) for name in self.quick[0]]
+            found = {
+                place: c for part in parts for place, c in part.items() if self.quick[1](place)
+            }
+        for axis, names in request.only.items():
+            if axis == "dataset" and request.quick:
+                continue  # it has the embedded graphs
+            known = list(dict.fromkeys(getattr(config, axis) for config in found.values()))
+            kept = {check_name(axis, name, known) for name in names}
+            found = {place: c for place, c in found.items() if getattr(c, axis) in kept}
+        return found
+
+    def plan(self, request: Request) -> Runs:
+        """The configurations to run, with their seeds."""
+        return dict.fromkeys(self.chosen(request).values(), range(request.runs))
+
+    def collect(self, request: Request) -> str:
+        """Train the missing runs; return a sentence on how much is on record."""
+        return standing(*train_missing(self.plan(request), request), request.out)
+
+    def place(self, config: Config) -> Place | None:
+        """Cell and name of a run with any number of epochs; none for runs of other tables."""
+        return _places(self.cells, config.dataset, config.epochs).get(config)
+
+    def found(self, results: Iterable[Result]) -> Found:
+        """The runs by cell, name and seed, in the order of the table; others are left out."""
+        placed = [(run, place) for run in results if (place := self.place(run.config)) is not None]
+        found: Found = {}
+        for dataset in dict.fromkeys((*self.datasets, *(run.config.dataset for run, _ in placed))):
+            for cell, name in self.cells(dataset):
+                found.setdefault(cell, {})[name] = {}
+        epochs: dict[Any, int] = {}
+        for run, (cell, name) in placed:
+            config = run.config
+            if epochs.setdefault((cell, config.backbone), config.epochs) != config.epochs:
+                told = f"{config.dataset} with {config.backbone}"
+                raise ValueError(f"The runs of {told} have different settings.")
+            found[cell].setdefault(name, {})[run.seed] = run
+        known = {cell: {name: s for name, s in own.items() if s} for cell, own in found.items()}
+        return {cell: own for cell, own in known.items() if own}
+
+    def leads(
+        self,
+        found: Found,
+        pair: Pair,
+        value: Callable[[Result], float] = attrgetter("score"),
+        margin: float | None = None,
+    ) -> dict[Place, Decision]:
+        """The leads of a column, by score or by another value of the runs."""
+        families: dict[Any, dict[Place, tuple[dict[int, float], dict[int, float]]]] = {}
+        for cell, own in found.items():
+            for name in own:
+                if sides := pair.sides(name):
+                    first, second = (_values(own.get(side, {}), value) for side in sides)
+                    key = pair.family(cell, name)
+                    families.setdefault(key, {})[cell, name] = first, second
+        shared = {cell: _splits(own) for cell, own in found.items()}
+        return {
+            place: lead
+            for family in families.values()
+            for place, lead in compared(
+                family,
+                {(cell, name): shared[cell] for cell, name in family},
+                self.margin if margin is None else margin,
+            ).items()
+        }
+
+    def rows(self, results: Iterable[Result]) -> list[Row]:
+        """A row for each cell and name that has runs."""
+        found = self.found(results)
+        leads = {pair.field: self.leads(found, pair) for pair in self.pairs}
+        rows = []
+        for cell, own in found.items():
+            for name, runs in own.items():
+                values = {field: by_place.get((cell, name)) for field, by_place in leads.items()}
+                row = Row(cell, name, runs, values)
+                row.values |= self.values(row)
+                rows.append(row)
+        return rows if self.order is None else sorted(rows, key=self.order)
+
+    def protocol(self, results: Sequence[Result]) -> set[Config]:
+        """The full settings: a run with other settings was made in haste."""
+        return set(self.wanted().values())
+
+    def read(self, record: Path) -> list[Result]:
+        """The runs on record; a ``ValueError`` where there are none."""
+        return Record(record).required(lambda config: self.place(config) is not None, self.what)
+
+    def has_page(self, record: Path) -> bool:
+        """Whether the record has enough for a page."""
+        return bool(self.rows(run for run in Record(record).read() if self.place(run.config)))
+
+    def render(self, record: Path) -> list[Path]:
+        """Writes the page, the CSV file and the figure beside the record."""
+        results = self.read(record)
+        rows = self.rows(results)
+        if not rows:
+            raise ValueError(
+                f"{record} has no setting yet that all activations of a cell finished."
+            )
+        lead = self.pairs[0].field
+        blanks = {
+            "origin": export.provenance(results, record, self.protocol(results)),
+            "rule": findings.rule(
+                self.family, ((row.dataset, row[lead]) for row in rows), self.margin
+            ),
+            "figure": f"{record.stem}.png",
+        }
+        page = filled(self.name, **(blanks | self.page(rows, self.found(results))))
+        fields = {pair.field for pair in self.pairs}
+        head = [
+            (column, part)
+            for column in (*AXES, "mean", "std", "best", "n", *self.columns)
+            for part in (LEAD if column in fields else ("",))
+        ]
+        titles = [f"{column}_{part}" if part else column for column, part in head]
+        flat = [dict(zip(titles, (_cell(row, *one) for one in head), strict=True)) for row in rows]
+        draw = self.figure
+        return figures.write(record, page, flat, titles, draw and (lambda: draw(rows)))
+
+
+def _cell(row: Row, column: str, part: str) -> Any:
+    value = getattr(row, column) if hasattr(row, column) else row[column]
+    return getattr(value, part, None) if part else value
+
+
+def _values(runs: Mapping[int, Result], value: Callable[[Result], float]) -> dict[int, float]:
+    found = {seed: value(run) for seed, run in runs.items()}
+    return {seed: one for seed, one in found.items() if math.isfinite(one)}
+
+
+def _splits(own: Mapping[Any, Mapping[int, Result]]) -> Splits:
+    """What the splits of a cell share."""
+    runs = [run for by_seed in own.values() for run in by_seed.values()]
+    several = [run for run in runs if run.config.split != "published"]
+    return splits_of(several[0].config, several[0].note) if several else Splits()
+
+
+@cache
+def _places(
+    cells: Callable[..., dict[Place, Config]], dataset: str, epochs: int
+) -> dict[Config, Place]:
+    return {config: place for place, config in cells(dataset, epochs=epochs).items()}
+
+
+def beside_paper(source: str, row: Row) -> dict[str, Any]:
+    """The paper's number of a row, and the difference to it."""
+    paper = published(source, *(row.dataset, row.backbone, row.activation))
+    if paper is None:
+        return dict.fromkeys(("paper_mean", "paper_std", "difference"))
+    return {
+        "paper_mean": paper.mean,
+        "paper_std": paper.std,
+        "difference": row.mean - paper.mean,
+    }
+
+
+def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tuple[int, int]:
+    """Train the runs that the record lacks; return the number of finished and of all runs.
+
+    ``then`` are as many runs as will be chosen once these are finished, for the expected time.
+    """
+    from graphrelu.lab import engine
+    from graphrelu.lab.engine import prepared
+
+    deadline = request.deadline
+    if request.engine != "ray":
+        engine.choose_device(request.device)
+    record = Record(output.check_record(request.out), curves=False)
+    finished = {(result.config, result.seed) for result in record.read()}
+    missing = {c: sum((c, seed) not in finished for seed in seeds) for c, seeds in runs.items()}
+    missing = {config: number for config, number in missing.items() if number > 0}
+    if missing and then:
+        for config, seeds in then.items():
+            missing[config] = missing.get(config, 0) + len(seeds)
+    # Load every graph before the first training, to find a damaged file at once.
+    graphs: dict[str, Any] = {}
+    for name, split in {config.dataset: config.split for config in missing}.items():
+        read = data.load_graphs if split in FOLD_SPLITS else data.load
+        graphs[name] = read(name, request.root)
+    total = sum(map(len, runs.values()))
+    if request.prepare is not None:
+        left = {config: record.left(config, seeds) for config, seeds in runs.items()}
+        prepared.write(request.prepare, {c: s for c, s in left.items() if s}, graphs)
+        number = sum(map(len, left.values()))
+        how = f"python -m {prepared.__name__} {request.prepare} RECORD.jsonl"
+        print(f"{number:,} missing runs are in {request.prepare}. Train them with: {how}.")
+        return total - number, total
+    request.announce(lambda: engine.expected_seconds(missing, graphs, request.device))
+    found = engine.run_all(
+        runs,
+        record,
+        root=request.root,
+        graphs=graphs,
+        device=request.device,
+        deadline=deadline,
+        progress=request.progress,
+        pool=request.engine,
+    )
+    return found, total

@@ -1,0 +1,150 @@
+"""The main table with tuned rivals: every activation chooses from the same eight settings.
+
+Each axis has the main table's value and one other. Validation nodes choose; test nodes do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import groupby, product
+from typing import Any
+
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
+from graphrelu.lab.record.results import Result
+from graphrelu.lab.render import export
+from graphrelu.lab.render.tables import label, marked, p_value
+from graphrelu.lab.reproduce import shown
+from graphrelu.lab.reproduce.node import OVER_RIVALS
+from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs, Table
+from graphrelu.lab.stats.choice import choose
+
+# The other value of each axis.
+LR_FACTOR, WEIGHT_DECAY_FACTOR, DROPOUT = 0.3, 10, 0.8
+SETTINGS = 8
+TUNED_BACKBONES = ("gcn", "sage")
+
+
+def grid(cell: Config) -> list[Config]:
+    """The settings of a cell, the main table's first."""
+    axes = (
+        (cell.lr, LR_FACTOR * cell.lr),
+        (cell.weight_decay, WEIGHT_DECAY_FACTOR * cell.weight_decay),
+        (cell.dropout, DROPOUT),
+    )
+    return [
+        replace(cell, lr=lr, weight_decay=weight_decay, dropout=dropout)
+        for lr, weight_decay, dropout in product(*axes)
+    ]
+
+
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """A place in the grid for each activation of each backbone."""
+    family = family_of(dataset)
+    return {
+        ((dataset, backbone), (name, place)): config
+        for backbone, name in product(BACKBONES, ACTIVATIONS)
+        for place, config in enumerate(grid(recipe(dataset, family, backbone, name, **changes)))
+    }
+
+
+class TunedTable(Table):
+    """The rows are those of the settings that the activations chose."""
+
+    def plan(self, request: Request) -> Runs:
+        """The first setting of all cells comes first, then the second, and so on: wherever training
+        stops, all cells have nearly the same settings."""
+        found = self.chosen(request)
+        if "backbone" not in request.only:
+            found = {place: c for place, c in found.items() if c.backbone in TUNED_BACKBONES}
+        in_turn = sorted(found, key=lambda place: place[1][1])
+        return {found[place]: range(request.runs) for place in in_turn}
+
+    def rows(self, results: Iterable[Result]) -> list[Row]:
+        tuned: Found = {}
+        untuned: Found = {}
+        tried: dict[Any, int] = {}
+        for cell, own in self.found(results).items():
+            runs: dict[str, dict[int, dict[int, Result]]] = {}
+            for (name, place), by_seed in own.items():
+                runs.setdefault(name, {})[place] = by_seed
+            if choice := choose(runs):
+                tried[cell] = len(choice.points)
+                chosen = {name: choice.chosen[name] for name in runs}
+                first = dict.fromkeys(runs, 0) if 0 in choice.points else {}
+                for made, places in ((tuned, chosen), (untuned, first)):
+                    made[cell] = {
+                        name: {seed: runs[name][place][seed] for seed in choice.seeds}
+                        for name, place in places.items()
+                    }
+        rows = []
+        leads, own_leads = (self.leads(made, OVER_RIVALS) for made in (tuned, untuned))
+        for cell in sorted(tuned, key=lambda cell: BACKBONES.index(cell[1])):
+            for name in [name for name in ACTIVATIONS if name in tuned[cell]]:
+                row = Row(cell, name, tuned[cell][name], {})
+                row.values |= {axis: getattr(row.config, axis) for axis in AXES}
+                row.values |= {"tried": tried[cell], "grelu_over_it": leads.get((cell, name))}
+                row.values["untuned_over_it"] = own_leads.get((cell, name))
+                if of_first := untuned[cell].get(name):
+                    first_row = Row(cell, name, of_first, {})
+                    row.values |= {"untuned_mean": first_row.mean, "untuned_std": first_row.std}
+                rows.append(row)
+        return rows
+
+
+AXES = ("lr", "weight_decay", "dropout")
+
+
+def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+    parts = []
+    head = ("dataset", "activation", "tuned", "lr", "weight decay", "dropout", "untuned")
+    for backbone, part in groupby(rows, key=lambda row: row.backbone):
+        lines = [_line(row, best) for row, best in shown.with_best(part, lambda row: row.dataset)]
+        table = export.table((*head, "GReLU - it", "p"), lines, numbers=3)
+        parts.append(f"## {label(backbone)}\n\n{table}")
+    fewest = min(row["tried"] for row in rows)
+    tried = f"Every cell chose from all {SETTINGS} settings."
+    if fewest < SETTINGS:
+        tried = (
+            f"The grid is incomplete: some cells chose from {fewest} of the {SETTINGS} settings."
+        )
+    return {
+        "settings": SETTINGS,
+        "lr_factor": LR_FACTOR,
+        "weight_decay_factor": WEIGHT_DECAY_FACTOR,
+        "dropout": DROPOUT,
+        "tried": f"{tried} {shown.too_few(row['grelu_over_it'] for row in rows)}".rstrip(),
+        "tallies": shown.tallies(_by_rival(rows, "grelu_over_it")),
+        "untuned_tallies": shown.tallies(_by_rival(rows, "untuned_over_it")),
+        "backbones": "\n".join(parts),
+    }
+
+
+def _by_rival(rows: Iterable[Row], field: str) -> dict[str, Any]:
+    found = shown.by_rival(rows, field)
+    return {name: found[name] for name in ACTIVATIONS if name in found}
+
+
+def _line(row: Row, bold: bool) -> tuple[str, ...]:
+    setting = (f"{row[axis]:g}" for axis in AXES)
+    mean, lead = row["untuned_mean"], row["grelu_over_it"]
+    untuned = "" if mean is None else f"{mean:.1f} ± {row['untuned_std']:.1f}"
+    p = "" if lead is None else p_value(lead.p)
+    names = (label(row.dataset), label(row.activation))
+    return *names, shown.accuracy(row, bold), *setting, untuned, marked(lead), p
+
+
+TABLE = TunedTable(
+    name="tuned",
+    what="of the grid",
+    datasets=NODE_DATASETS,
+    cells=cells,
+    runs=10,
+    quick_runs=3,
+    pairs=(OVER_RIVALS,),
+    columns=(*AXES, "tried", "untuned_mean", "untuned_std", "grelu_over_it"),
+    page=page,
+    family="a rival",
+    quick=(("digits",), lambda place: place[0][1] == "gcn"),
+)
