@@ -1,4 +1,5 @@
 """An append-only record: a JSON line for the runs of each batch, and for each look at them."""
+
 from __future__ import annotations
 
 import json
