@@ -38,6 +38,7 @@ from graphrelu.context import (
     checkpoint_of,
     enter_scope,
     graph_context,
+    is_checkpointed,
     only_scopes,
     scopes_around,
 )
@@ -603,7 +604,6 @@ class Run:
         # What is compiled has GReLUs for modules only.
         compiles = torch.compiler.is_compiling()
         self.intercepts = not compiles and (plan.replaces_functions or plan.findings is not None)
-        self.may_be_checkpointed = torch.is_grad_enabled()
 
     @property
     def graph(self) -> Graph | None:
@@ -869,7 +869,8 @@ class Method:
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
-        if run.frames and run.may_be_checkpointed and not torch.compiler.is_compiling():
+        compiles = torch.compiler.is_compiling()
+        if run.frames and not compiles and is_checkpointed(_STARTS):
             run.lines()
         if self.kind == "activation":
             if run.depth_closed or not run.frames:
