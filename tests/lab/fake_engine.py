@@ -133,6 +133,10 @@ def run(*arguments: Any, **options: Any) -> list[Result]:
     return [done[key] for key in wanted if key in done]
 
 
+def run_all(runs: Mapping[Config, Sequence[int]], record: Any, **how: Any) -> int:
+    return sum(len(run([config], seeds, record, **how)) for config, seeds in runs.items())
+
+
 def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Makes a folder the current one: without datasets, network or training."""
 
@@ -155,3 +159,10 @@ def invoke(*arguments: object) -> Any:
     from graphrelu.lab import cli
 
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def reproduce(arguments: Sequence[str]) -> int:
+    """The exit code of ``graphrelu reproduce``."""
+    from graphrelu.lab import cli
+
+    return cli.run(["reproduce", *arguments])
