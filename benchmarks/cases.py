@@ -171,7 +171,6 @@ def seeds_at_once(dataset: str, seeds: int, device: torch.device) -> dict[str, S
     """100 epochs of all seeds of the laboratory, on a generated graph; building the models and, on
     a GPU, capturing an epoch are not counted."""
     from graphrelu.lab.data import load
-    from graphrelu.lab.models import dropout, propagation
     from graphrelu.lab.record.recipes import recipe
     from graphrelu.lab.reproduce.runtime import batched
 
@@ -185,10 +184,6 @@ def seeds_at_once(dataset: str, seeds: int, device: torch.device) -> dict[str, S
     steps = {name: training(own, "gcn") for name, own in names.items()}
     if device.type == "cuda":
         steps["GAT with ReLU"] = training("relu", "gat")
-        with mock.patch.object(dropout, "backend", return_value="torch"):
-            steps["ReLU, no dropout kernel"] = training("relu", "gcn")
-        with mock.patch.object(propagation.dispatch, "backend", return_value="torch"):
-            steps["GAT with ReLU, no attention kernels"] = training("relu", "gat")
     return steps
 
 

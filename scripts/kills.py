@@ -1,8 +1,8 @@
 """A hundred kills: an experiment is ended at random moments and begun again; its table stays.
 
 ``python scripts/kills.py`` ends ``graphrelu reproduce segments --quick`` by SIGKILL and SIGTERM in
-turns, until its record is complete, and then begins another; or ``graphrelu compare``, or two
-processes on one record, or a Ray cluster (``--what``). Every table, and every run on record, must
+turns, until its record is complete, and then begins another; or ``graphrelu compare``, or a pool of
+processes, or a Ray cluster (``--what``). Every table, and every run on record, must
 be that of a process that nobody disturbed. What it needs is imported once: each start is a fork.
 """
 
@@ -35,19 +35,17 @@ from graphrelu.lab.reproduce.command import INTERRUPTED
 
 RUNS, EPOCHS = 2, 10
 REPRODUCE = ["reproduce", "segments", "--quick", "--runs", str(RUNS)]
-# The arguments of `graphrelu`, and how many processes work on the record at once.
-WORK = {
-    "reproduce": (REPRODUCE, 1),
-    "compare": (["compare", "--runs", str(RUNS), "--epochs", str(EPOCHS)], 1),
-    "two": (REPRODUCE, 2),
-    "ray": ([*REPRODUCE, "--engine", "ray"], 1),
+WORK = {  # the arguments of `graphrelu`
+    "reproduce": REPRODUCE,
+    "compare": ["compare", "--runs", str(RUNS), "--epochs", str(EPOCHS)],
+    "processes": [*REPRODUCE, "--engine", "2"],
+    "ray": [*REPRODUCE, "--engine", "ray"],
 }
 SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 CODES = {  # what a process may end with that was sent a signal; 0 where it had just finished
     signal.SIGKILL: (-signal.SIGKILL, 0),
     signal.SIGTERM: (128 + signal.SIGTERM, -signal.SIGTERM, 0),
 }
-BEFORE = "before its first batch"
 RECORD = "record.jsonl"
 TABLES = (".md", ".csv")
 TIMES = ("seconds", "date")  # all that may differ between two runs of the same seed
@@ -62,7 +60,6 @@ class Tally:
     """What was done, and what was found on the way."""
 
     signals: Counter[str] = field(default_factory=Counter)
-    moments: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     tables: int = 0
     torn: int = 0
@@ -73,7 +70,7 @@ class Tally:
         return self.signals.total()
 
 
-def start(folder: Path, arguments: Sequence[str], number: int) -> int:
+def start(folder: Path, arguments: Sequence[str]) -> int:
     """``graphrelu`` in a process of its own, which writes to ``folder``; returns its number."""
     folder.mkdir(exist_ok=True)
     sys.stdout.flush()
@@ -83,7 +80,7 @@ def start(folder: Path, arguments: Sequence[str], number: int) -> int:
     code = 1
     try:
         for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
-            with (folder / f"{name}{number}").open("w") as file:
+            with (folder / name).open("w") as file:
                 os.dup2(file.fileno(), stream.fileno())
         code = cli.run([*arguments, "--device", "cpu", "--out", str(folder / RECORD)])
         sys.stdout.flush()
@@ -104,17 +101,16 @@ def ended(pid: int, deadline: float) -> int | None:
         time.sleep(0.002)
 
 
-def kill(
-    pid: int, number: signal.Signals, folder: Path, errors: Path, what: str, tally: Tally
-) -> None:
+def kill(pid: int, number: signal.Signals, errors: Path, what: str, tally: Tally) -> None:
     """Ends the process, and looks at what it leaves behind."""
     os.kill(pid, number)
     code = ended(pid, time.monotonic() + 60)
-    where, said = moment(folder / RECORD, pid), errors.read_text()
+    said = errors.read_text()
+    if what == "processes" and number is signal.SIGKILL:
+        said = ""  # what is said then, of semaphores, comes from Python's own helper
     tally.signals[number.name] += 1
-    tally.moments[where] += 1
     tally.codes[str(code)] += 1
-    if what == "ray" and code == 1 and where == BEFORE and "SIGTERM received" in said:
+    if what == "ray" and code == 1 and "SIGTERM received" in said:
         return  # said by Ray, while its cluster starts
     if code not in CODES[number]:
         raise Difference(f"{number.name} ended it with {code}: {said}")
@@ -125,20 +121,6 @@ def kill(
     may_say_more = what == "ray" or before.startswith("Exception ignored in")
     if last not in expected or (before and not may_say_more):
         raise Difference(f"{number.name} made it say {said!r}.")
-
-
-def moment(record: Path, pid: int) -> str:
-    """What the process was at, as the record tells."""
-    events = [event for event in lines(record) if event is not None]
-    own = [event for event in events if event.get("pid") == pid]
-    if not own:
-        return BEFORE
-    if own[-1]["event"] == "released":  # by SIGTERM
-        return "in a batch"
-    key = own[-1]["config"]
-    mine = [e["seed"] for e in events if e["event"] == "finished" and e["config"] == key]
-    finished = {seed for seeds in mine for seed in seeds}
-    return "after a batch" if set(own[-1]["missing"]) <= finished else "in a batch"
 
 
 def lines(record: Path) -> list[dict[str, Any] | None]:
@@ -167,20 +149,15 @@ def cycle(
     folder: Path, what: str, most: int, longest: float, chance: random.Random, tally: Tally
 ) -> tuple[dict[str, bytes], list[Any]]:
     """Kills, ``most`` at most, until the experiment is complete; returns its outcome."""
-    arguments, processes = WORK[what]
     while True:
-        pids = [start(folder, arguments, number) for number in range(processes)]
+        pid = start(folder, WORK[what])
         patience = chance.uniform(0, longest) if tally.kills < most else 600
-        deadline = time.monotonic() + patience
-        codes = [ended(pid, deadline) for pid in pids]
-        for number, (pid, code) in enumerate(zip(pids, codes, strict=True)):
-            errors = folder / f"err{number}"
-            if code is None:
-                kill(pid, SIGNALS[tally.kills % len(SIGNALS)], folder, errors, what, tally)
-            elif code != 0:
-                raise Difference(f"It ended with {code}: {errors.read_text()}")
-        if not any(code is None for code in codes):
+        code = ended(pid, time.monotonic() + patience)
+        if code == 0:
             break
+        if code is not None:
+            raise Difference(f"It ended with {code}: {(folder / 'err').read_text()}")
+        kill(pid, SIGNALS[tally.kills % len(SIGNALS)], folder / "err", what, tally)
     record = Record(folder / RECORD)
     record.read()
     if not record.path.read_bytes().endswith(b"\n"):
@@ -218,8 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Difference as error:
             print(error, file=sys.stderr)
             return 1
-    for title, counts in (("signals", tally.signals), ("moments", tally.moments)):
-        print(f"{title}: {', '.join(f'{key} {n}' for key, n in counts.most_common())}")
+    print(f"signals: {', '.join(f'{key} {n}' for key, n in tally.signals.most_common())}")
     print(f"exit codes: {', '.join(f'{key} ({n})' for key, n in tally.codes.most_common())}")
     print(f"torn lines, each ended by the next writer: {tally.torn}")
     print(f"unfinished files left behind: {tally.parts}")

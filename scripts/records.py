@@ -1,15 +1,14 @@
-"""Makes the records of `results/`, several processes at work on each.
+"""Makes the records of `results/`, one table after the other.
 
 `python scripts/records.py deep strong --seconds 500` goes on where the records end, and so does the
-same command again. A small model does not fill a GPU: every process goes through the experiments in
-turn and trains what no other process has begun. On a GPU start NVIDIA's MPS first
-(`nvidia-cuda-mps-control -d`), or the processes wait for each other. Experiments that measure time
-(`runtime`, `complexity`) are not here.
+same command again. A small model does not fill a GPU: several processes train at once. On a GPU
+start NVIDIA's MPS first (`nvidia-cuda-mps-control -d`), or the processes wait for each other.
+Experiments that measure time (`runtime`) are not here.
 """
 
 import argparse
-import multiprocessing
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -36,25 +35,13 @@ def record_of(arguments: Sequence[str], folder: Path) -> Path:
     return folder / f"{name}.jsonl"
 
 
-def work(names: Sequence[str], folder: Path, seconds: float) -> None:
-    """One process: in each experiment what no other process has begun, until all are complete or
-    the time is over."""
-    from graphrelu.lab.reproduce.command import parser, prepare
-
-    deadline = time.monotonic() + seconds
-    unfinished = dict.fromkeys(names, "no time left")
-    while unfinished and time.monotonic() < deadline - 1:
-        for name in list(unfinished):
-            left = max(1.0, deadline - time.monotonic())
-            record = ["--out", str(record_of(EXPERIMENTS[name], folder)), "--seconds", f"{left}"]
-            given = vars(parser().parse_args([*EXPERIMENTS[name], *record]))
-            experiment, request = prepare(given["experiment"], given)
-            unfinished[name] = experiment.collect(request)
-            if not unfinished[name].endswith("continues."):
-                print(f"{name}: {unfinished.pop(name)}", flush=True)
-        time.sleep(0.5)  # others may be at work on the rest
-    for name, said in unfinished.items():
-        print(f"{name}: {said}", flush=True)
+def commands(names: Sequence[str], folder: Path, processes: int) -> list[list[str]]:
+    """The arguments of `graphrelu` for each table, but for the time."""
+    own = ["--engine", str(processes)]
+    return [
+        ["reproduce", *EXPERIMENTS[name], "--out", str(record_of(EXPERIMENTS[name], folder)), *own]
+        for name in names
+    ]
 
 
 def main() -> int:
@@ -64,19 +51,18 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=8, help="at once (default: 8)")
     parser.add_argument("--folder", type=Path, default=Path("results"), help="of the records")
     options = parser.parse_args()
-    names = options.names or list(EXPERIMENTS)
-    unknown = [name for name in names if name not in EXPERIMENTS]
+    unknown = [name for name in options.names if name not in EXPERIMENTS]
     if unknown:
         parser.error(f"names must be some of {', '.join(EXPERIMENTS)}, got {unknown[0]!r}.")
     os.environ["OMP_NUM_THREADS"] = "1"  # of each process
-    start = multiprocessing.get_context("spawn").Process
-    arguments = (names, options.folder, options.seconds)
-    processes = [start(target=work, args=arguments) for _ in range(options.processes)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return max(abs(process.exitcode or 0) for process in processes)
+    deadline = time.monotonic() + options.seconds
+    names = options.names or list(EXPERIMENTS)
+    for arguments in commands(names, options.folder, options.processes):
+        left = max(1.0, deadline - time.monotonic())
+        command = [sys.executable, "-m", "graphrelu.lab", *arguments, "--seconds", f"{left:.0f}"]
+        if code := subprocess.run(command, check=False).returncode:
+            return code
+    return 0
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import graphrelu
-from graphrelu.lab.engine import ray_cluster
+from graphrelu.lab import engine
 from scripts import rest, site_links
 from scripts.site_links import ROOT
 
@@ -23,7 +23,7 @@ API = (
     "functional",
     "grelu",
     "context",
-    "conversion/__init__",
+    "conversion",
     "lab/models/activations",
     "lab/own_model",
     "lab/render/loggers",
@@ -109,7 +109,7 @@ def test_code_of_a_page_runs(
     for name, value in address.items():  # what torchrun tells the only process
         monkeypatch.setenv(name, value)
     # Datasets and clusters are elsewhere; tests/lab/engine/test_ray_engine.py starts a cluster.
-    monkeypatch.setattr(ray_cluster, "run", create_autospec(ray_cluster.run))
+    monkeypatch.setattr(engine, "run", create_autospec(engine.run))
     monkeypatch.chdir(tmp_path)
     code = code_of(page)
     exec(code, {"__name__": page})

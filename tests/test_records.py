@@ -1,43 +1,20 @@
-"""The script that makes all records: what it starts, and when it stops."""
+"""The script that makes all records: what it starts."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.reproduce import command
-from graphrelu.lab.reproduce.experiment import Experiment, Request
 from scripts import records
+from tests.lab import fake_engine
+from tests.lab.fake_engine import invoke
 
 
-def test_experiments_are_known() -> None:
-    for arguments in records.EXPERIMENTS.values():
-        assert command.parser().parse_args([*arguments, "--seconds", "1"]).seconds == 1
-
-
-def test_a_process_goes_round_until_all_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked: list[Path] = []
-
-    def collect(request: Request) -> str:
-        asked.append(request.out)
-        return (
-            "2 of these 2 runs are there." if len(asked) > 2 else "1; the same command continues."
-        )
-
-    def prepare(name: str, given: dict) -> tuple[Experiment, Request]:
-        request = Request(runs=1, out=given["out"], seconds=given["seconds"])
-        return Experiment(1, 1, collect, lambda record: []), request
-
-    monkeypatch.setattr(command, "prepare", prepare)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    records.work(["tuned", "graph"], tmp_path, 60)
-    assert asked == [tmp_path / "tuned.jsonl", tmp_path / "graph.jsonl"] * 2
-    records.work(["graph"], tmp_path, 0.5)
-    assert len(asked) == 4
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == "graph: no time left"
+def test_its_commands_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_engine.only_fakes(tmp_path, monkeypatch)
+    for arguments in records.commands(list(records.EXPERIMENTS), Path("records"), 2):
+        done = invoke(*arguments, "--seconds", "nan")
+        assert done.stderr == "seconds must be a positive number, not nan.\n"
 
 
 def test_an_unknown_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:

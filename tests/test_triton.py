@@ -11,23 +11,20 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from graphrelu.lab.models import dropout, kernels
 from graphrelu.ops.triton import apply, diffuse, project, weigh
 from tests import test_sweep, triton_cases
-from tests.lab.models import attention_cases
 
 # How the launchers call the kernels: types of pointers that are not float32, other constants.
-POINTERS = dict.fromkeys(["batch_ptr", "row_ptr", "seed_ptr", "step_ptr"], "*i64") | dict.fromkeys(
-    ["rowptr_ptr", "col_ptr", "order_ptr", "arrived_ptr"], "*i32"
+POINTERS = dict.fromkeys(["batch_ptr"], "*i64") | dict.fromkeys(
+    ["rowptr_ptr", "col_ptr", "arrived_ptr"], "*i32"
 )
 FLOATS = ("a", "b", "base_first", "base_rest", "temperature", "gamma_max")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64, "STAGES": 1}
 CONSTANTS |= {"J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True, "CALIBRATED": True}
-CONSTANTS |= {"H": 3, "HEADS": 4, "ENTRIES": 8, "PAIRS": 16, "SLOPE": 0.2, "SCALE": 2.5}
-CONSTANTS |= dropout.HASH
+CONSTANTS |= {"ENTRIES": 8}
 KERNELS = [
     value
-    for module in (project, diffuse, weigh, apply, kernels)
+    for module in (project, diffuse, weigh, apply)
     for name, value in vars(module).items()
     if isinstance(value, triton.JITFunction) and name.endswith("_kernel")
 ]
@@ -44,29 +41,13 @@ def test_graphs(kind: str, interpreter: Callable[..., Any]) -> None:
     interpreter(test_sweep.check, "GReLU", torch.float32, kind)
 
 
-@pytest.mark.parametrize("case", attention_cases.CASES, ids=str)
-def test_attention(case: tuple, interpreter: Callable[..., Any]) -> None:
-    for errors in interpreter(attention_cases.operator_errors, case, "cpu"):
-        assert max(errors.values()) < attention_cases.TOLERANCES[case[-1]], errors
-
-
-def test_attention_in_a_model(interpreter: Callable[..., Any]) -> None:
-    errors = interpreter(attention_cases.model_errors, "cpu")
-    assert max(errors.values()) < 1e-5, errors
-
-
-@pytest.mark.parametrize("name", ["check_operators", "second_derivative"])
-def test_attention_operators(name: str, interpreter: Callable[..., Any]) -> None:
-    interpreter(getattr(attention_cases, name), "cpu")
-
-
 @pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     """The interpreter forgives what the compiler does not. Counts take 64 bits where they need
     them, and a program's number never overflows: it is compared, added to a pointer, or widened
     before anything else."""
-    flags = ["GATHERS", "ORDERED", "ADDS", "NEEDS_X"]
+    flags = ["ADDS", "NEEDS_X"]
     cases = [(1, "*fp32", False, "i32"), (2, "*bf16", True, "i32"), (3, "*fp32", True, "i64")]
     for K, features, flag, integer in cases:
         constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}

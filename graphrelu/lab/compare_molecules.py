@@ -16,8 +16,9 @@ from graphrelu.lab.engine.graph_runs import perform_all, read_record
 from graphrelu.lab.engine.graph_training import ERRORS, GraphRun, Metric
 from graphrelu.lab.models.graph_networks import Network
 from graphrelu.lab.render import terminal
-from graphrelu.lab.render.tables import CompareRow, Price, rows_of
+from graphrelu.lab.render.tables import CompareRow, Price, percent
 from graphrelu.lab.render.verdict import verdict
+from graphrelu.lab.stats.comparison import over_relu
 from graphrelu.lab.stats.decision import MARGIN
 from graphrelu.lab.stats.splits import ONE, Splits
 
@@ -177,4 +178,10 @@ def _rows(
     splits = ONE
     if molecules.split is None:
         splits = Splits(len(train) / len(molecules.y), len(test) / len(train), len(test))
-    return rows_of(scores, prices, lost, splits, margin, is_error=is_error)
+    leads = over_relu(scores, splits, margin, is_error=is_error)
+    return [
+        CompareRow(
+            name, *percent(own, is_error), leads.get(name), prices[name], lost[name], is_error
+        )
+        for name, own in scores.items()
+    ]

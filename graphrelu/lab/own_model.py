@@ -29,18 +29,17 @@ from torch_geometric.utils import negative_sampling
 
 from graphrelu.checks import check_count
 from graphrelu.context import graph_context
-from graphrelu.conversion import convert
-from graphrelu.conversion.examples import call_with
-from graphrelu.conversion.graphs import read
+from graphrelu.conversion import call_with, convert, read_graph
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.render.export import to_csv
 from graphrelu.lab.render.loggers import Epoch
-from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, rows_of
+from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, percent
 from graphrelu.lab.render.verdict import verdict
-from graphrelu.lab.stats.comparison import RANDOM
+from graphrelu.lab.stats.comparison import over_relu
 from graphrelu.lab.stats.decision import MARGIN, check_margin
+from graphrelu.lab.stats.splits import Splits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,8 +66,12 @@ class ModelComparison:
 
     @property
     def verdict(self) -> str:
-        """What can be said about GReLU, in one sentence."""
-        return verdict(self.rows).replace(" ReLU", f" {self.baseline}")
+        """What can be said about GReLU, and what to do next."""
+        found = verdict(self.rows, self.baseline)
+        if found.runs is None:
+            return found.sentence
+        look = next(row.over_relu.look for row in self.rows if row.over_relu)
+        return f"{found.sentence} Go on with runs={found.runs}, look={(look or 0) + 1}."
 
     @property
     def table(self) -> pd.DataFrame:
@@ -119,6 +122,7 @@ def compare(
     device: str = "auto",
     callbacks: Sequence[Callable[[Epoch], object]] = (),
     margin: float = MARGIN,
+    look: int = 1,
 ) -> ModelComparison:
     """Compares activations in a model of one's own.
 
@@ -153,17 +157,24 @@ def compare(
             :class:`~graphrelu.lab.render.loggers.Epoch` after every epoch. (default: :obj:`()`)
         margin (float, optional): The largest difference, in percent points, that does not matter.
             (default: :obj:`0.5`)
+        look (int, optional): How often this comparison is looked at by now, this time included: a
+            comparison that goes on with more runs has to show more. (default: :obj:`1`)
     """
     check_margin(margin)
+    check_count("look", look)
     names = _names(model, activations)
     check_count("runs", runs)
     check_count("epochs", epochs)
     where, start = choose_device(device), _converted if isinstance(model, Module) else _built
     train, evaluate = train or _train, evaluate or _evaluate
     found: dict[str, list[_Run]] = {name: [] for name in names}
+    splits = Splits()
     for seed in range(runs):
         seed_everything(seed)
-        parts = _parts(data, seed, where)
+        sources = _sources(data, seed)
+        if seed == 0:
+            splits = _splits(sources, data)
+        parts = _parts(sources, seed, where)
 
         @torch.no_grad()
         def example(own: Module, val: Iterable[Any] = parts.val) -> float:
@@ -175,19 +186,21 @@ def compare(
             seed_everything(seed)  # for dropout and the order of the batches
             now = Epoch(name, seed, 0, epochs, math.nan, math.nan)
             found[name].append(_run(own, parts, optimizer, train, evaluate, callbacks, now))
-    rows = rows_of(
-        {name: {seed: run.score for seed, run in enumerate(own)} for name, own in found.items()},
-        {
-            name: Price(
+    scores = {name: dict(enumerate(run.score for run in own)) for name, own in found.items()}
+    leads = over_relu(scores, splits, margin, (look, look))
+    rows = [
+        CompareRow(
+            name,
+            *percent(scores[name]),
+            leads.get(name),
+            Price(
                 seconds_per_epoch=median(run.seconds for run in own) / epochs,
                 parameters=own[0].parameters,
-            )
-            for name, own in found.items()
-        },
-        {name: sum(not math.isfinite(run.loss) for run in own) for name, own in found.items()},
-        RANDOM,
-        margin,
-    )
+            ),
+            sum(not math.isfinite(run.loss) for run in own),
+        )
+        for name, own in found.items()
+    ]
     return ModelComparison(rows, "your model" if isinstance(model, Module) else "ReLU")
 
 
@@ -230,12 +243,48 @@ class _Batches:
             yield batch.to(self.device) if hasattr(batch, "to") else batch
 
 
-def _parts(data: Any, seed: int, device: torch.device) -> _Parts:
-    if callable(data) and not hasattr(data, "__iter__"):  # a Data can be called as well
+def _sources(data: Any, seed: int) -> Sequence[Any]:
+    """The three parts of a seed, as they are given or drawn."""
+    if _is_function(data):
         data = data(seed)
-    sources = data if isinstance(data, tuple) else _sources(data)
+    sources = data if isinstance(data, tuple) else _apart(data)
     if len(sources) != len(PARTS):
         raise ValueError(f"data must have three parts if it is a tuple, got {len(sources)}.")
+    return sources
+
+
+def _is_function(data: Any) -> bool:
+    return callable(data) and not hasattr(data, "__iter__")  # a Data can be called as well
+
+
+def _splits(sources: Sequence[Any], data: Any) -> Splits:
+    """What the splits of the seeds share, as far as the parts of one of them tell."""
+    has_masks = sources[0] is sources[1]
+    count: int | None = 1
+    if _is_function(data) or not (has_masks or isinstance(data, tuple)):
+        count = None  # each seed draws its own
+    elif isinstance(data, Data) and data.train_mask.dim() == 2:
+        count = data.train_mask.size(1)
+    sizes = [_size(source, part) for source, part in zip(sources, PARTS, strict=True)]
+    if not all(sizes):
+        return Splits(count=count)
+    train, _, test = sizes
+    return Splits(train / sum(sizes), test / train, test, count)
+
+
+def _size(source: Any, part: str) -> int:
+    """The number of nodes, links or graphs of a part; 0 where it is not known."""
+    if isinstance(source, Data) and f"{part}_mask" in source:
+        mask = source[f"{part}_mask"]
+        return int((mask if mask.dim() == 1 else mask[:, 0]).sum())
+    if isinstance(source, BaseData):
+        return len(source.edge_label) if "edge_label" in source else 1
+    if isinstance(source, (list, Dataset)):
+        return sum(_size(one, part) for one in source)
+    return len(source.dataset) if hasattr(getattr(source, "dataset", None), "__len__") else 0
+
+
+def _parts(sources: Sequence[Any], seed: int, device: torch.device) -> _Parts:
     found = []
     for part, source in zip(PARTS, sources, strict=True):
         several = [source] if isinstance(source, BaseData) else source
@@ -250,7 +299,7 @@ def _parts(data: Any, seed: int, device: torch.device) -> _Parts:
     return _Parts(*found)
 
 
-def _sources(data: Any) -> Sequence[Any]:
+def _apart(data: Any) -> Sequence[Any]:
     """The three parts of what is not split: by masks, or by drawing graphs."""
     several = [data] if isinstance(data, BaseData) else data
     is_set = isinstance(several, (list, Dataset))
@@ -399,7 +448,7 @@ def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
             f"data must be of PyG's Data where train or evaluate is left out, got "
             f"{type(batch).__name__}."
         )
-    graph = read([], (batch,), {}, None, False)
+    graph = read_graph([], (batch,), {})
     # For activations that are called with x alone, as by PyG's models.
     with nullcontext() if graph.edge_index is None else graph_context(*graph[:4]):
         if "edge_label" in batch:

@@ -15,7 +15,7 @@ from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
-from graphrelu.lab.data.splits import make_split
+from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.fold_train import build_graph_model
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
@@ -31,7 +31,9 @@ from graphrelu.lab.record.recipes import (
     recipe,
 )
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import CompareRow
+from graphrelu.lab.render.tables import CompareRow, compare_cells
+from graphrelu.lab.render.verdict import Verdict
+from graphrelu.lab.stats.splits import Splits, measured, splits_of
 
 # Of a comparison on a deep network: a minute or two for a small graph on two cores.
 DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}
@@ -150,28 +152,34 @@ def _prepare_graphs(
     return graphs, configs
 
 
+def splits_in(graph: Graph | GraphSet, config: Config) -> Splits:
+    """The sizes of the splits of a comparison, and what they share."""
+
+    def split(seed: int) -> Split:
+        if isinstance(graph, GraphSet):
+            return fold_split(graph.strata, seed, config.split)
+        return make_split(graph, seed, config.split)
+
+    known = splits_of(config, split(0).note)
+    return measured(split, range(known.count or 10), int((graph.strata >= 0).sum()), known)
+
+
 def split_rule(results: Sequence[Result]) -> str:
-    """How the nodes were split, with a warning if several seeds share a split."""
+    """How the nodes were split."""
     notes = list(dict.fromkeys(result.note for result in results))
-    seeds = {result.seed for result in results}
-    rule = notes[0] if len(notes) == 1 else f"{notes[0]}, and {len(notes) - 1} more"
-    if results[0].config.split == "masks" and len(notes) < len(seeds):
-        splits = "one split" if len(notes) == 1 else f"{len(notes)} splits"
-        rule += f"; {len(seeds)} seeds share {splits}, so nothing is said about other splits"
-    return rule
+    return notes[0] if len(notes) == 1 else f"{notes[0]}, and {len(notes) - 1} more"
 
 
 def to_json(
     graph: Graph | GraphSet,
     results: Sequence[Result],
     rows: Sequence[CompareRow],
-    verdict: str,
+    verdict: Verdict,
+    command: str | None,
     device: torch.device,
-    margin: float,
-    looks: Sequence[int],
 ) -> dict[str, Any]:
-    """Everything about a comparison in plain JSON types; the rows are in percent, or errors.
-    ``looks`` are the numbers of seeds after which it may end."""
+    """Everything about a comparison in plain JSON types; the rows are in percent, or errors, and
+    ``table`` as they are shown. The command goes on with what is undecided."""
     config = results[0].config
     runs = [{"activation": r.config.activation, **r.to_dict()} for r in results]
     return {
@@ -185,9 +193,9 @@ def to_json(
         "backbone": config.backbone,
         "metric": config.metric,
         "split": split_rule(results),
-        "verdict": verdict,
-        "margin": margin,
-        "looks": looks,
+        "verdict": verdict.sentence,
+        "next": command,
+        "table": compare_cells(rows),
         "rows": [asdict(row) for row in rows],
         "configs": {result.config.activation: result.config.to_dict() for result in results},
         "runs": [{name: run[name] for name in run if name != "config"} for run in runs],

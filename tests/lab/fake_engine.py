@@ -86,16 +86,17 @@ def made_up(
 
 def lead(difference: float, reach: float | None = 0.5, n: int = 30, **changes: Any) -> Decision:
     """A difference with its interval and the word that follows; without a reach it has neither."""
-    low, high = (None, None) if reach is None else (difference - reach, difference + reach)
+    low = high = std = p = None
     outcome: Outcome = "undecided"
-    if low is not None and high is not None:
+    if reach is not None:
+        low, high, std, p = difference - reach, difference + reach, 1.0, 0.5
         if max(-low, high) < MARGIN:
             outcome = "no difference"
         elif low > 0 or high < 0:
-            outcome = "better" if low > 0 else "worse"
-    std, p = (None, None) if reach is None else (1.0, 0.01 if low * high > 0 else 0.5)
-    about = "over random splits of this data"
-    made = Decision(difference, low, high, std, p, n, MARGIN, outcome, None, 0.025, 1, about, 1_000)
+            outcome, p = "better" if low > 0 else "worse", 0.01
+    made = Decision(
+        difference, low, high, std, p, n, MARGIN, outcome, None, 0.025, 1, "over random splits"
+    )
     return replace(made, **changes)
 
 
@@ -132,6 +133,10 @@ def run(*arguments: Any, **options: Any) -> list[Result]:
     return [done[key] for key in wanted if key in done]
 
 
+def run_all(runs: Mapping[Config, Sequence[int]], record: Any, **how: Any) -> int:
+    return sum(len(run([config], seeds, record, **how)) for config, seeds in runs.items())
+
+
 def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Makes a folder the current one: without datasets, network or training."""
 
@@ -154,3 +159,10 @@ def invoke(*arguments: object) -> Any:
     from graphrelu.lab import cli
 
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def reproduce(arguments: Sequence[str]) -> int:
+    """The exit code of ``graphrelu reproduce``."""
+    from graphrelu.lab import cli
+
+    return cli.run(["reproduce", *arguments])

@@ -82,7 +82,7 @@ def continues() -> None:
 
 
 def at_the_second_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
-    trained, train = [], engine.train
+    trained, train = [], engine.cells.train
 
     def act(*arguments: Any) -> Any:
         trained.append(arguments)
@@ -90,4 +90,4 @@ def at_the_second_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], No
             action()
         return train(*arguments)
 
-    monkeypatch.setattr(engine, "train", act)
+    monkeypatch.setattr(engine.cells, "train", act)

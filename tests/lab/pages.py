@@ -15,7 +15,8 @@ from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import compare_rows
+from graphrelu.lab.stats.comparison import over_relu, scores_by_cell
+from graphrelu.lab.stats.judge import Judged
 from tests.lab.fake_engine import make_result, score
 
 NAMES = ("relu", "elu", "grelu")
@@ -42,6 +43,12 @@ def runs(config: Config, seeds: int = 8) -> list[Result]:
     ]
 
 
+def judged(results: list[Result], command: str = "", **options: Any) -> Judged:
+    """The decisions on one cell, without a record."""
+    (scores,) = scores_by_cell(results).values()
+    return Judged(over_relu(scores, **options), command)
+
+
 def keep_look(record: Path, config: Config, nodes: int = 12) -> None:
     """What :func:`graphrelu.lab.engine.keep.inspect` writes; node n has gamma n, and slopes n."""
     path = inspection_path(record, config.key())
@@ -66,6 +73,6 @@ def ring_page(ring: Data, folder: Path, dataset: str = HOSTILE) -> Path:
     keep_look(record, configs[-1])
     results = [run for config in configs for run in runs(config)]
     graph = from_data(ring, dataset)
-    rows = compare_rows(results)
-    content = page.from_comparison(results, rows, graph, record, HOSTILE, f"compare {HOSTILE}")
+    command = f"compare {HOSTILE}"
+    content = page.from_comparison(results, judged(results, command), graph, record, command)
     return page.write(folder / "page.html", content)

@@ -25,7 +25,8 @@ from graphrelu.lab import TensorBoard, WandB, compare, own_model
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.own_model import ModelComparison
 from graphrelu.lab.render.loggers import Epoch
-from graphrelu.lab.stats.decision import decisions
+from graphrelu.lab.stats.comparison import over_relu
+from graphrelu.lab.stats.splits import Splits
 
 CPU = torch.device("cpu")
 TWO = ["relu", "grelu"]
@@ -98,7 +99,7 @@ def test_several_masks(graph: Data) -> None:
     for part in ("train_mask", "val_mask", "test_mask"):
         graph[part] = torch.stack([graph[part], graph[part].roll(1)], dim=1)
     for seed in range(4):
-        (batch,) = own_model._parts(graph, seed, CPU).val
+        (batch,) = own_model._parts(own_model._sources(graph, seed), seed, CPU).val
         assert torch.equal(batch.part_mask, graph.val_mask[:, seed % 2])
 
 
@@ -140,7 +141,7 @@ def test_neighbor_loader(graph: Data) -> None:
 
 def test_only_the_first_nodes_of_a_neighbor_loader_count(graph: Data) -> None:
     graph.batch_size = 8
-    (batch,) = own_model._parts(graph, 0, CPU).train
+    (batch,) = own_model._parts(own_model._sources(graph, 0), 0, CPU).train
     _, prediction, target = own_model._predicted(Net(), batch)
     assert len(prediction) == len(target) == int(graph.train_mask[:8].sum())
 
@@ -179,7 +180,7 @@ def test_values_of_graphs() -> None:
 
 def test_classes_of_graphs_in_loaders() -> None:
     data = graphs(lambda mean: (mean > 0).long())
-    parts = own_model._parts(data, 0, CPU)
+    parts = own_model._parts(own_model._sources(data, 0), 0, CPU)
     assert [sum(batch.num_graphs for batch in part) for part in parts] == [48, 6, 6]
     found = quick(Pooled(), tuple(part.source for part in parts), epochs=30)
     assert found.rows[0].mean > 60
@@ -244,7 +245,7 @@ def test_same_statistics_as_the_command_line(graph: Data) -> None:
 
     found = quick(Net, graph, runs=8, epochs=2, evaluate=evaluate)
     by_seed = {name.lower(): dict(enumerate(own)) for name, own in scores.items()}
-    leads = decisions(by_seed)
+    leads = over_relu(by_seed, own_model._splits(own_model._sources(graph, 0), graph))
     assert list(leads) == ["prelu", "gelu", "grelu"]
     assert {row.activation: row.over_relu for row in found.rows[1:]} == leads
     lead = leads["grelu"]
@@ -304,6 +305,39 @@ def test_the_margin(graph: Data) -> None:
     assert few.over_relu.margin == 1e3  # type: ignore[union-attr]
     assert few.over_relu.outcome == "undecided"  # type: ignore[union-attr]
     assert many.over_relu.outcome == "no difference"  # type: ignore[union-attr]
+
+
+def test_the_verdict_says_how_to_go_on(graph: Data) -> None:
+    found = quick(Net, graph, TWO, runs=2, epochs=1)
+    assert found.verdict.endswith("; 10 seeds give an interval. Go on with runs=10, look=2.")
+    third = quick(Net, graph, TWO, runs=6, epochs=2, look=3).rows[1].over_relu
+    assert (third.look, third.error) == (3, pytest.approx(0.05 / 12))  # type: ignore[union-attr]
+
+
+def test_what_the_splits_share(graph: Data) -> None:
+    def splits(data: Any) -> Splits:
+        return own_model._splits(own_model._sources(data, 0), data)
+
+    one = splits(graph)
+    assert (one.count, one.num_test) == (1, int(graph.test_mask.sum()))
+    assert one.about(2) == "over seeds of one split; nothing is said about other splits"
+    graphs = [graph.clone() for _ in range(20)]
+    for part in ("train", "val", "test"):
+        for one_graph in graphs:
+            del one_graph[f"{part}_mask"]
+    assert splits(graphs) == Splits(share=0.8, ratio=2 / 16, num_test=2)  # drawn for each seed
+    assert splits(graphs).overlap
+    assert splits((graphs[:16], graphs[16:18], graphs[18:])).count == 1
+    assert splits(lambda seed: (graphs[:16], graphs[16:18], graphs[18:])).count is None
+    links = RandomLinkSplit(is_undirected=True)
+    drawn = splits(lambda seed: links(graphs[0]))
+    assert (drawn.count, drawn.overlap) == (None, True)
+    assert splits(lambda seed: iter_of(graph)) == Splits()  # which nobody can count
+
+
+def iter_of(graph: Data) -> tuple[Any, ...]:
+    """Three parts whose sizes are not known."""
+    return tuple((graph for _ in range(2)) for _ in range(3))
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {

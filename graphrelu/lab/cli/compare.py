@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
-from graphrelu.lab.prepare import prepare, split_rule, to_json, wants_deep
+from graphrelu.lab.prepare import prepare, split_rule, splits_in, to_json, wants_deep
 from graphrelu.lab.record import divergence, output
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.render.loggers import TensorBoard
-from graphrelu.lab.render.verdict import decided, verdict
+from graphrelu.lab.render.verdict import going_on, verdict
 from graphrelu.lab.reproduce.command import DATA, DEVICE, INTERRUPTED, Option, names, one_sentence
 from graphrelu.lab.reproduce.experiment import check_ending, check_runs, standing
-from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, looks_until
-from graphrelu.lab.stats.splits import splits_of
+from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, decided, looks_until
+from graphrelu.lab.stats.judge import begin, judge
 
 DATASET = (
     f"The graph: {', '.join(on_disk.NAMES)}; a file of yours (.npz, .pt, or edges.csv beside "
@@ -133,27 +134,33 @@ def compare(
     from graphrelu.lab import engine
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
-    with one_sentence(kept):
-        runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
-        check_runs(runs)
-        check_margin(margin)
-        where = engine.choose_device(device)
-        _check_files(out, json, report, log)
-        board = None if log is None else _board(log)
-        deep = wants_deep(dataset, settings)
-        activations = activations or ",".join(compared() if deep else ACTIVATIONS)
-        if until_decided and not {"relu", "grelu"} <= set(names(activations)):
-            raise ValueError("until-decided needs relu and grelu among the activations.")
-        graph, configs = prepare(
-            dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
-        )
-        screen = terminal.console()
-        screen.print(terminal.headline(graph, configs[0], runs, until_decided))
-        looks = looks_until(runs) if until_decided else [runs]
-        # Further seeds are added to a record, and what the page shows of a model lies beside it.
-        with tempfile.TemporaryDirectory(prefix="graphrelu-") as scratch:
-            record = Record(out or Path(scratch) / "runs.jsonl")
-            for look in looks:
+    scratch = None
+    try:
+        with one_sentence(kept):
+            runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
+            check_runs(runs)
+            check_margin(margin)
+            where = engine.choose_device(device)
+            _check_files(out, json, report, log)
+            board = None if log is None else _board(log)
+            deep = wants_deep(dataset, settings)
+            activations = activations or ",".join(compared() if deep else ACTIVATIONS)
+            if until_decided and not {"relu", "grelu"} <= set(names(activations)):
+                raise ValueError("until-decided needs relu and grelu among the activations.")
+            graph, configs = prepare(
+                dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
+            )
+            screen = terminal.console()
+            screen.print(terminal.headline(graph, configs[0], runs, until_decided))
+            if out is None:
+                scratch = Path(tempfile.mkdtemp(prefix="graphrelu-"))
+            record = Record(scratch / "runs.jsonl" if scratch else Path(str(out)))
+            given = {"backbone": backbone, "activations": activations, "margin": margin}
+            given |= {"until_decided": until_decided or None, "data": data} | settings
+            given |= {"device": None if device == "auto" else device}
+            command = page.compare_command(dataset, given)
+            begin(record, configs[0], margin, splits_in(graph, configs[0]), command)
+            for look in looks_until(runs) if until_decided else [runs]:
                 with terminal.progress_bar() as progress:
                     results = engine.run(
                         configs,
@@ -166,31 +173,37 @@ def compare(
                     )
                 if not results:  # another process is at work on all of them
                     raise ValueError(f"{out} has no finished runs yet; look again later.")
-                splits = splits_of(results[0].config, results[0].note)
-                rows = tables.compare_rows(results, splits, margin)
-                if decided(rows):
+                judged = judge(record, results)
+                rows = tables.compare_rows(results, judged.decisions)
+                if decided(judged.decisions):
                     break
+            found = verdict(rows)
+            further = going_on(found, judged.command, record.path)
             if board is not None:
                 for result in results:
                     board.write(result)
-            sentence = verdict(rows)
             if report is not None:
-                told = {"backbone": backbone, "activations": activations, "runs": runs}
-                told |= {"margin": margin, "until_decided": until_decided or None}
-                command = page.compare_command(dataset, told | settings)
-                content = page.from_comparison(results, rows, graph, record.path, sentence, command)
+                repeat = f"{command} --runs {runs}"
+                content = page.from_comparison(results, judged, graph, record.path, repeat)
                 page.write(report, content)
-        screen.print(f"Split: {split_rule(results)}.")
-        screen.print("", terminal.compare_table(rows), "", sep="\n")
-        notes = (terminal.compare_notes(rows), divergence.sentence(results))
-        screen.print(*filter(None, notes), sep="\n")
-        screen.print(sentence, style="bold")
-        if out is not None and len(results) < len(configs) * look:
-            screen.print(standing(len(results), len(configs) * look, out), soft_wrap=True)
-        if json is not None:
-            output.write_json(json, to_json(graph, results, rows, sentence, where, margin, looks))
-        if report is not None:
-            screen.print(f"Page: {report}", soft_wrap=True)
+            screen.print(f"Split: {split_rule(results)}.")
+            screen.print("", terminal.compare_table(rows), "", sep="\n")
+            notes = (terminal.compare_notes(rows), divergence.sentence(results))
+            screen.print(*filter(None, notes), sep="\n")
+            screen.print(found.sentence, style="bold")
+            if further:
+                screen.print(f"Go on with: {further}", soft_wrap=True)
+            if out is not None and len(results) < len(configs) * look:
+                screen.print(standing(len(results), len(configs) * look, out), soft_wrap=True)
+            if json is not None:
+                output.write_json(json, to_json(graph, results, rows, found, further, where))
+            if report is not None:
+                screen.print(f"Page: {report}", soft_wrap=True)
+            if further:  # that record holds the look
+                scratch = None
+    finally:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _board(folder: Path) -> TensorBoard:

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import gc
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack
+from importlib import import_module
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-
-from graphrelu.lab.data import load, load_graphs
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine.fold_train import FoldBatch, collect, train_folds
-from graphrelu.lab.engine.keep import inspect
-from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory, runs_at_once
-from graphrelu.lab.engine.stacked import StackedRuns
-from graphrelu.lab.engine.timing import seconds
-from graphrelu.lab.engine.train import SeedBatch, build, train
-from graphrelu.lab.models.propagation import PreparedInputs
-from graphrelu.lab.models.sparse import row_normalized
-from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.engine.cells import (
+    PreparedCells,
+    choose_device,
+    expected_seconds,
+    prepare_inputs,
+    scaled_features,
+)
+from graphrelu.lab.engine.keep import inspection_path
+from graphrelu.lab.engine.memory import runs_at_once
+from graphrelu.lab.engine.pools import Pool, processes, this_process
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.output import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
 
-MEASURING = 30.0  # seconds, at most, to find out how long an experiment takes
+__all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "expected_seconds"]
+__all__ += ["in_order", "prepare_inputs", "run", "run_all", "scaled_features"]
+
+MOST_PROCESSES = 256
 
 
 class Progress(NamedTuple):
@@ -44,144 +42,6 @@ class Progress(NamedTuple):
     epochs: int
 
 
-def choose_device(name: str = "auto") -> torch.device:
-    """The device by name; `auto` is the GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in MOST_SEEDS:
-        raise ValueError(f"There is no device {name!r}; known are auto, cpu and cuda.")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"There is no device {name!r} here: torch finds no such GPU.")
-    return device
-
-
-def scaled_features(config: Config, graph: Graph) -> Tensor:
-    """The graph's features, normalised and scaled as the cell asks; sparse features stay sparse."""
-    x = row_normalized(graph.x) if config.normalize_features else graph.x
-    return x * config.feature_scale
-
-
-def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
-    """Features and graph in the form that the models of a cell take, for any activation."""
-    weight = graph.edge_weight
-    return build(config, graph, 0).prepare(
-        scaled_features(config, graph).to(device, getattr(torch, config.dtype)),
-        graph.edge_index.to(device),
-        None if weight is None else weight.to(device),
-    )
-
-
-class PreparedCells:
-    """The graph and the prepared inputs of the current cell, shared with the next cells."""
-
-    def __init__(
-        self,
-        graphs: Mapping[str, Graph | GraphSet],
-        root: str | Path | None,
-        device: torch.device,
-    ) -> None:
-        self.graphs, self.root, self.device = dict(graphs), root, device
-        self.key: tuple[Any, ...] | None = None
-        self.inputs: Any = None
-
-    def graph(self, config: Config) -> Graph | GraphSet:
-        if config.dataset not in self.graphs:
-            read = load_graphs if config.split in FOLD_SPLITS else load
-            self.graphs[config.dataset] = read(config.dataset, self.root)
-        return self.graphs[config.dataset]
-
-    def train(
-        self, batch: Batch, report: Callable[[tuple[int, ...], int], None]
-    ) -> Iterator[tuple[StackedRuns, list[Result]]]:
-        """Trains the runs of a batch at once or, where memory does not suffice, half by half."""
-        try:
-            trained = self._train(batch.config, batch.seeds, partial(report, batch.seeds))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            parts = halves(batch)
-        else:
-            yield trained
-            return
-        gc.collect()  # only now, as the error held on to what there was
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        for part in parts:
-            yield from self.train(part, report)
-
-    def _train(
-        self, config: Config, seeds: Sequence[int], progress: Callable[[int], None]
-    ) -> tuple[StackedRuns, list[Result]]:
-        graph, inputs = self.graph(config), self.inputs_of(config)
-        if isinstance(graph, GraphSet):
-            return train_folds(config, graph, inputs, seeds, self.device, progress)
-        return train(config, graph, inputs, seeds, self.device, progress)
-
-    def seconds_per_epoch(self, config: Config, size: int) -> float:
-        """The time of the second epoch of so many runs at once."""
-        graph, short = self.graph(config), replace(config, epochs=2)
-        kind: type[StackedRuns] = FoldBatch if isinstance(graph, GraphSet) else SeedBatch
-        advance = kind(short, graph, self.inputs_of(config), range(size), self.device).stepper()
-        advance()
-        return seconds(advance, self.device)
-
-    def inputs_of(self, config: Config) -> Any:
-        graph = self.graph(config)
-        scale = config.feature_scale
-        features = (config.dataset, config.normalize_features, scale, config.dtype)
-        key: tuple[Any, ...] = (*features, config.backbone, config.backbone_options)
-        if isinstance(graph, GraphSet):  # GReLU's diffusion is prepared, too
-            model = (config.split, config.backbone, config.activation, config.activation_options)
-            key = (*features, *model)
-        if key == self.key:
-            return self.inputs
-        self.key = self.inputs = None  # the old ones go before the new ones come
-        if isinstance(graph, GraphSet):
-            self.inputs = collect(config, graph, self.device)
-        else:
-            self.inputs = prepare_inputs(config, graph, self.device)
-        self.key = key
-        return self.inputs
-
-
-def expected_seconds(
-    runs: Mapping[Config, int], graphs: Mapping[str, Graph | GraphSet], device: str = "auto"
-) -> float:
-    """The time that so many runs of each cell take here, if no run stops early.
-
-    Of each graph and network, the first and the last activation are trained for two epochs, and the
-    second epoch is timed. After :data:`MEASURING` seconds no more networks are timed; the others
-    count as the mean.
-    """
-    where = choose_device(device)
-    prepared = PreparedCells(graphs, None, where)
-    groups: dict[tuple[Any, ...], list[Config]] = {}
-    for config in runs:
-        network = (config.dataset, config.split, config.backbone, config.backbone_options)
-        groups.setdefault((*network, config.hidden), []).append(config)
-    mixed = random.Random(0).sample(list(groups.values()), len(groups))
-    epochs = [sum(runs[config] * config.epochs for config in group) for group in mixed]
-    deadline = time.monotonic() + MEASURING
-    paces: list[float] = []
-    try:
-        for group in mixed:
-            if paces and time.monotonic() > deadline:
-                break
-            ends = (group[0], group[-1])  # in most tables ReLU and GReLU, fast and slow
-            sizes = [runs_at_once(c, prepared.graph(c), where, runs[c]) for c in ends]
-            pairs = zip(ends, sizes, strict=True)
-            paces.append(fmean(prepared.seconds_per_epoch(c, size) / size for c, size in pairs))
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):  # a training halves its batch
-            raise
-    timed = sum(pace * n for pace, n in zip(paces, epochs, strict=False))
-    return timed + sum(epochs[len(paces) :]) * (fmean(paces) if paces else 0.0)
-
-
 def run(
     configs: Sequence[Config],
     seeds: Sequence[int],
@@ -193,6 +53,7 @@ def run(
     seeds_at_once: int | None = None,
     deadline: float | None = None,
     progress: Callable[[Progress], None] | None = None,
+    pool: str = "local",
 ) -> list[Result]:
     """Trains the missing runs and returns all results of these configurations and seeds.
 
@@ -205,65 +66,80 @@ def run(
         device: `auto`, `cpu` or `cuda`.
         seeds_at_once: The most runs in one batch; by default as many as fit.
         deadline: A value of `time.monotonic()` after which no batch is begun.
-        progress: Called every few epochs.
+        progress: Called every few epochs; of a cluster, whenever a batch is finished.
+        pool: `local`, this process; a number, so many processes; or `ray`, the workers of a
+            Ray cluster.
     """
-    prepared = PreparedCells(graphs or {}, root, choose_device(device))
     before = [] if record is None else in_order(record.read(), configs, seeds)
     done = {(result.config.key(), result.seed): result for result in before}
     total = len({config.key() for config in configs}) * len(set(seeds))
-    for batch in missing_batches(configs, seeds, record, prepared, seeds_at_once, deadline):
-        config = batch.config
 
-        def report(names: tuple[int, ...], epoch: int, config: Config = config) -> None:
-            if progress is not None:
-                progress(Progress(config, names, epoch, len(done), total, config.epochs))
+    def report(config: Config, own: tuple[int, ...], epoch: int) -> None:
+        if progress is not None:
+            progress(Progress(config, own, epoch, len(done), total, config.epochs))
 
-        try:
-            if record is not None and not record.claim(*batch):
-                continue  # another process was faster
-            for trained, results in prepared.train(batch, report):
-                missing = {r.seed: r for r in results if r.seed in batch.missing}
-                if record is not None:
-                    is_of_classes = trained.graph.task == "classes"
-                    if isinstance(trained, SeedBatch) and is_of_classes and seeds[0] in missing:
-                        inspect(trained, seeds[0], record.path)
-                    record.append(missing.values())
-                done.update({(config.key(), seed): r for seed, r in missing.items()})
-                report(trained.seeds, config.epochs)
-                del trained  # before the next part takes its memory
-        except BaseException:
+    with ExitStack() as stack:
+        if record is not None and len(done) < total:
+            stack.enter_context(record.exclusive())
+        workers = stack.enter_context(_pool(pool, device))
+        prepared = PreparedCells(graphs or {}, root, workers.device)
+        batches = _missing(configs, seeds, record, prepared, seeds_at_once, deadline, workers.share)
+        seed = None if record is None else seeds[0]
+        for (config, own), results, look in workers.train(batches, prepared, seed, report):
             if record is not None:
-                with suppress(OSError):  # the error at hand says more
-                    record.release(config, batch.missing)
-            raise
-    # Other processes may have finished some.
-    return in_order(done.values() if record is None else record.read(), configs, seeds)
+                if look is not None:
+                    write_bytes(inspection_path(record.path, config.key()), look)
+                record.append(results)
+            done |= {(config.key(), result.seed): result for result in results}
+            report(config, own, config.epochs)
+    return in_order(done.values(), configs, seeds)
 
 
-def missing_batches(
+def run_all(runs: Mapping[Config, Sequence[int]], record: Record, **how: Any) -> int:
+    """:func:`run` for cells with seeds of their own; returns how many of the runs are on record."""
+    by_seeds: dict[tuple[int, ...], list[Config]] = {}
+    for config, seeds in runs.items():
+        by_seeds.setdefault(tuple(seeds), []).append(config)
+    return sum(len(run(configs, own, record, **how)) for own, configs in by_seeds.items())
+
+
+def check_pool(name: str) -> str:
+    """The name of a pool, or a number of processes; a `ValueError` for anything else."""
+    if name == "ray":
+        import_module("ray")  # an error here, and not after the datasets were read
+    if name in ("local", "ray") or (name.isdecimal() and 0 < int(name) <= MOST_PROCESSES):
+        return name
+    raise ValueError(f"The engine must be local, ray or a number of processes, not {name!r}.")
+
+
+def _pool(name: str, device: str) -> AbstractContextManager[Pool]:
+    if check_pool(name) == "ray":
+        from graphrelu.lab.engine.ray_cluster import cluster
+
+        return cluster(device)
+    return this_process(device) if name == "local" else processes(int(name), device)
+
+
+def _missing(
     configs: Sequence[Config],
     seeds: Sequence[int],
     record: Record | None,
     prepared: PreparedCells,
     seeds_at_once: int | None,
     deadline: float | None,
+    share: int,
 ) -> Iterator[Batch]:
     """The runs that are not on record, in batches that fit into memory, until the deadline."""
-    for config in configs:
-        if record is not None and not record.plan([config], seeds, batch_size=1):
-            continue  # before its dataset is read
-        if deadline is not None and time.monotonic() > deadline:
-            return
-        size = runs_at_once(config, prepared.graph(config), prepared.device, seeds_at_once)
-        if record is None:
-            chunks = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
-            batches = [Batch(config, chunk, chunk) for chunk in chunks]
-        else:
-            batches = record.plan([config], seeds, size)
-        for batch in batches:
+    for config in dict.fromkeys(configs):
+        left = list(seeds) if record is None else record.left(config, seeds)
+        while left:
             if deadline is not None and time.monotonic() > deadline:
                 return
-            yield batch
+            size = runs_at_once(
+                config, prepared.graph(config), prepared.device, seeds_at_once, share
+            )
+            yield Batch(config, tuple(left[:size]))
+            left = left[size:]
 
 
 def in_order(

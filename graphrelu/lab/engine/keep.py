@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +15,6 @@ from graphrelu.lab.data.graph import DataError, first_line
 from graphrelu.lab.data.own_files import read_arrays
 from graphrelu.lab.engine.train import SeedBatch, build
 from graphrelu.lab.models.backbones import GNN
-from graphrelu.lab.record.output import complete
 
 SAMPLED_NODES = 64
 Call: TypeAlias = tuple[GReLU, tuple[Any, ...]]
@@ -25,16 +25,7 @@ def inspection_path(record: Path, key: str) -> Path:
     return record.with_suffix("").with_name(record.stem + "_inspection") / f"{key}.npz"
 
 
-def trained_model(batch: SeedBatch, seed: int) -> GNN:
-    """One run's model, with the parameters of its best epoch."""
-    row = batch.seeds.index(seed)
-    model = build(batch.config, batch.graph, seed).to(batch.device)
-    model.load_state_dict({name: value[row] for name, value in batch.best.items()})
-    return model
-
-
-@torch.no_grad()
-def grelu_calls(model: GNN, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
+def _grelu_calls(model: GNN, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
     """The model's output in evaluation, and the arguments of each GReLU in the model."""
     calls: dict[str, Call] = {}
     for name, module in model.named_modules():
@@ -47,29 +38,31 @@ def grelu_calls(model: GNN, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
     return model.eval()(inputs), calls
 
 
-def inspect(batch: SeedBatch, seed: int, record: Path) -> Path:
-    """Keeps the predictions of one run and, of each GReLU in it, gamma and the coefficients of
+@torch.no_grad()
+def inspect(batch: SeedBatch, seed: int) -> bytes:
+    """A file of the predictions of one run and, of each GReLU in it, gamma and the coefficients of
     some nodes: enough to draw a cell later without training it again."""
-    out, calls = grelu_calls(trained_model(batch, seed), batch.inputs)
+    row = batch.seeds.index(seed)
+    model = build(batch.config, batch.graph, seed).to(batch.device)
+    model.load_state_dict({name: value[row] for name, value in batch.best.items()})
+    out, calls = _grelu_calls(model, batch.inputs)
     arrays: dict[str, Any] = {
         "seed": np.int64(seed),
         "prediction": _small(out.argmax(dim=1).to(torch.int16)),
     }
-    with torch.no_grad():
-        nodes = torch.linspace(0, batch.graph.num_nodes - 1, SAMPLED_NODES).long().unique()
-        for name, (act, args) in calls.items():
-            slopes, intercepts = act.coefficients(*args)
-            nodes = nodes.to(slopes.device)
-            arrays |= {
-                f"{name}.nodes": _small(nodes),
-                f"{name}.slopes": _small(slopes[nodes]),
-                f"{name}.intercepts": _small(intercepts[nodes]),
-                f"{name}.gamma": _small(act.gamma(*args)),
-            }
-    path = inspection_path(record, batch.config.key())
-    with complete(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, **arrays)
-    return path
+    nodes = torch.linspace(0, batch.graph.num_nodes - 1, SAMPLED_NODES).long().unique()
+    for name, (act, args) in calls.items():
+        slopes, intercepts = act.coefficients(*args)
+        nodes = nodes.to(slopes.device)
+        arrays |= {
+            f"{name}.nodes": _small(nodes),
+            f"{name}.slopes": _small(slopes[nodes]),
+            f"{name}.intercepts": _small(intercepts[nodes]),
+            f"{name}.gamma": _small(act.gamma(*args)),
+        }
+    file = io.BytesIO()
+    np.savez_compressed(file, **arrays)
+    return file.getvalue()
 
 
 def read_look(path: Path) -> dict[str, np.ndarray]:

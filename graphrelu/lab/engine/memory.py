@@ -21,25 +21,32 @@ CPU_MESSAGE = "DefaultCPUAllocator: can't allocate memory"  # torch has no type 
 
 
 def runs_at_once(
-    config: Config, graph: Graph | GraphSet, device: torch.device, at_most: int | None
+    config: Config,
+    graph: Graph | GraphSet,
+    device: torch.device,
+    at_most: int | None,
+    share: int = 1,
 ) -> int:
-    """The size of a cell's batches: as many as fit, and as the user wants at most."""
-    size = fitting_seeds(config, graph, device)
+    """The size of a cell's batches: as many as fit where ``share`` batches are trained at once, and
+    as the user wants at most."""
+    size = fitting_seeds(config, graph, device, share)
     size = min(size, at_most or size)
     unit = smallest(config)
     return max(unit, size - size % unit)
 
 
-def fitting_seeds(config: Config, graph: Graph | GraphSet, device: torch.device) -> int:
+def fitting_seeds(
+    config: Config, graph: Graph | GraphSet, device: torch.device, share: int = 1
+) -> int:
     """How many runs of a cell fit into memory at once, by a generous estimate."""
-    available = CPU_BUDGET
+    available = CPU_BUDGET // share
     if device.type == "cuda":
-        available = torch.cuda.mem_get_info(device)[0] // 2
+        available = torch.cuda.mem_get_info(device)[0] // (2 * share)
     if isinstance(graph, GraphSet):
         unit = NUM_FOLDS  # whole fold assignments
         model: Network = build_graph_model(config, graph, 0)
-        share = min(1.0, 2 * BATCH_SIZE / graph.num_graphs)  # a mini-batch of large graphs
-        numbers = int(15 * share * graph.num_nodes) * config.hidden * len(model.convs)
+        part = min(1.0, 2 * BATCH_SIZE / graph.num_graphs)  # a mini-batch of large graphs
+        numbers = int(15 * part * graph.num_nodes) * config.hidden * len(model.convs)
     else:
         unit, model = 1, build(config, graph, 0)
         numbers = _kept(config, graph)
@@ -90,15 +97,11 @@ def smallest(config: Config) -> int:
 
 
 def halves(batch: Batch) -> list[Batch]:
-    """The two halves of a batch; a half without missing runs is left out."""
-    config, seeds, missing = batch
+    """The two halves of a batch."""
+    config, seeds = batch
     unit = smallest(config)
     if len(seeds) <= unit:
         runs = "one run" if unit == 1 else f"{unit} runs, which belong together,"
         raise MachineError(f"There is too little memory for {runs} of {config.title}.")
     middle = max(1, len(seeds) // (2 * unit)) * unit
-    parts = [
-        Batch(config, part, tuple(seed for seed in part if seed in missing))
-        for part in (seeds[:middle], seeds[middle:])
-    ]
-    return [part for part in parts if part.missing]
+    return [Batch(config, seeds[:middle]), Batch(config, seeds[middle:])]

@@ -2,8 +2,7 @@
 
 A mask is a hash of (seed, step, number of the call within the step, element): the same alone and
 in a batch of any size, on any device. :class:`SeededDropout` puts it in the place of
-`torch.nn.functional.dropout` in every module called inside, PyG's convolutions included. On a GPU
-one kernel hashes and drops, in both directions.
+`torch.nn.functional.dropout` in every module called inside, PyG's convolutions included.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from graphrelu.ops.dispatch import backend, replicated
-
 # Odd multipliers with well spread bits: the golden ratio's, those of MurmurHash3's finaliser, and
 # one of a random generator's.
 HASH = {"SPREAD": 0x9E3779B1, "FIRST": 0x85EBCA6B, "SECOND": 0xC2B2AE35, "CALL": 0x2545F491}
-_BLOCK = 1024  # elements of a program
 
 
 def _signed(value: int) -> int:
@@ -94,61 +90,6 @@ def _(
     return keep_mask(seed.movedim(in_dims[0], 0), step, call, numel, p), 0
 
 
-@torch.library.custom_op("graphrelu_lab::seeded_dropout", mutates_args=())
-def _seeded_dropout(x: Tensor, seed: Tensor, step: Tensor, call: int, p: float) -> Tensor:
-    """Dropout of `x [R, ...]`, whose replicas may be one expanded tensor, by `seed [R]`."""
-    from graphrelu.lab.models import kernels  # needs Triton
-
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if out.numel() == 0:
-        return out
-    if not x[0].is_contiguous():
-        x = x.contiguous()
-    replicas, numel = x.size(0), x[0].numel()
-    kernels.dropout_kernel[-(-numel // _BLOCK), replicas](
-        *(x, seed.contiguous(), step, out, numel, x.stride(0), call, int(p * 2**31)),
-        **{"SCALE": 1 / (1 - p), "BLOCK": _BLOCK, **HASH},
-    )
-    return out
-
-
-@_seeded_dropout.register_fake
-def _(x: Tensor, seed: Tensor, step: Tensor, call: int, p: float) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-@_seeded_dropout.register_vmap
-def _(
-    info: Any, in_dims: tuple[Any, ...], x: Tensor, seed: Tensor, step: Tensor, call: int, p: float
-) -> tuple[Tensor, int]:
-    x, seed = (
-        replicated(tensor, dim, info.batch_size)
-        for tensor, dim in zip((x, seed), in_dims, strict=False)
-    )
-    out = _seeded_dropout(x.flatten(0, 1), seed.flatten(), step, call, p)
-    return out.unflatten(0, x.shape[:2]), 0
-
-
-class _SeededDropout(torch.autograd.Function):
-    """The backward pass drops the gradient; the mask is computed again, not kept."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, seed: Tensor, step: Tensor, call: int, p: float) -> Tensor:
-        return _seeded_dropout(x.unsqueeze(0), seed.unsqueeze(0), step, call, p).squeeze(0)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, seed, step, *ctx.options = inputs
-        ctx.save_for_backward(seed, step)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grad_x = _SeededDropout.apply(grad, *ctx.saved_tensors, *ctx.options)
-        return grad_x, None, None, None, None
-
-
 class SeededDropout(TorchFunctionMode):
     """Inside this context dropout draws its masks for `seed` at `step`.
 
@@ -180,9 +121,6 @@ class SeededDropout(TorchFunctionMode):
         if not training or p == 0.0:
             return x
         call, self.call = self.call, self.call + 1
-        if backend(x) == "triton":
-            out: Tensor = _SeededDropout.apply(x, self.seed, self.step, call, p)
-            return out
         keep = keep_mask(self.seed, self.step, call, x.numel(), p).view(x.shape)
         # A product, as torch's own dropout: `where` takes ten times as long on a CPU.
         return x / (1 - p) * keep.to(x.dtype)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import (
     APPNP,
@@ -161,19 +160,12 @@ def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:
     """PyG's attention, edge by edge; then one sparse product with it for all heads."""
     h = linear(x, conv.lin.weight).view(-1, conv.heads, conv.out_channels)
     scores = ((h * conv.att_src).sum(dim=-1), (h * conv.att_dst).sum(dim=-1))
-    if dispatch.backend(h) == "triton":
-        from graphrelu.lab.models import attention
+    alpha = conv.edge_updater(graph.edge_index, alpha=scores, edge_attr=None, size=None)
 
-        alpha = attention.edge_softmax(*scores, graph.matrix, conv.negative_slope)
-        alpha = F.dropout(alpha, p=conv.dropout, training=conv.training)
-        out = attention.weighted_sum(alpha, h, graph.edge_index[1], graph.matrix)
-    else:
-        alpha = conv.edge_updater(graph.edge_index, alpha=scores, edge_attr=None, size=None)
+    def head(alpha: Tensor, h: Tensor) -> Tensor:
+        return matmul(graph.matrix.with_value(alpha), h)
 
-        def head(alpha: Tensor, h: Tensor) -> Tensor:
-            return matmul(graph.matrix.with_value(alpha), h)
-
-        out = torch.func.vmap(head, in_dims=1, out_dims=1)(alpha, h)
+    out = torch.func.vmap(head, in_dims=1, out_dims=1)(alpha, h)
     return (out.flatten(1) if conv.concat else out.mean(dim=1)) + conv.bias
 
 

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,10 @@ from graphrelu.lab.prepare import identity, split_rule
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render.tables import CompareRow, label
+from graphrelu.lab.render.tables import compare_rows, label
 from graphrelu.lab.render.terminal import size_of
+from graphrelu.lab.render.verdict import going_on, verdict
+from graphrelu.lab.stats.judge import Judged, judge
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 3_000_000
@@ -53,9 +55,15 @@ def from_records(
         for name, found in charts.items():
             content[name] += found
         if results:
+            judged, not_counted = judge_all(record, results)
+            content["missing"] += not_counted
+            if len(paths) == 1 and len(judged) == 1:
+                ((key, one),) = judged.items()
+                own = [result for result in results if result.config.cell_key() == key]
+                _answer(content, own, one, path)
             inspected = path.with_name(f"{path.stem}_inspection").is_dir()
             at_hand = graphs_at_hand(results, root, given) if inspected else {}
-            _add_runs(content, results, path.name, path, at_hand)
+            _add_runs(content, results, path.name, path, at_hand, judged)
             lacking = {result.config.dataset for result in results} - at_hand.keys()
             if inspected and lacking:
                 content["missing"].append(
@@ -105,24 +113,38 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
     return sentences
 
 
+def judge_all(record: Record, results: Sequence[Result]) -> tuple[dict[str, Judged], list[str]]:
+    """The decisions on the comparisons of a record by the key of their cell, and a sentence where
+    the looks at them cannot be counted."""
+    cells: dict[str, list[Result]] = {}
+    for result in results:
+        cells.setdefault(result.config.cell_key(), []).append(result)
+    judged = {key: judge(record, own) for key, own in cells.items() if record.looks(key)}
+    if all(one.counted for one in judged.values()):
+        return judged, []
+    return judged, [
+        f"{record.path.name} cannot be written to, so that this look at its runs is not counted; "
+        "the verdict is that of a look that is."
+    ]
+
+
 def from_comparison(
     results: Sequence[Result],
-    rows: Sequence[CompareRow],
+    judged: Judged,
     graph: Graph | GraphSet,
     record: Path,
-    verdict: str,
     command: str,
 ) -> dict[str, Any]:
-    """The content of a page, from one comparison, its rows as they are decided, and the command
-    that repeats it."""
+    """The content of a page, from one comparison as it was judged, and the command that repeats
+    it."""
     config = results[0].config
-    title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
-    content = _empty(title) | {"verdict": verdict, "command": command}
+    content = _empty("") | {"command": command}
+    _answer(content, results, judged, record)
     content["graph"] = graph_line(graph, results)
     graphs = {}
     if isinstance(graph, Graph) and graph.task == "classes":  # nodes are right or wrong
         graphs[config.dataset] = graph
-    _add_runs(content, results, config.dataset, record, graphs, rows)
+    _add_runs(content, results, config.dataset, record, graphs, {config.cell_key(): judged})
     return content
 
 
@@ -160,8 +182,20 @@ def write(path: Path, content: dict[str, Any]) -> Path:
 def _empty(title: str) -> dict[str, Any]:
     lists: dict[str, Any] = {name: [] for name in LISTS}
     made = {"date": machine.now(), "version": machine.environment()["graphrelu"]}
-    texts = dict.fromkeys(("verdict", "command", "graph"), "")
+    texts = dict.fromkeys(("answer", "verdict", "next", "command", "graph"), "")
     return {"title": title, "made": made, "graphs": {}, **texts, **lists}
+
+
+def _answer(
+    content: dict[str, Any], results: Sequence[Result], judged: Judged, record: Path
+) -> None:
+    """What the page begins with: the words of the terminal."""
+    config = results[0].config
+    title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
+    found = verdict(compare_rows(results, judged.decisions))
+    further = going_on(found, judged.command, record)
+    words = {"answer": found.answer, "verdict": found.sentence, "next": further}
+    content |= {"title": title, **words}
 
 
 def _add_runs(
@@ -170,9 +204,10 @@ def _add_runs(
     name: str,
     record: Path,
     graphs: dict[str, Graph],
-    rows: Sequence[CompareRow] = (),
+    judged: Mapping[str, Judged],
 ) -> None:
-    content["tables"] += tables_of(results, name, rows)
+    decisions = {key: one.decisions for key, one in judged.items()}
+    content["tables"] += tables_of(results, name, decisions)
     content["K"] += segments_chart(results)
     layouts, found = looks(results, record, graphs)
     content["graphs"] |= layouts

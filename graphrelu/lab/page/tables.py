@@ -16,19 +16,27 @@ from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
-from graphrelu.lab.render.tables import CompareRow, in_order, label, percent, price
+from graphrelu.lab.render.tables import amount, in_order, label, reading, row_of, shown
 from graphrelu.lab.reproduce.graph import choices
-from graphrelu.lab.stats.comparison import Scores, compared, relative_to
+from graphrelu.lab.stats.comparison import Scores, compared, over_relu, relative_to
 from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats.splits import splits_of
 
 Plain: TypeAlias = dict[str, Any]
 Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its settings from others'
 Runs: TypeAlias = dict[Cell, dict[str, list[Result]]]  # cell -> variant -> runs
+Decisions: TypeAlias = Mapping[str, Decision]
 Leads: TypeAlias = dict[tuple[Cell, str], Decision]
 
 SCORES = ("mean", "std", "best", "n")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
+PLANNED = (
+    "Differences are paired by seed. The intervals of an activation are corrected together over "
+    "the cells (Holm), but for cells that were compared on their own. Better, worse: the interval "
+    "lies above, below 0. No difference that matters: it lies within the margin, 0.5 if nothing "
+    "else was asked for."
+)
 PROTOCOLS = {
     "folds": "ten folds",
     "gin_folds": "the GIN paper's protocol",
@@ -37,18 +45,19 @@ PROTOCOLS = {
 
 
 def tables_of(
-    results: Sequence[Result], source: str, decided: Sequence[CompareRow] = ()
+    results: Sequence[Result], source: str, judged: Mapping[str, Decisions] | None = None
 ) -> list[Plain]:
     """A table for the graphs of a record, and one for each protocol of its sets of graphs; errors,
     which are no shares, have tables of their own.
 
-    In the table of one comparison the rows of the terminal say what is ``decided``."""
+    ``judged`` are the decisions on comparisons, by the key of their cell. All other cells are those
+    of a table whose runs were fixed beforehand."""
     parts: dict[str, list[Result]] = {}
     for result in results:
         config = result.config
         names = (source, PROTOCOLS.get(config.split), "errors" if config.metric == "mae" else None)
         parts.setdefault(", ".join(filter(None, names)), []).append(result)
-    return [_table(part, name, decided) for name, part in parts.items()]
+    return [_table(part, name, judged or {}) for name, part in parts.items()]
 
 
 def runs_by_cell(results: Sequence[Result]) -> Runs:
@@ -64,31 +73,33 @@ def runs_by_cell(results: Sequence[Result]) -> Runs:
         from_grid = (config.split, config.dataset, config.backbone) in chosen
         if from_grid and config not in kept:
             continue
-        shared = config.shared_settings
-        settings = "" if from_grid else json.dumps(shared, sort_keys=True)
+        settings = "" if from_grid else json.dumps(config.shared_settings, sort_keys=True)
         cell = (config.dataset, config.backbone, settings)
-        cells.setdefault(cell, {}).setdefault(variant(config), []).append(result)
+        cells.setdefault(cell, {}).setdefault(config.variant, []).append(result)
     position = in_order(*dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES)))
     return dict(sorted(cells.items(), key=lambda item: position(item[0][:2])))
 
 
-def variant(config: Config) -> str:
-    """An activation as the paper spells it, with the options that differ from the default."""
-    options = ", ".join(f"{name}={value}" for name, value in config.told_options)
-    return f"{label(config.activation)} ({options})" if options else label(config.activation)
-
-
-def leads_over_relu(scores: Mapping[Cell, Mapping[str, Scores]]) -> Leads:
-    """Differences to ReLU. Holm's correction is over the activations if there is one cell, else
-    over the cells of each activation."""
-    relu = label("relu")
-    families: dict[str, dict[tuple[Cell, str], tuple[Scores, Scores]]] = {}
-    for cell, by_name in scores.items():
-        for name in by_name:
-            if name != relu and relu in by_name:
-                family = families.setdefault(name if len(scores) > 1 else "", {})
-                family[cell, name] = by_name[name], by_name[relu]
-    return {key: lead for family in families.values() for key, lead in compared(family).items()}
+def planned_leads(cells: Runs) -> Leads:
+    """Differences to ReLU in a table whose runs were fixed beforehand: in one cell as in any
+    comparison, else with Holm's correction over the cells of each activation."""
+    found: Leads = {}
+    families: dict[str, dict[Cell, tuple[Scores, Scores]]] = {}
+    splits = {}
+    for cell, by_name in cells.items():
+        first = next(iter(by_name.values()))[0]
+        splits[cell], is_error = splits_of(first.config, first.note), first.config.metric == "mae"
+        scores = {name: {run.seed: run.score for run in own} for name, own in by_name.items()}
+        if len(cells) == 1:
+            leads = over_relu(scores, splits[cell], looks=(None, None), is_error=is_error)
+            return {(cell, name): lead for name, lead in leads.items()}
+        if is_error:
+            scores = relative_to("relu", scores)
+        for name in scores.keys() - {"relu"}:
+            families.setdefault(name, {})[cell] = scores[name], scores.get("relu", {})
+    for name, family in families.items():
+        found |= {(cell, name): lead for cell, lead in compared(family, splits).items()}
+    return found
 
 
 def bands(runs: Sequence[Result]) -> dict[str, Plain]:
@@ -127,60 +138,75 @@ def by_class(runs: Sequence[Result], relu: Sequence[Result]) -> list[list[float 
     return found
 
 
-def _table(results: Sequence[Result], name: str, decided: Sequence[CompareRow]) -> Plain:
+def _table(results: Sequence[Result], name: str, judged: Mapping[str, Decisions]) -> Plain:
     cells = runs_by_cell(results)
-    scores = {
-        cell: {name: {run.seed: run.score for run in runs} for name, runs in by_name.items()}
-        for cell, by_name in cells.items()
-    }
-    is_error = results[0].config.metric == "mae"
-    factor = -1 if is_error else 100
-    leads = leads_over_relu(
-        {cell: relative_to("ReLU", own) if is_error else own for cell, own in scores.items()}
-    )
+    keys = {cell: next(iter(own.values()))[0].config.cell_key() for cell, own in cells.items()}
+    leads = planned_leads({cell: own for cell, own in cells.items() if keys[cell] not in judged})
+    for cell, key in keys.items():
+        leads |= {(cell, which): lead for which, lead in judged.get(key, {}).items()}
     titles = {cell[0]: label(cell[0]) for cell in cells}
     if len(set(titles.values())) < len(titles):  # two editions of a user's file
         titles = {name: name for name in titles}
-    decisions = {row.activation: row.over_relu for row in decided}
     rows = []
     repeated = []
     for cell, by_name in cells.items():
         names = {"dataset": titles[cell[0]], "backbone": label(cell[1]) + _difference(cell, cells)}
-        best = max(fmean(own.values()) for own in scores[cell].values())
-        relu = by_name.get(label("relu"), [])
+        relu, own_rows = by_name.get("relu", []), []
         for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
             runs = by_name[which]
-            family = runs[0].config.activation
-            lead = decisions[family] if decided else leads.get((cell, which))
-            own = scores[cell][which]
-            row = {
-                **names,
-                "activation": which,
-                "family": family,
-                "metric": runs[0].config.metric,
-                **dict(zip(SCORES, percent(own, is_error), strict=True)),
-                "highest": len(by_name) > 1 and fmean(own.values()) == best,
-                "price": asdict(price(runs)),
-                "classes": by_class(runs, [] if family == "relu" else relu),
-                "paper": _paper(runs[0].config),
-                "lead": None if lead is None else {**asdict(lead), "outcome": lead.outcome},
-                "seeds": [[seed, factor * s] for seed, s in sorted(own.items())],
-                "curves": bands(runs),
-            }
-            rows.append(row)
+            lead = leads.get((cell, which))
+            row = row_of(which, runs, lead)
+            factor = -1 if row.is_error else 100
+            own_rows.append(
+                {
+                    **names,
+                    "activation": label_of(runs[0].config),
+                    "family": runs[0].config.activation,
+                    "metric": runs[0].config.metric,
+                    **{name: getattr(row, name) for name in SCORES},
+                    "shown": shown(row),
+                    "price": asdict(row.price),
+                    "classes": by_class(runs, [] if which == "relu" else relu),
+                    "paper": _paper(runs[0].config),
+                    "lead": None if lead is None else {**asdict(lead), "text": amount(lead)},
+                    "seeds": [[run.seed, factor * run.score] for run in by_seed(runs)],
+                    "curves": bands(runs),
+                }
+            )
+        best = (min if row.is_error else max)(own["mean"] for own in own_rows)
+        for own in own_rows:
+            own["highest"] = len(by_name) > 1 and own["mean"] == best
+        rows += own_rows
         configs = [runs[0].config for runs in by_name.values()]
         number = max(len(runs) for runs in by_name.values())
         settings = {
-            which: {**runs[0].config.to_dict(), "dataset": None, "backbone": None}
-            for which, runs in by_name.items()
+            label_of(runs[0].config): {
+                **runs[0].config.to_dict(),
+                "dataset": None,
+                "backbone": None,
+            }
+            for runs in by_name.values()
         }
         repeated.append({**names, "command": command(configs, number), "settings": settings})
-    return {"name": name, "rows": rows, "cells": repeated, "origin": origin_of(results)}
+    note = (
+        reading({which: lead for (_, which), lead in leads.items()}) if len(cells) == 1 else PLANNED
+    )
+    origin = origin_of(results)
+    return {"name": name, "rows": rows, "cells": repeated, "note": note, "origin": origin}
+
+
+def label_of(config: Config) -> str:
+    """An activation as the paper spells it, with the options that differ from the default."""
+    return label(config.activation) + config.variant.removeprefix(config.activation)
+
+
+def by_seed(runs: Sequence[Result]) -> list[Result]:
+    return sorted(runs, key=lambda run: run.seed)
 
 
 def _place(config: Config) -> tuple[int, str]:
     order = [*ACTIVATIONS, config.activation]
-    return order.index(config.activation), variant(config)
+    return order.index(config.activation), label_of(config)
 
 
 def _paper(config: Config) -> list[float] | None:

@@ -159,10 +159,24 @@ class Config:
         except TypeError as error:
             raise ValueError(f"The configuration is incomplete ({error}).") from error
 
+    @property
+    def variant(self) -> str:
+        """The activation with the options that tell it from others: ``grelu (K=3)``."""
+        options = ", ".join(f"{name}={value}" for name, value in self.told_options)
+        return f"{self.activation} ({options})" if options else self.activation
+
     def key(self) -> str:
         """Twelve hexadecimal digits that are the same everywhere for the same configuration."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        return _digits(self.to_dict())
+
+    def cell_key(self) -> str:
+        """The same for all activations that are compared with each other."""
+        return _digits(self.shared_settings)
+
+
+def _digits(plain: Mapping[str, Any]) -> str:
+    canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def _require(holds: bool, rule: str, value: Any) -> None:

@@ -17,9 +17,8 @@ Entry = dict[str, Any]
 class Entries:
     """Objects of one kind, ``event``, that are told apart by some of their fields.
 
-    Lines are only ever added, by several processes at once if need be. A line that a killed
-    process left incomplete, one of another kind, and one whose ``fields`` are not what they must
-    be, is not data.
+    Lines are only ever added. A line that a killed process left incomplete, one of another kind,
+    and one whose ``fields`` are not what they must be, is not data.
     """
 
     path: Path

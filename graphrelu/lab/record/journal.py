@@ -1,10 +1,9 @@
-"""A file of lines that several processes add to, and that survives being killed in mid-write."""
+"""A file of lines that one command at a time adds to, and that survives a kill in mid-write."""
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +50,7 @@ class Journal:
         self.lines = 0
         self.torn = False
         self._offset = 0
+        self._held = False
 
     def news(self) -> list[bytes]:
         """The complete lines that were added since the last look."""
@@ -70,20 +70,27 @@ class Journal:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other processes from writing, and end an incomplete line."""
+        """Keep other commands from writing until the end of the block, and end a torn line.
+
+        The system opens the lock again when a process ends, however it ends.
+        """
+        if self._held:
+            yield
+            return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lock_path = self.path.with_name(self.path.name + ".lock")
         with named(self.path), lock_path.open("ab") as lock:
-            if fcntl is None:
-                warnings.warn(
-                    f"This system has no file locks: let only one process write to {self.path}.",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
-            else:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed
-            self._end_torn_line()
-            yield
+            if fcntl is not None:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise ValueError(f"Another command is writing to {self.path}.") from None
+            self._held = True
+            try:
+                self._end_torn_line()
+                yield
+            finally:
+                self._held = False
 
     def write(self, event: str, entries: Iterable[Mapping[str, Any]]) -> None:
         """Add a line for each entry, under :meth:`exclusive`; on return they are on the disk."""

@@ -65,10 +65,15 @@ def complete(path: Path) -> Iterator[Path]:
             part.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """A file, complete or not at all."""
+    with complete(path) as part:
+        part.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """A text, complete or not at all."""
-    with complete(path) as part:
-        part.write_text(text, encoding="utf-8")
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Any) -> None:

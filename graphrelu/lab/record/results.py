@@ -1,19 +1,19 @@
-"""An append-only record of runs: a JSON line for each batch that is begun, and for its runs."""
+"""An append-only record: a JSON line for the runs of each batch, and for each look at them."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.journal import Journal, parse_line
-from graphrelu.lab.record.machine import Process, now
+from graphrelu.lab.record.looks import Look
 
 LOSSES = ("train_loss", "val_loss", "test_loss")
 FLOATS = ("score", "val_score", *LOSSES, "calibration_error", "seconds")
@@ -36,6 +36,7 @@ KINDS: dict[str, kinds.Kind] = {
 # is a list where the runs have different ones.
 COMMON = ("config", *kinds.SURROUNDINGS)
 OWN = tuple(name for name in KINDS if name not in COMMON)
+OLDER_EVENTS = ("started", "released")  # of records that several processes wrote at once
 # Not in older records.
 LATER = (
     *("calibration_error", "parameters", "peak_memory", "class_accuracy"),
@@ -115,25 +116,15 @@ class Result:
 
 
 class Batch(NamedTuple):
-    """Runs to train at once: ``seeds`` in this order, of which ``missing`` are to be recorded."""
+    """Runs to train at once. They are recorded in one line: what a killed process was at is
+    composed anew as it was, and comes out the same."""
 
     config: Config
     seeds: tuple[int, ...]
-    missing: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Claim:
-    """A batch that a process began; ``owed`` are the seeds that it was to record."""
-
-    seeds: tuple[int, ...]
-    owed: frozenset[int]
-    process: Process
-    date: datetime
 
 
 class Record:
-    """A JSONL file of runs that several processes may read and write at once.
+    """A JSONL file of runs, which one command at a time writes and any number may read.
 
     A line that a killed process left incomplete is not data, and the next writer starts on a
     fresh one. A lock file, ``<path>.lock``, lies beside the record once it was written to. Without
@@ -145,7 +136,7 @@ class Record:
         self._curves = curves
         self._journal = Journal(path)
         self._results: dict[str, dict[int, Result]] = {}
-        self._claims: dict[str, list[_Claim]] = {}
+        self._looks: dict[str, list[Look]] = {}
         self._corrupt: list[int] = []
 
     @property
@@ -165,80 +156,37 @@ class Record:
             raise ValueError(f"{self.path} has no runs {what}.")
         return results
 
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Keep other commands from writing; a ``ValueError`` where one does already."""
+        return self._journal.exclusive()
+
     def append(self, results: Iterable[Result]) -> None:
         """Write finished runs; on return they are on the disk."""
         if not self._curves:
             results = [replace(result, curves={}) for result in results]
         entries = list(together(results))
-        with self._journal.exclusive():
+        with self.exclusive():
             self._journal.write("finished", entries)
 
-    def plan(self, configs: Iterable[Config], seeds: Iterable[int], batch_size: int) -> list[Batch]:
-        """The batches that are left to train, without those that live processes train.
-
-        An interrupted batch comes back as it was first composed, so that its runs come out the
-        same; the seeds that nobody began are grouped, ``batch_size`` at most.
-        """
-        if batch_size < 1:
-            raise ValueError(f"A batch has one run or more, not {batch_size}.")
+    def looks(self, cell: str) -> list[Look]:
+        """The looks at a comparison, in their order."""
         self._refresh()
-        wanted = list(dict.fromkeys(seeds))
-        return [
-            batch
-            for config in dict.fromkeys(configs)
-            for batch in self._plan_cell(config, wanted, batch_size)
-        ]
+        return list(self._looks.get(cell, []))
 
-    def claim(
-        self, config: Config, seeds: Sequence[int], missing: Sequence[int] | None = None
-    ) -> bool:
-        """Announce a batch before the training; return whether the batch was free.
+    def add_look(self, look: Look) -> list[Look]:
+        """All looks up to this one, which is written, unless it says nothing new: on return it is
+        on the disk."""
+        if not look.says_nothing_new(self.looks(look.cell)):
+            with self.exclusive():
+                self._refresh()
+                self._journal.write("looked", [look.to_dict()])
+        return self.looks(look.cell)
 
-        A batch is not free if one of ``missing`` (by default, of all seeds) is finished or claimed
-        by a live process, this one included; nothing is written then. ``claim(*batch)`` claims a
-        :class:`Batch`.
-        """
-        owed = list(seeds if missing is None else missing)
-        if not owed or not set(owed) <= set(seeds):
-            raise ValueError(f"The missing seeds {owed} are not some of the batch {list(seeds)}.")
-        with self._journal.exclusive():
-            self._refresh()
-            if not self._taken(config.key()).isdisjoint(owed):
-                return False
-            self._write_event("started", config, seeds=list(seeds), missing=owed)
-        return True
-
-    def release(self, config: Config, seeds: Sequence[int]) -> None:
-        """Give up a claimed batch that is not finished; the batch then counts as interrupted.
-
-        For a process that lives on after an error or an interruption; a dead one holds nothing.
-        """
-        with self._journal.exclusive():
-            self._write_event("released", config, seeds=list(seeds))
-
-    def _plan_cell(self, config: Config, wanted: list[int], batch_size: int) -> Iterator[Batch]:
-        key = config.key()
-        taken = self._taken(key)
-        left = [seed for seed in wanted if seed not in taken]
-        for claim in self._claims.get(key, []):
-            if missing := tuple(seed for seed in claim.seeds if seed in left):
-                yield Batch(config, claim.seeds, missing)
-                left = [seed for seed in left if seed not in missing]
-        for start in range(0, len(left), batch_size):
-            fresh = tuple(left[start : start + batch_size])
-            yield Batch(config, fresh, fresh)
-
-    def _taken(self, key: str) -> set[int]:
-        """The seeds of a cell that are finished, or claimed by a live process."""
-        taken = set(self._results.get(key, {}))
-        for claim in self._claims.get(key, []):
-            if not claim.owed <= taken and claim.process.alive(claim.date):
-                taken |= claim.owed
-        return taken
-
-    def _write_event(self, event: str, config: Config, **seeds: list[int]) -> None:
-        who = asdict(Process.current()) | {"date": now()}
-        self._journal.write(event, [{"config": config.to_dict(), **seeds, **who}])
+    def left(self, config: Config, seeds: Iterable[int]) -> list[int]:
+        """The seeds of a cell that are not on record, each once."""
+        self._refresh()
+        finished = self._results.get(config.key(), {})
+        return [seed for seed in dict.fromkeys(seeds) if seed not in finished]
 
     def _refresh(self) -> None:
         before = self._journal.lines
@@ -252,25 +200,16 @@ class Record:
 
     def _take(self, entry: dict[str, Any]) -> None:
         event = entry.pop("event")
-        if event == "finished":
-            for result in _apart(entry):
-                self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
+        if event in OLDER_EVENTS:
             return
-        key = Config.from_dict(entry["config"]).key()
-        claims = self._claims.setdefault(key, [])
-        kinds.check(entry, {"seeds": kinds.listed(kinds.whole)})
-        seeds, process = tuple(entry["seeds"]), Process.from_dict(entry)
-        if event == "started":
-            kinds.check(entry, {"missing": kinds.listed(kinds.whole), "date": kinds.text})
-            date = datetime.fromisoformat(entry["date"]).astimezone()
-            claims.append(_Claim(seeds, frozenset(entry["missing"]), process, date))
-        elif event == "released":
-            claims[:] = [
-                replace(claim, owed=claim.owed - set(seeds)) if claim.process == process else claim
-                for claim in claims
-            ]
-        else:
+        if event == "looked":
+            look = Look.from_dict(entry)
+            self._looks.setdefault(look.cell, []).append(look)
+            return
+        if event != "finished":
             raise ValueError(f"There is no event {event!r}.")
+        for result in _apart(entry):
+            self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
 
 
 def kept_positions(length: int, at_most: int = 50) -> list[int]:

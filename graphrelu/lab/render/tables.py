@@ -18,14 +18,11 @@ from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats.comparison import (
-    RANDOM,
     Cell,
     Cells,
-    Looks,
     Scores,
     compared,
     leads_over,
-    over_relu,
     scores_by_cell,
     splits_by_cell,
 )
@@ -184,11 +181,33 @@ def accuracy(row: ScoreRow) -> str:
     return f"{row.mean:.1f} ± {row.std:.1f} ({row.n})"
 
 
-def amount(lead: Decision | Decision) -> str:
-    """A difference with its interval: ``+0.5 [-0.1, +1.1]``."""
+def amount(lead: Decision) -> str:
+    """A difference with its interval, as every output shows it: ``+0.5 [-0.1, +1.1]``.
+
+    It has one decimal, or as many as it takes for an end of the interval to stay on its side of 0
+    and of the margin.
+    """
     if lead.low is None or lead.high is None:
         return signed(lead.difference)
-    return f"{signed(lead.difference)} [{signed(lead.low)}, {signed(lead.high)}]"
+    edges = (0.0, lead.margin, -lead.margin)
+    digits = next(
+        (
+            digits
+            for digits in (1, 2, 3)
+            if all(
+                _side(round(end, digits) - edge) == _side(end - edge)
+                for end in (lead.low, lead.high)
+                for edge in edges
+            )
+        ),
+        4,
+    )
+    mean, low, high = (f"{x + 0.0:+.{digits}f}" for x in (lead.difference, lead.low, lead.high))
+    return f"{mean} [{low}, {high}]"
+
+
+def _side(distance: float) -> int:
+    return (distance > 1e-12) - (distance < -1e-12)
 
 
 def marked(lead: Decision | None) -> str:
@@ -234,41 +253,27 @@ def over_seeds(lead: Decision | Decision) -> str:
 
 
 def compare_rows(
-    results: Iterable[Result],
-    splits: Splits = RANDOM,
-    margin: float = MARGIN,
-    looks: Looks = (1, 1),
+    results: Iterable[Result], decisions: Mapping[str, Decision] | None = None
 ) -> list[CompareRow]:
-    """A row for each activation, in the order of the results, all of one graph and backbone."""
+    """A row for each activation, in the order of the results, all of one graph and backbone; with
+    the decisions on their differences to ReLU."""
     results = list(results)
     cells = scores_by_cell(results)
     if len(cells) != 1:
         raise ValueError(f"A comparison is of one graph and one backbone, not of {len(cells)}.")
     (scores,) = cells.values()
     runs = {name: [r for r in results if r.config.activation == name] for name in scores}
-    prices = {name: price(own) for name, own in runs.items()}
-    lost = {name: sum(diverged(run) is True for run in own) for name, own in runs.items()}
-    is_error = results[0].config.metric == "mae"
-    return rows_of(scores, prices, lost, splits, margin, looks, is_error)
+    leads = decisions or {}
+    return [row_of(name, own, leads.get(own[0].config.variant)) for name, own in runs.items()]
 
 
-def rows_of(
-    scores: Mapping[str, Scores],
-    prices: Mapping[str, Price],
-    lost: Mapping[str, int],
-    splits: Splits,
-    margin: float,
-    looks: Looks = (1, 1),
-    is_error: bool = False,
-) -> list[CompareRow]:
-    """A row for each activation, from its scores, its price and its number of diverged runs."""
-    leads = over_relu(scores, splits, margin, looks, is_error)
-    return [
-        CompareRow(
-            name, *percent(own, is_error), leads.get(name), prices[name], lost[name], is_error
-        )
-        for name, own in scores.items()
-    ]
+def row_of(name: str, runs: Sequence[Result], lead: Decision | None) -> CompareRow:
+    """The row of one activation, from its runs."""
+    is_error = runs[0].config.metric == "mae"
+    scores = percent({run.seed: run.score for run in runs}, is_error)
+    return CompareRow(
+        name, *scores, lead, price(runs), sum(diverged(run) is True for run in runs), is_error
+    )
 
 
 def price(runs: Sequence[Result]) -> Price:
@@ -292,25 +297,45 @@ def price(runs: Sequence[Result]) -> Price:
 def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
     """The rows of a comparison as they are shown, by the titles of the columns; what is not known
     of any row has no column."""
-    lines = []
-    for row in rows:
-        lead, paid, digits = row.over_relu, asdict(row.price), "4g" if row.is_error else "1f"
-        lines.append(
-            {
-                "activation": label(row.activation),
-                "mean": f"{row.mean:.{digits}}",
-                "std": f"{row.std:.{digits}}" if row.n > 1 else "",
-                "runs": f"{row.n}{MARK if row.diverged else ''}",
-                "difference to ReLU": amount(lead) if lead else "",
-                "verdict": lead.outcome if lead else "",
-            }
-            | {
-                title: "" if paid[name] is None else form.format(factor * paid[name])
-                for title, (name, form, factor) in PRICES.items()
-            }
-        )
-    shown = [name for name in lines[0] if any(line[name] for line in lines)]
-    return [{name: line[name] for name in shown} for line in lines]
+    lines = [{"activation": label(row.activation), **shown(row)} for row in rows]
+    known = [name for name in lines[0] if any(line[name] for line in lines)]
+    return [{name: line[name] for name in known} for line in lines]
+
+
+def shown(row: CompareRow) -> dict[str, str]:
+    """The numbers of a row as every output shows them, by the titles of their columns."""
+    lead, paid, digits = row.over_relu, asdict(row.price), "4g" if row.is_error else "1f"
+    return {
+        "mean": f"{row.mean:.{digits}}",
+        "std": f"{row.std:.{digits}}" if row.n > 1 else "",
+        "runs": f"{row.n}{MARK if row.diverged else ''}",
+        "difference to ReLU": amount(lead) if lead else "",
+        "verdict": lead.outcome if lead else "",
+    } | {
+        title: "" if paid[name] is None else form.format(factor * paid[name])
+        for title, (name, form, factor) in PRICES.items()
+    }
+
+
+def reading(leads: Mapping[str, Decision]) -> str:
+    """How to read the differences to ReLU on one graph, by activation."""
+    if not leads:
+        return ""
+    one = next(iter(leads.values()))
+    sentences = [f"Differences are paired by seed, in {one.unit}; the intervals are {one.about}."]
+    if "grelu" in leads:
+        lead = leads["grelu"]
+        looks = f" at look {lead.look}; all looks together have 95 %" if lead.look else ""
+        sentences.append(f"GReLU's has {100 * (1 - lead.error):.4g} % confidence{looks}.")
+    if leads.keys() - {"grelu"}:
+        sentences.append("The other activations are corrected together (Holm).")
+    return " ".join(
+        [
+            *sentences,
+            "Better, worse: the interval lies above, below 0.",
+            f"No difference that matters: it lies within {one.margin:g} of 0.",
+        ]
+    )
 
 
 def node_rows(results: Iterable[Result]) -> list[NodeRow]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.render.tables import PRICES, CompareRow, compare_cells, label
+from graphrelu.lab.render.tables import PRICES, CompareRow, compare_cells, label, reading
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
@@ -148,17 +148,12 @@ def compare_table(rows: Sequence[CompareRow]) -> Group:
 
 def compare_notes(rows: Sequence[CompareRow]) -> str:
     """How to read the table of a comparison."""
-    notes = []
-    if lead := next((row.over_relu for row in rows if row.over_relu), None):
-        notes = [
-            f"Differences are paired by seed, in {lead.unit}, with intervals {lead.about}. Better, "
-            "worse: the interval lies above, below 0. No difference that matters: it lies within "
-            f"{lead.margin:g} of 0."
-        ]
+    notes = [reading({row.activation: row.over_relu for row in rows if row.over_relu})]
     if rows[0].is_error:
         notes.append("A lower error is better: a difference above 0 is a lower error.")
-    shown = compare_cells(rows)[0]
-    return " ".join([*notes, *(note for name, note in PRICE_NOTES.items() if name in shown)])
+    titles = compare_cells(rows)[0]
+    notes += [note for name, note in PRICE_NOTES.items() if name in titles]
+    return " ".join(filter(None, notes))
 
 
 def _table(names: Sequence[str], numbers: Sequence[str], last: str | None = None) -> Table:

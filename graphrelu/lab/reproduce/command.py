@@ -1,22 +1,14 @@
-"""The command line of the experiments: one table of options for two commands.
-
-Two commands are made from it: ``graphrelu reproduce NAME``, and ``python -m
-graphrelu.lab.reproduce NAME`` for machines that have torch, PyG and numpy only. The second trains;
-it writes tables and figures only when asked to with ``--render``.
-"""
+"""The options of ``graphrelu reproduce NAME``, and what they ask for."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graphrelu.lab.engine.batch_lines import BatchLines
 from graphrelu.lab.record import output
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import (
@@ -43,7 +35,7 @@ from graphrelu.lab.reproduce.graph import (
     render_graphs,
 )
 from graphrelu.lab.reproduce.tuning import TUNED_BACKBONES
-from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
+from graphrelu.lab.signals import INTERRUPTIONS, exit_code
 
 # A package that may be missing -> the extra that installs it.
 PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
@@ -123,7 +115,13 @@ def options_of(name: str) -> list[Option]:
         DEVICE,
         DATA,
         Option("seconds", "Stop starting new runs after this many seconds.", float),
-        Option("engine", "local: in this process; ray: on a Ray cluster.", str, "local"),
+        Option("prepare", "Train nothing; write the missing runs to this file (.pt).", Path),
+        Option(
+            "engine",
+            "local: this process; a number: so many; ray: a cluster.",
+            str,
+            "local",
+        ),
     ]
 
 
@@ -134,7 +132,7 @@ def prepare(name: str, given: Mapping[str, Any]) -> tuple[Experiment, Request]:
     if runs is None:
         runs = chosen.quick_runs if quick else chosen.runs
     out = given["out"] or default_record("tuned" if given.get("tuned") else name, quick)
-    how = {name: given[name] for name in ("device", "seconds", "engine")}
+    how = {name: given[name] for name in ("device", "seconds", "engine", "prepare")}
     return chosen, Request(runs=runs, out=out, quick=quick, root=given["data"], **how)
 
 
@@ -196,35 +194,3 @@ def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
         return
     print(message, file=sys.stderr)
     raise SystemExit(code)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m graphrelu.lab.reproduce``; returns the exit code."""
-    given = vars(parser().parse_args(arguments))
-    try:
-        with terminable(), one_sentence(INTERRUPTED):
-            chosen, request = prepare(given["experiment"], given)
-            if given["render"]:
-                print("Written:", *chosen.render(request.out))
-            else:
-                print(chosen.collect(replace(request, progress=BatchLines(request.out))))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """The same options for argparse."""
-    found = argparse.ArgumentParser(
-        prog="python -m graphrelu.lab.reproduce", description="Run the paper's experiments again."
-    )
-    commands = found.add_subparsers(dest="experiment", required=True)
-    for name, what in COMMANDS.items():
-        command = commands.add_parser(name, help=what)
-        for option in options_of(name):
-            how: dict[str, Any] = {"action": "store_true"}
-            if option.kind is not bool:
-                how = {"type": option.kind, "default": option.default}
-            told = option.help + ("" if option.default in (None, False) else " [%(default)s]")
-            command.add_argument(f"--{option.name}", help=told, **how)
-    return found

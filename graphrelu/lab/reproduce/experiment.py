@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.engine import check_pool
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
-from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
 from graphrelu.lab.stats.splits import Splits, splits_of
@@ -30,7 +30,6 @@ from graphrelu.lab.stats.splits import Splits, splits_of
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
-ENGINES = ("local", "ray")
 QUICK_EPOCHS = 30
 
 # Name -> what it is; the module of that name is imported when the experiment is started.
@@ -57,7 +56,9 @@ class Request:
         root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
         seconds: No run starts after this many seconds.
         progress: Called every few epochs.
-        engine: ``local``, this process, or ``ray``, the workers of a Ray cluster.
+        engine: ``local``, this process; a number, so many processes; or ``ray``, the workers of a
+            Ray cluster.
+        prepare: Where the missing runs are written instead of being trained.
     """
 
     runs: int
@@ -68,11 +69,12 @@ class Request:
     seconds: float | None = None
     progress: Callable[[Progress], None] | None = None
     engine: str = "local"
+    prepare: Path | None = None
 
     def __post_init__(self) -> None:
         check_runs(self.runs)
         check_ending(self.out, ".jsonl", "a record")
-        check_name("engine", self.engine, ENGINES)
+        check_pool(self.engine)
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"seconds must be a positive number, not {self.seconds}.")
 
@@ -82,9 +84,9 @@ class Request:
         return math.inf if self.seconds is None else time.monotonic() + self.seconds
 
     def stays_here(self) -> None:
-        """Raise a ``ValueError`` if another engine is asked for: a timing needs this process."""
-        if self.engine != "local":
-            raise ValueError(f"This runs in one process, not by the engine {self.engine}.")
+        """Raise a ``ValueError`` unless this process is to do the work: a timing needs it."""
+        if self.engine != "local" or self.prepare is not None:
+            raise ValueError("A timing is taken in this process, without engine and prepare.")
 
     def datasets(self, *names: str) -> tuple[str, ...]:
         """The datasets to use; a quick run has the embedded graph only, which is small."""
@@ -254,8 +256,12 @@ def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tup
 
     ``then`` are as many runs as will be chosen once these are finished, for the expected time.
     """
+    from graphrelu.lab import engine
+    from graphrelu.lab.engine import prepared
+
     deadline = request.deadline
-    run = _engine(request)
+    if request.engine != "ray":
+        engine.choose_device(request.device)
     record = Record(output.check_record(request.out), curves=False)
     finished = {(result.config, result.seed) for result in record.read()}
     missing = {c: sum((c, seed) not in finished for seed in seeds) for c, seeds in runs.items()}
@@ -270,45 +276,35 @@ def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tup
         graphs[name] = read(name, request.root)
 
     def expected() -> float:
-        from graphrelu.lab import engine
-
         return engine.expected_seconds(missing, graphs, request.device)
 
+    total = sum(map(len, runs.values()))
+    if request.prepare is not None:
+        left = {config: record.left(config, seeds) for config, seeds in runs.items()}
+        prepared.write(request.prepare, {c: s for c, s in left.items() if s}, graphs)
+        number = sum(map(len, left.values()))
+        module = prepared.__name__
+        how = f"python -m {module} {request.prepare} RECORD.jsonl"
+        print(f"{number:,} missing runs are in {request.prepare}. Train them with: {how}.")
+        return total - number, total
     request.announce(expected)
-    by_seeds: dict[tuple[int, ...], list[Config]] = {}
-    for config, seeds in runs.items():
-        by_seeds.setdefault(tuple(seeds), []).append(config)
-    found = 0
-    for own, configs in by_seeds.items():
-        results = run(
-            configs,
-            own,
-            record,
-            root=request.root,
-            graphs=graphs,
-            device=request.device,
-            deadline=deadline,
-            progress=request.progress,
-        )
-        found += len(results)
-    return found, sum(map(len, runs.values()))
+    found = engine.run_all(
+        runs,
+        record,
+        root=request.root,
+        graphs=graphs,
+        device=request.device,
+        deadline=deadline,
+        progress=request.progress,
+        pool=request.engine,
+    )
+    return found, total
 
 
 def trained(configs: Iterable[Config], request: Request) -> str:
     """Train the missing runs of these cells; return a sentence on how much is on record."""
     runs = dict.fromkeys(configs, range(request.runs))
     return standing(*train_missing(runs, request), request.out)
-
-
-def _engine(request: Request) -> Callable[..., list[Result]]:
-    if request.engine == "ray":
-        from graphrelu.lab.engine import ray_cluster
-
-        return ray_cluster.run
-    from graphrelu.lab import engine
-
-    engine.choose_device(request.device)
-    return engine.run
 
 
 def standing(finished: int, wanted: int, record: Path, what: str = "runs") -> str:

@@ -39,7 +39,8 @@ class Decision:
     interval leaves 0. Fewer than five runs have none of these. ``runs`` is about how many runs
     should settle what is undecided, at the next look, if mean and standard deviation stay as they
     are; none where no number would. ``look`` is ``None`` where the number of runs was fixed
-    beforehand. ``num_test`` is the size of the smallest test part, where it is known.
+    beforehand. ``num_test`` is the size of the smallest test part, where it is known; ``shared`` is
+    what splits that share data add to the variance factor 1/n.
     """
 
     difference: float
@@ -55,6 +56,7 @@ class Decision:
     look: int | None
     about: str
     num_test: int | None = None
+    shared: float = 0.0
     unit: str = "points"
 
     @property
@@ -145,6 +147,11 @@ def looks_until(runs: int) -> list[int]:
     return [*(look for look in doubled if look < runs), runs]
 
 
+def decided(decisions: Mapping[str, Decision]) -> bool:
+    """Whether no further runs are needed: GReLU's difference to ReLU is decided."""
+    return "grelu" in decisions and decisions["grelu"].outcome != "undecided"
+
+
 def _price(look: int | None) -> int:
     """What alpha is divided by."""
     return 1 if look is None else look * (look + 1)
@@ -177,9 +184,21 @@ def _decision(
     if outcome == "undecided":
         then = error if look is None else error * look / (look + 2)  # at the next look
         runs = _runs(sample, margin, then)
-    about = splits.about(n)
     return Decision(
-        mean, low, high, std, p, n, margin, outcome, runs, error, look, about, splits.num_test
+        mean,
+        low,
+        high,
+        std,
+        p,
+        n,
+        margin,
+        outcome,
+        runs,
+        error,
+        look,
+        splits.about(n),
+        splits.num_test,
+        splits.shared,
     )
 
 

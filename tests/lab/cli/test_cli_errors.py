@@ -188,7 +188,9 @@ def test_the_command_itself(folder: Path) -> None:
 def test_engines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = invoke("reproduce", "node", "--engine", "slurm")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "There is no engine 'slurm'; known are local, ray.\n"
+    assert result.stderr == (
+        "The engine must be local, ray or a number of processes, not 'slurm'.\n"
+    )
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "graphrelu.lab.engine.ray_cluster", raising=False)
     monkeypatch.delattr(graphrelu.lab.engine, "ray_cluster", raising=False)

@@ -19,7 +19,7 @@ from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce import command
+from tests.lab import fake_engine
 from tests.lab.engine.test_interruptions import killed_at_the_second_batch
 from tests.lab.engine.test_train import blocks
 from tests.lab.faults import finished, losses
@@ -68,20 +68,20 @@ def test_expected_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch of a batch takes a second: ten runs of GCN at once, or six of SAGE."""
     gcn, sage = cells("relu", "grelu"), recipe("blocks", "other", "sage", "relu", epochs=7)
     graphs = {"blocks": blocks()}
-    monkeypatch.setattr(engine, "seconds", lambda step, device: 1.0)
+    monkeypatch.setattr(engine.cells, "seconds", lambda step, device: 1.0)
     assert engine.expected_seconds({}, graphs, "cpu") == 0
     alike = dict.fromkeys(gcn, 20)
     assert engine.expected_seconds(alike, graphs, "cpu") == pytest.approx(2 * 20 * 6 / 10)
     both = {gcn[0]: 10, sage: 6}
     assert engine.expected_seconds(both, graphs, "cpu") == pytest.approx(6 + 7)
-    monkeypatch.setattr(engine, "MEASURING", -1.0)  # after the first network no time is left
+    monkeypatch.setattr(engine.cells, "MEASURING", -1.0)  # after the first network no time is left
     rough = engine.expected_seconds(both, graphs, "cpu")
     assert rough in (pytest.approx(102 / 10), pytest.approx(102 / 6))
 
     def too_large(step: object, device: object) -> float:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(engine, "seconds", too_large)
+    monkeypatch.setattr(engine.cells, "seconds", too_large)
     assert engine.expected_seconds(both, graphs, "cpu") == 0
 
 
@@ -99,7 +99,7 @@ def test_an_error_gives_the_batch_back(tmp_path: Path, monkeypatch: pytest.Monke
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "train", fail)
+        patch.setattr(engine.cells, "train", fail)
         with pytest.raises(RuntimeError, match="out of memory"):
             run(cells("relu"), range(2), record, graphs=graphs, device="cpu")
     assert len(run(cells("relu"), range(2), record, graphs=graphs, device="cpu")) == 2
@@ -165,14 +165,14 @@ def test_kill_and_continue_reproduce(tmp_path: Path, real_root: Path) -> None:
         options += ["--runs", "2", "--device", "cpu", "--data", str(real_root)]
         return ["node", *options, "--out", str(record)]
 
-    assert command.main(arguments(whole)) == 0
-    killed_at_the_second_batch(command.main, arguments(broken))
+    assert fake_engine.reproduce(arguments(whole)) == 0
+    killed_at_the_second_batch(fake_engine.reproduce, arguments(broken))
     assert len(finished(broken)) == 2
-    assert command.main(arguments(broken)) == 0
+    assert fake_engine.reproduce(arguments(broken)) == 0
     assert finished(broken) == finished(whole)
     assert losses(broken) == losses(whole)
     tables = []
     for record in (whole, broken):
-        assert command.main([*arguments(record), "--render"]) == 0
+        assert fake_engine.reproduce([*arguments(record), "--render"]) == 0
         tables.append(record.with_suffix(".md").read_text().replace(record.name, ""))
     assert tables[0] == tables[1]

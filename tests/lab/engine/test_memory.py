@@ -45,7 +45,7 @@ def test_a_batch_is_halved(
     expected = run([CELL], range(7), None, graphs=GRAPHS, device="cpu")
     trained: list[tuple[int, ...]] = []
     seen: list[Progress] = []
-    monkeypatch.setattr(engine, "train", fitting(2, error, trained))
+    monkeypatch.setattr(engine.cells, "train", fitting(2, error, trained))
     for record in (None, Record(tmp_path / "runs.jsonl")):
         trained.clear()
         results = run([CELL], range(7), record, graphs=GRAPHS, device="cpu", progress=seen.append)
@@ -73,11 +73,11 @@ def test_what_is_finished_of_a_halved_batch_is_kept(
             raise KeyboardInterrupt
         return train_what_fits(config, graph, inputs, seeds, *rest)
 
-    monkeypatch.setattr(engine, "train", interrupted)
+    monkeypatch.setattr(engine.cells, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run([CELL], range(4), record, graphs=GRAPHS, device="cpu")
     assert [result.seed for result in record.read()] == [0, 1]
-    monkeypatch.setattr(engine, "train", train_what_fits)
+    monkeypatch.setattr(engine.cells, "train", train_what_fits)
     assert len(run([CELL], range(4), record, graphs=GRAPHS, device="cpu")) == 4
     assert trained == [(0, 1), (2, 3)]
 
@@ -85,7 +85,7 @@ def test_what_is_finished_of_a_halved_batch_is_kept(
 def test_one_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = Record(tmp_path / "runs.jsonl")
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "train", fitting(0, torch.OutOfMemoryError(), []))
+        patch.setattr(engine.cells, "train", fitting(0, torch.OutOfMemoryError(), []))
         with pytest.raises(MachineError, match=r"^There is too little memory for one run of block"):
             run([CELL], range(3), record, graphs=GRAPHS, device="cpu")
     assert len(run([CELL], range(3), record, graphs=GRAPHS, device="cpu")) == 3
@@ -109,13 +109,11 @@ def test_larger_networks_need_more() -> None:
 
 
 def test_halves() -> None:
-    batch = Batch(CELL, (5, 6, 7, 8, 9), (6, 9))
-    assert halves(batch) == [Batch(CELL, (5, 6), (6,)), Batch(CELL, (7, 8, 9), (9,))]
-    assert halves(batch._replace(missing=(9,))) == [Batch(CELL, (7, 8, 9), (9,))]
+    assert halves(Batch(CELL, (5, 6, 7, 8))) == [Batch(CELL, (5, 6)), Batch(CELL, (7, 8))]
     # The GIN paper's protocol needs all folds of an assignment at once.
     together = graph_cell("mutag", "gin", "relu", split="gin_folds")
     seeds = tuple(range(30))
-    parts = halves(Batch(together, seeds, seeds))
+    parts = halves(Batch(together, seeds))
     assert [part.seeds for part in parts] == [seeds[:10], seeds[10:]]
     with pytest.raises(MachineError, match="too little memory for 10 runs, which belong together"):
         halves(parts[0])

@@ -161,7 +161,7 @@ def test_page_of_nothing_says_so(visit: Any, tmp_path: Path) -> None:
 
 def test_hostile_names_do_nothing(seen: Visit) -> None:
     assert seen.page.title() == "GReLU: activations compared"
-    assert seen.page.locator("#verdict").inner_text() == HOSTILE
+    assert seen.page.locator("#answer").inner_text() == "GReLU is better than ReLU."
     assert seen.page.locator("h1").inner_text() == f"{HOSTILE}, GCN: activations compared"
     assert seen.page.locator("script").count() == 2
     assert HOSTILE in seen.page.locator("#origin code").first.inner_text()
@@ -193,7 +193,7 @@ def test_table_sorts(seen: Visit) -> None:
 
 
 def test_scores_price_and_classes_are_tabs(seen: Visit, visit: Any, committed: Path) -> None:
-    scores = ["activation", "score", "difference to ReLU", "verdict", "runs"]
+    scores = ["activation", "score", "difference to ReLU", "verdict", "p", "runs"]
     note = seen.page.locator("#table-note")
     assert seen.columns == scores
     seen.page.get_by_role("tab", name="loss and price").press("Enter")
@@ -396,8 +396,8 @@ def test_table_is_saved(seen: Visit) -> None:
     assert rows[2]["verdict"] == "better"
     assert float(rows[2]["low"]) < float(rows[2]["difference"]) < float(rows[2]["high"])
     lines = saved(seen, "results", "LaTeX").decode().splitlines()
-    assert lines[0] == r"\begin{tabular}{lrrlr}"
-    assert lines[2] == r"activation & score & difference to ReLU & verdict & runs \\"
+    assert lines[0] == r"\begin{tabular}{lrrlrr}"
+    assert lines[2] == r"activation & score & difference to ReLU & verdict & p & runs \\"
     assert r"\textbf{" in lines[6]
     assert r" $\pm$ " in lines[6]
     assert "±" not in "".join(lines)

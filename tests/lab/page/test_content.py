@@ -16,11 +16,11 @@ from graphrelu.lab.page import charts, explorer, origin
 from graphrelu.lab.page import tables as page_tables
 from graphrelu.lab.record.recipes import graph_cell, modern, recipe
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render.tables import compare_rows, node_rows
+from graphrelu.lab.render.tables import amount, compare_rows, node_rows, shown
 from graphrelu.lab.reproduce.segments import SEGMENTS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
-from tests.lab.pages import NAMES, cell, keep_look, runs
+from tests.lab.pages import NAMES, cell, judged, keep_look, runs
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "results"
@@ -35,14 +35,21 @@ def test_rows_are_those_of_the_comparison(metric: str) -> None:
             replace(run, config=replace(run.config, metric="mae"), score=run.score - 1)
             for run in results
         ]
-    decided = compare_rows(results, margin=1.0 if metric == "accuracy" else 5.0, looks=4)
-    (table,) = page_tables.tables_of(results, "runs.jsonl", decided)
-    for row, expected in zip(table["rows"], decided, strict=True):
+    found = judged(
+        results,
+        margin=1.0 if metric == "accuracy" else 5.0,
+        looks=(2, 3),
+        is_error=metric == "mae",
+    ).decisions
+    key = results[0].config.cell_key()
+    (table,) = page_tables.tables_of(results, "runs.jsonl", {key: found})
+    for row, expected in zip(table["rows"], compare_rows(results, found), strict=True):
         assert row["family"] == expected.activation
         assert (row["mean"], row["std"], row["n"]) == (expected.mean, expected.std, expected.n)
         assert row["price"] == asdict(expected.price)
         lead = expected.over_relu
-        assert row["lead"] == (None if lead is None else asdict(lead))
+        assert row["lead"] == (None if lead is None else asdict(lead) | {"text": amount(lead)})
+        assert row["shown"] == shown(expected)
         assert np.mean([value for _, value in row["seeds"]]) == pytest.approx(expected.mean)
     assert [row["lead"] and row["lead"]["outcome"] for row in table["rows"]] == [
         *(None, "no difference", "no difference")
@@ -58,7 +65,7 @@ def test_rows_of_the_record_are_those_of_the_main_table() -> None:
         assert (row["family"], row["mean"]) == (expected.activation, expected.mean)
         assert row["paper"] == [expected.paper_mean, expected.paper_std]
         if expected.over_relu is not None:
-            assert row["lead"]["p_holm"] == expected.over_relu.p_holm
+            assert row["lead"] == asdict(expected.over_relu) | {"text": amount(expected.over_relu)}
         assert row["n"] == expected.n
         assert row["price"]["calibration_error"] is None  # older than the field
     assert sum(row["highest"] for row in table["rows"]) == len(table["cells"])
@@ -91,9 +98,9 @@ def test_other_settings_are_other_cells() -> None:
 def test_files_have_no_hash_unless_there_are_two_editions() -> None:
     names = ["own.npz@0a1b2c3d", "own.npz@4e5f6789"]
     first, second = (runs(cell(name, "gcn", "relu")) for name in names)
-    for results, shown in ((first, ["own.npz"]), (first + second, names)):
+    for results, titles in ((first, ["own.npz"]), (first + second, names)):
         (table,) = page_tables.tables_of(results, "runs.jsonl")
-        assert [row["dataset"] for row in table["rows"]] == shown
+        assert [row["dataset"] for row in table["rows"]] == titles
 
 
 def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:

@@ -53,7 +53,7 @@ def test_compare_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     content = embedded(tmp_path / "new" / "page.html")
     assert content["verdict"].startswith("Whether GReLU is better than ReLU here is undecided")
     assert content["command"].startswith("graphrelu compare digits --backbone gcn --activations ")
-    assert content["command"].endswith("--runs 3 --margin 0.5 --lr 0.02")
+    assert content["command"].endswith("--margin 0.5 --lr 0.02 --runs 3")
     assert len(content["tables"][0]["rows"]) == 6
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import subprocess
 from datetime import datetime, timedelta, timezone
@@ -12,8 +11,7 @@ import pytest
 import torch
 
 import graphrelu
-from graphrelu.lab.record import machine
-from graphrelu.lab.record.machine import Process, commit, device_name, environment, now
+from graphrelu.lab.record.machine import commit, device_name, environment, now
 
 
 def test_environment() -> None:
@@ -80,19 +78,3 @@ def test_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert find() is None
     finally:
         commit.cache_clear()
-
-
-def test_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    recent = datetime.now(timezone.utc)
-    me = Process.current()
-    assert me.pid == os.getpid()
-    assert platform.node() not in me.host
-    assert me.alive(recent - timedelta(days=9))
-    assert Process(me.host, os.getppid(), None).alive(recent)
-    # Without /proc, the number alone is looked at.
-    monkeypatch.setattr(machine, "_stat", lambda pid: None)
-    assert Process.current().start is None
-    assert me.alive(recent)
-    assert not Process(me.host, 2**22 + 1, 5).alive(recent)
-    with pytest.raises(ValueError, match="no process -1"):
-        Process.from_dict({"host": me.host, "pid": -1, "start": None})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,13 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphrelu.lab.record import journal
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import now
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import LATER, Record, Result, kept_positions, thin
 from tests.lab import fake_engine
 
+HELD = """
+import os, signal, sys
+from graphrelu.lab.record.journal import Journal
+with Journal(sys.argv[1]).exclusive():
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 GCN = recipe("cora", "citation", "gcn", "relu")
 GAT = recipe("cora", "citation", "gat", "grelu", activation_options={"steps": 10})
 
@@ -83,7 +91,7 @@ def test_without_curves(record: Record) -> None:
 
 def test_nothing_is_written_by_looking(record: Record) -> None:
     assert record.read() == []
-    assert len(record.plan([GCN], range(3), 2)) == 2
+    assert record.left(GCN, range(3)) == [0, 1, 2]
     assert not record.path.parent.exists()
 
 
@@ -139,15 +147,6 @@ def test_a_torn_last_line(record: Record, cut: int) -> None:
         assert reader.corrupt_lines == ([] if cut == 1 else [2])
 
 
-def test_a_claim_sees_the_run_whose_newline_was_missing(record: Record) -> None:
-    record.append([make_result(seed=0)])
-    record.path.write_bytes(record.path.read_bytes()[:-1])
-    assert record.path.read_bytes()[-1:] == b"}"
-    fresh = Record(record.path)
-    assert not fresh.claim(GCN, [0])
-    assert [result.seed for result in fresh.read()] == [0]
-
-
 def test_corrupt_lines_are_numbered(record: Record) -> None:
     for seed in range(2):
         record.append([make_result(seed=seed)])
@@ -160,16 +159,15 @@ def test_corrupt_lines_are_numbered(record: Record) -> None:
         json.dumps(broken | {"more": 1}),
         json.dumps(broken | {"config": {"dataset": "cora"}}),
         json.dumps(broken | {"score": [7]}),
-        json.dumps({"event": "started", "config": GCN.to_dict(), "seeds": [1]}),
         other,
     ]
     record.path.write_bytes("\n".join(lines).encode() + b"\n\xff\x00\n")
     reader = Record(record.path)
     assert [result.seed for result in reader.read()] == [0, 1]
-    assert reader.corrupt_lines == [2, 4, 5, 6, 7, 8, 9, 10, 11, 13]
+    assert reader.corrupt_lines == [2, 4, 5, 6, 7, 8, 9, 10, 12]
     reader.append([make_result(seed=2)])
     assert len(reader.read()) == 3
-    assert len(reader.corrupt_lines) == 10
+    assert len(reader.corrupt_lines) == 9
 
 
 def test_a_file_that_shrinks_is_noticed(record: Record) -> None:
@@ -181,13 +179,33 @@ def test_a_file_that_shrinks_is_noticed(record: Record) -> None:
     assert Record(record.path).read() == []
 
 
-def test_without_file_locks_there_is_a_warning(
-    record: Record, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal, "fcntl", None)
-    with pytest.warns(RuntimeWarning, match="let only one process write to"):
-        record.append([make_result()])
-    assert len(record.read()) == 1
+def test_what_is_left_of_a_cell(record: Record) -> None:
+    record.append([make_result(GCN, 1)])
+    assert record.left(GCN, [4, 1, 0, 4]) == [4, 0]
+    assert record.left(GAT, [4, 1, 0, 4]) == [4, 1, 0]
+
+
+def test_older_records_say_what_was_begun(record: Record) -> None:
+    begun = {"event": "started", "config": GCN.to_dict(), "seeds": [1], "missing": [1], "pid": 1}
+    record.append([make_result(GCN, 0)])
+    with record.path.open("a") as file:
+        file.write(json.dumps(begun) + "\n" + json.dumps(begun | {"event": "released"}) + "\n")
+    assert record.left(GCN, [0, 1]) == [1]
+    assert record.corrupt_lines == []
+
+
+def test_one_command_writes_at_a_time(record: Record) -> None:
+    """The lock is the system's: it ends with the block, or with the process."""
+    with record.exclusive():
+        with pytest.raises(ValueError, match=r"^Another command is writing to .*node\.jsonl\.$"):
+            Record(record.path).append([make_result()])
+        with record.exclusive():
+            record.append([make_result()])
+    Record(record.path).append([make_result(seed=1)])
+    assert len(record.read()) == 2
+    killed = subprocess.run([sys.executable, "-c", HELD, str(record.path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    record.append([make_result(seed=2)])
 
 
 def test_thin() -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from graphrelu.lab.reproduce import command, complexity
+from graphrelu.lab.reproduce import complexity
 from graphrelu.lab.reproduce.complexity import Point, Sweep
 from graphrelu.lab.reproduce.experiment import Request
+from tests.lab.fake_engine import invoke
 
 TINY = (
     Sweep("edges", 40, 4_000, 3, nodes=20, channels=1),
@@ -46,14 +47,11 @@ def test_two_decades(device: str) -> None:
         assert (sweeps[axis].first, sweeps[axis].last) == (1, 16)
 
 
-def test_both_command_lines(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["complexity", "--quick", "--runs", "2", "--device", "cpu", "--out", str(tiny)]
-    assert command.main(arguments) == 0
-    first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("This takes about ")
-    assert last == f"12 of these 12 timings are in {tiny}."
+    shown = invoke("reproduce", *arguments)
+    assert shown.stdout.startswith("This takes about ")
+    assert f"12 of these 12 timings are in {tiny}." in "".join(shown.stdout.splitlines())
     entries = [json.loads(line) for line in tiny.read_text().splitlines()]
     for entry in entries:
         assert len(entry["repeats"]) == 2
@@ -65,11 +63,8 @@ def test_both_command_lines(
         raise AssertionError("nothing is to be measured")
 
     monkeypatch.setattr(complexity, "measure", fails)
-    assert command.main(arguments) == 0  # a measurement on record is not repeated
-    assert command.main(["complexity", "--render", "--out", str(tiny)]) == 0
-    written = capsys.readouterr().out.splitlines()[-1]
+    assert invoke("reproduce", *arguments).exit_code == 0  # what is on record is not repeated
     paths = [tiny.with_suffix(ending) for ending in (".md", ".csv", ".png", ".svg")]
-    assert written == f"Written: {' '.join(map(str, paths))}"
     assert all(path.stat().st_size > 0 for path in paths)
     assert len(tiny.with_suffix(".csv").read_text().splitlines()) == 1 + 5
 

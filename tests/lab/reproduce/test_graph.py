@@ -14,7 +14,6 @@ from graphrelu.lab import engine
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, graph_cell
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import command
 from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.graph import (
     GraphGrid,
@@ -219,19 +218,12 @@ def test_the_engine_keeps_whole_assignments(tmp_path: Path) -> None:
     assert len(found) == 20
 
 
-def test_both_command_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
     assert GraphGrid(protocols=["gin_paper"]).small().epochs == 1  # 50 updates
-    assert command.main(["graph", "--quick", "--activations", "relu,grelu", "--device", "cpu"]) == 0
-    shown = capsys.readouterr().out
-    assert "digit-graphs gin grelu 16 x 2 gin_folds, seeds 0-9" in shown
-    assert "120 of these 120 runs are in results/quick/graph.jsonl." in shown
-    assert command.main(["graph", "--quick", "--render"]) == 0
-    assert "results/quick/graph.md results/quick/graph.csv" in capsys.readouterr().out
     result = fake_engine.invoke("reproduce", "graph", "--quick", "--activations", "relu,grelu")
     assert result.exit_code == 0
+    assert "120 of these 120 runs are in results/quick/graph.jsonl." in result.stdout
     assert "GIN paper's protocol" in result.stdout
     assert "Written: results/quick/graph.md, results/quick/graph.csv." in result.stdout
     few = ["--quick", "--seconds", "1e-9", "--out", "few.jsonl"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import torch
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine.batch_lines import spans
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import terminal
 from graphrelu.lab.reproduce import command
@@ -34,52 +31,37 @@ def _nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(data, "load", small_graph)
 
 
-def test_one_line_for_each_batch_and_it_continues(capsys: pytest.CaptureFixture[str]) -> None:
-    def lines(runs: int) -> list[str]:
-        assert command.main(["node", "--runs", str(runs), *SMALL, "--out", "node.jsonl"]) == 0
-        return capsys.readouterr().out.splitlines()
+def test_it_continues() -> None:
+    def said(runs: int) -> str:
+        arguments = ("node", "--runs", runs, *SMALL, "--out", "node.jsonl")
+        return str(invoke("reproduce", *arguments).stdout)
 
-    *batches, last = lines(3)
-    cells = product(("cora", "flickr"), ("cheb", "gcn"), (("relu", "80.7"), ("grelu", "81.5")))
-    assert [line.rpartition(",")[0] for line in batches] == [
-        f"[{3 * i}/24] {dataset} {backbone} {name}, seeds 0-2: {score} %"
-        for i, (dataset, backbone, (name, score)) in enumerate(cells, start=1)
-    ]
-    assert last == "24 of these 24 runs are in node.jsonl."
-    more = lines(5)
-    assert len(more) == 9
-    assert more[0].startswith("[26/40] cora cheb relu, seeds 3-4: ")
-    assert lines(5) == ["40 of these 40 runs are in node.jsonl."]
+    assert "24 of these 24 runs are in node.jsonl." in said(3)
+    assert "40 of these 40 runs are in node.jsonl." in said(5)
+    before = Path("node.jsonl").read_bytes()
+    assert "40 of these 40 runs are in node.jsonl." in said(5)
+    assert Path("node.jsonl").read_bytes() == before
     seeds = [(result.config, result.seed) for result in Record("node.jsonl").read()]
     assert len(seeds) == len(set(seeds)) == 40
 
 
-def test_it_begins_nothing_after_the_deadline(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    began = time.monotonic()
-    times = iter([began] * 2 + [began + 5] * 100)
-    monkeypatch.setattr(time, "monotonic", lambda: next(times))
-    assert command.main(["node", *SMALL, "--seconds", "1"]) == 0
-    assert capsys.readouterr().out == (
+def test_it_begins_nothing_after_the_deadline() -> None:
+    assert invoke("reproduce", "node", *SMALL, "--seconds", 1e-9).stdout == (
         "0 of these 80 runs are in results/node.jsonl; the same command continues.\n"
     )
 
 
-def test_tables_from_the_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["node", "--runs", "12", *SMALL]) == 0
-    fake_run, fake_engine.run = fake_engine.run, None  # type: ignore[assignment]
-    try:
-        assert command.main(["node", "--render"]) == 0
-    finally:
-        fake_engine.run = fake_run
-    assert capsys.readouterr().out.endswith("Written: results/node.md results/node.csv\n")
-    page = (tmp_path / "results" / "node.md").read_text()
-    assert "Made from `node.jsonl`: 96 runs (no device; torch 0)." in page
-    assert "| ReLU | 4 | 0 | 0 | 0 | 4 |" in page
-    assert "In 0 of 2 cells of ReLU, LReLU, ELU, PReLU on the citation graphs" in page
-    assert "| GCN | GReLU | **82.1 ± 1.0 (12)** | 81.8 ± 1.8 | +0.3 | +0.8 [+0.8, +0.9] * |" in page
-    assert len((tmp_path / "results" / "node.csv").read_text().splitlines()) == 1 + 8
+def test_runs_for_another_machine() -> None:
+    """Those that are missing, with their graphs; nothing is trained here."""
+    invoke("reproduce", "node", "--runs", 1, *SMALL)
+    arguments = ("reproduce", "node", "--runs", 3, *SMALL, "--prepare", "runs.pt")
+    said = invoke(*arguments)
+    assert (said.exit_code, said.stderr) == (0, "")
+    assert "16 missing runs are in runs.pt. Train them with: python -m" in said.stdout
+    content = torch.load("runs.pt", weights_only=True)
+    assert sorted(content["graphs"]) == ["cora", "flickr"]
+    assert [seeds for _, seeds in content["cells"]] == [[1, 2]] * 8
+    assert len(Record("results/node.jsonl").read()) == 8
 
 
 def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
@@ -136,7 +118,7 @@ def test_bad_input_costs_one_sentence(
 ) -> None:
     for name in ("a_file", "a_file.jsonl"):
         (tmp_path / name).write_text("my thesis\n")
-    assert command.main(arguments.split()) == 2
+    assert fake_engine.reproduce(arguments.split()) == 2
     plain = capsys.readouterr()
     typed = invoke("reproduce", *arguments.split())
     assert typed.exit_code == 2
@@ -157,7 +139,7 @@ def test_a_damaged_dataset_is_found_before_any_training(
         return small_graph(name)
 
     monkeypatch.setattr(data, "load", load)
-    assert command.main(["node", *SMALL]) == 2
+    assert fake_engine.reproduce(["node", *SMALL]) == 2
     assert capsys.readouterr().err == "flickr is damaged.\n"
     assert list(tmp_path.iterdir()) == []
 
@@ -167,23 +149,9 @@ def test_interruption(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fake_engine, "run", interrupted)
-    assert command.main(["node", *SMALL]) == 130
+    assert fake_engine.reproduce(["node", *SMALL]) == 130
     assert capsys.readouterr().err == command.INTERRUPTED + "\n"
 
 
-@pytest.mark.parametrize("name", command.COMMANDS)
-def test_both_command_lines_have_the_same_options(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        command.main([name, "--help"])
-    plain = capsys.readouterr().out
-    typed = invoke("reproduce", name, "--help").stdout
-    for option in command.options_of(name):
-        assert f" --{option.name} " in plain
-        assert f" --{option.name} " in typed
-
-
-def test_seeds_in_short() -> None:
-    assert spans([0, 1, 2, 5, 8, 9]) == "0-2, 5, 8-9"
+def test_lists_of_names() -> None:
     assert command.names(" Cora,,citeseer, cora") == ["cora", "citeseer"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphrelu.lab.reproduce import command, runtime
+from graphrelu.lab.reproduce import runtime
 from graphrelu.lab.reproduce.experiment import Request
 from tests.lab.fake_engine import invoke
 
@@ -29,14 +29,11 @@ def fails(*arguments: object) -> None:
     raise AssertionError("nothing is to be measured")
 
 
-def test_both_command_lines(
-    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["runtime", "--quick", "--runs", "2", "--device", "cpu", "--out", str(small)]
-    assert command.main(arguments) == 0
-    assert capsys.readouterr().out == (
-        f"This takes about 7 seconds on this machine.\n4 of these 4 timings are in {small}.\n"
-    )
+    shown = invoke("reproduce", *arguments)
+    assert shown.stdout.startswith("This takes about 7 seconds on this machine.\n")
+    assert f"4 of these 4 timings are in {small}." in "".join(shown.stdout.splitlines())
     entries = [json.loads(line) for line in small.read_text().splitlines()]
     assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
         (mode, seeds, name)

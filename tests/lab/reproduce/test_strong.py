@@ -40,7 +40,7 @@ def test_the_same_settings_for_all() -> None:
             assert strong.TABLE.place(config) == (row.cell, name)
         wide = row.config("relu", {}, hidden=row.hidden + 2)
         assert strong.TABLE.place(wide) == (row.cell, strong.WIDER)
-    assert strong.TABLE.place(strong.rows()[0].config("mish", {})) is None
+    assert strong.TABLE.place(strong.rows()[0].config("elu", {})) is None
 
 
 @pytest.mark.parametrize("cell", [("squirrel", "gcn", 4), ("minesweeper", "gat", 15)])

@@ -14,7 +14,7 @@ from graphrelu.lab import data
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, NODE_DATASETS, node_table
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import command, tuning
+from graphrelu.lab.reproduce import tuning
 from graphrelu.lab.reproduce.experiment import Request
 from graphrelu.lab.reproduce.tuning import (
     choices,
@@ -161,20 +161,16 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_both_command_lines(fakes: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In pieces: the record of one command line is continued by the other."""
+def test_the_command_in_pieces(fakes: Path) -> None:
     arguments = ["node", "--tuned", *SMALL]
-    assert command.main([*arguments, "--runs", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 * 8 + 1
-    assert lines[-1] == "32 of these 32 runs are in results/tuned.jsonl."
+    shown = invoke("reproduce", *arguments, "--runs", 2)
+    assert "32 of these 32 runs are in results/tuned.jsonl." in shown.stdout
     shown = invoke("reproduce", *arguments)
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "160 of these 160 runs are in results/tuned.jsonl." in shown.stdout
     assert "Written: results/tuned.md, results/tuned.csv." in shown.stdout
     page = Path("results/tuned.md").read_bytes()
-    assert command.main([*arguments, "--render"]) == 0
-    assert capsys.readouterr().out == "Written: results/tuned.md results/tuned.csv\n"
+    assert invoke("reproduce", *arguments, "--render").exit_code == 0
     assert Path("results/tuned.md").read_bytes() == page
     assert not Path("results/node.jsonl").exists()
 

@@ -20,8 +20,6 @@ function leadAxis(x, { margin }, count, top, bottom) {
 }
 
 /* The answer about GReLU: its lead, the interval against the margin, and the price. */
-const ANSWERS = { better: "GReLU is better than ReLU.", worse: "GReLU is worse than ReLU.", "no difference": "No difference that matters here.", undecided: "GReLU or ReLU: still undecided." };
-
 function drawCard(rows) {
   const [relu, grelu] = ["relu", "grelu"].map((family) => rows.find((row) => row.family === family));
   if (!relu || !grelu || !grelu.lead) return;
@@ -29,8 +27,7 @@ function drawCard(rows) {
   const width = Math.max(280, where.clientWidth), x = scale(leadEnds(lead), 16, width - 16);
   const drawing = svg("svg", { class: "forest", width, height: 58, role: "img", "aria-label": `Lead of GReLU: ${leadText(lead)}; the margin is ${lead.margin}` }, leadAxis(x, lead, 5, 4, 36), drawLead(lead, x, 20));
   const prices = ["s per epoch", "parameters", "MB per run"].map((name) => COLUMNS.find((column) => column.name === name)).filter(({ value }) => value(relu) && value(grelu));
-  const answer = document.getElementById("answer");
-  Object.assign(answer, { textContent: ANSWERS[lead.outcome], hidden: false, className: outcomeClass(lead) });
+  document.getElementById("answer").className = outcomeClass(lead);
   where.replaceChildren(drawing, el("p", { class: "note" }, `Lead of GReLU over ReLU in ${unitOf(grelu)}, with its interval. Grey: differences within ${lead.margin} do not matter.`),
     facts(prices.map(({ name, value, text }) => [name, `${(value(grelu) / value(relu)).toFixed(2)} × ReLU (${text(grelu)}, ReLU ${text(relu)})`])));
 }

@@ -45,25 +45,15 @@ function drawRuns() {
     drawRuns();
     [...document.querySelectorAll("#table th")].find((head) => head.dataset.column === column).firstChild.focus();
   });
-  const cells = unique(DATA.tables[state.table].rows.map(cellOf)).length;
   const price = "Means over the seeds. ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by the epochs computed, those of stopped seeds included.";
   const classes = "Accuracy of the test nodes of each class in percent, and in brackets the difference to ReLU, paired by seed: means over the seeds. These differences are not tested: of many classes, some differ by chance.";
   document.getElementById("table-note").textContent = rows.length
-    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${verdictNote(rows, cells)}`
+    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${DATA.tables[state.table].note}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
 }
 const METRICS = { accuracy: "Accuracy in percent", f1: "F1 in percent", rocauc: "Area under the ROC curve in percent", mae: "Mean absolute error, the lower the better,", r2: "R² in percent" };
-
-// A comparison is decided by its intervals, against a margin; a record of many cells by a test.
-const decidedLead = (rows) => rows.map((row) => row.lead).find((lead) => lead && lead.margin !== undefined);
-
-function verdictNote(rows, cells) {
-  const lead = decidedLead(rows);
-  if (lead) return `The intervals of the differences to ReLU hold together with 95 % confidence (Bonferroni, ${lead.tests} ${lead.tests === 1 ? "interval" : "intervals"}). Better, worse: the interval lies above, below 0. No difference that matters: it lies within ${lead.margin} of 0.`;
-  return `Better, worse: the difference to ReLU is significant (Wilcoxon test, 5 %, Holm's correction over ${cells > 1 ? "the cells of an activation" : "the activations"}). The intervals are not corrected: one may lie beside 0 where the verdict is undecided.`;
-}
 
 function drawDifferences(rows) {
   const many = unique(rows.map(cellOf)).length > 1 && state.activation === ALL;
@@ -71,7 +61,7 @@ function drawDifferences(rows) {
   show("differences", led.length > 0);
   if (!led.length) return;
   drawForest(part("differences", ".figure"), led);
-  part("differences", ".note").textContent = `Each dot is the difference of one seed. Mark and line: their mean, with ${decidedLead(rows) ? "the intervals of the table" : "95 % intervals"}. ▲ better, ▼ worse, ${decidedLead(rows) ? "■ no difference that matters, " : ""}◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
+  part("differences", ".note").textContent = `Each dot is the difference of one seed. Mark and line: their mean, with the intervals of the table. ▲ better, ▼ worse, ■ no difference that matters, ◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
 }
 
 function drawCurves(rows) {
@@ -174,9 +164,12 @@ function drawAll() {
   drawOthers();
 }
 
-for (const [id, text] of Object.entries({ title: DATA.title, verdict: DATA.verdict, about: DATA.graph })) document.getElementById(id).textContent = text;
+for (const [id, text] of Object.entries({ title: DATA.title, answer: DATA.answer, verdict: DATA.verdict, about: DATA.graph })) document.getElementById(id).textContent = text;
 document.getElementById("missing").append(...DATA.missing.map((sentence) => el("li", {}, sentence)));
 show("card", DATA.verdict);
+show("answer", DATA.answer);
+show("next", DATA.next);
+if (DATA.next) document.getElementById("next").append("Go on with ", el("code", {}, DATA.next));
 show("missing", DATA.missing.length > 0);
 if (DATA.tables.length) drawFilters();
 drawOrigin();

@@ -9,7 +9,7 @@ function save(name, content) {
 function csv(rows) {
   const lines = rows.map(({ lead, ...row }) => ({
     dataset: row.dataset, backbone: row.backbone, activation: row.activation, metric: row.metric, mean: row.mean, std: row.std, runs: row.n,
-    paper: row.paper && row.paper[0], difference: lead?.difference, low: lead?.low, high: lead?.high, verdict: lead?.outcome, p_holm: lead?.p_holm, ...row.price,
+    paper: row.paper && row.paper[0], difference: lead?.difference, low: lead?.low, high: lead?.high, verdict: lead?.outcome, p: lead?.p, ...row.price,
     ...Object.fromEntries(row.classes.flatMap(([mean, lead], k) => [[`class_${k}`, mean], [`class_${k}_difference`, lead]])),
   }));
   const quoted = (value) => (/[",\n]/.test(value ?? "") ? `"${value.replaceAll('"', '""')}"` : String(value ?? ""));

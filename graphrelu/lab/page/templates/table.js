@@ -1,21 +1,22 @@
 // The table of results in tabs: sorted, filtered, and every seed of a row on hover, focus or touch.
-const priced = (name, field, text) => ({ name, number: true, tab: "loss and price", value: (row) => row.price[field], text: (row) => text(row.price[field]) });
+// Numbers are shown as they were rounded when the page was made: those of the terminal.
+const priced = (name, field) => ({ name, number: true, tab: "loss and price", value: (row) => row.price[field], text: (row) => row.shown[name] });
 const COLUMNS = [
   { name: "dataset", several: true, value: (row) => row.dataset },
   { name: "backbone", several: true, value: (row) => row.backbone },
   { name: "activation", value: (row) => row.activation },
-  { name: "score", tab: "scores", number: true, class: "mean", value: (row) => row.mean, text: (row) => fixed(row.mean, row) + (row.n > 1 ? ` ± ${fixed(row.std, row)}` : "") },
+  { name: "score", tab: "scores", number: true, class: "mean", value: (row) => row.mean, text: ({ shown: { mean, std } }) => mean + (std && ` ± ${std}`) },
   { name: "paper", tab: "scores", number: true, value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
   { name: "ours − paper", tab: "scores", number: true, value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
   { name: "difference to ReLU", tab: "scores", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
   { name: "verdict", tab: "scores", class: "lead", value: (row) => row.lead && row.lead.outcome },
-  { name: "p (Holm)", tab: "scores", number: true, value: (row) => (row.lead && row.lead.p_holm) ?? null, text: (row) => shown(row.lead.p_holm) },
-  { name: "runs", tab: "scores", number: true, value: (row) => row.n, text: (row) => String(row.n) },
-  priced("test loss", "test_loss", (loss) => loss.toFixed(3)),
-  priced("ECE", "calibration_error", (error) => error.toFixed(1)),
-  priced("s per epoch", "seconds_per_epoch", (seconds) => seconds.toPrecision(2)),
-  priced("parameters", "parameters", (count) => count.toLocaleString("en")),
-  priced("MB per run", "peak_memory", (bytes) => (bytes / 1e6).toFixed(0)),
+  { name: "p", tab: "scores", number: true, value: (row) => (row.lead && row.lead.p) ?? null, text: (row) => shown(row.lead.p) },
+  { name: "runs", tab: "scores", number: true, value: (row) => row.n, text: (row) => row.shown.runs },
+  priced("test loss", "test_loss"),
+  priced("ECE", "calibration_error"),
+  priced("s per epoch", "seconds_per_epoch"),
+  priced("parameters", "parameters"),
+  priced("MB per run", "peak_memory"),
 ];
 
 /* A column for each class of the rows' graphs. */
@@ -28,10 +29,7 @@ const FIRST = ["activation", "score", "difference to ReLU", "verdict"]; // on a 
 
 const outcomeClass = (lead) => lead.outcome.replace(" ", "-");
 
-function leadText(lead) {
-  const interval = lead.low === null ? "" : ` [${signed(lead.low)},\u00a0${signed(lead.high)}]`;
-  return signed(lead.difference) + interval;
-}
+const leadText = (lead) => lead.text.replaceAll("-", "−").replace(", ", ",\u00a0");
 
 function sorted(rows, sort) {
   if (!sort.column) return rows;

@@ -1,0 +1,76 @@
+"""Runs in one file: written where the datasets are, trained where torch, PyG and NumPy are.
+
+``python -m graphrelu.lab.engine.prepared RUNS.pt RECORD.jsonl`` trains the runs of a file, and the
+record is taken back to where the file was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from graphrelu.lab import engine
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.engine import Progress
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.output import check_record, complete
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.signals import terminable
+
+CLASSES = {kind.__name__: kind for kind in (Graph, GraphSet)}
+
+
+def write(
+    path: Path, runs: Mapping[Config, Sequence[int]], graphs: Mapping[str, Graph | GraphSet]
+) -> None:
+    """Keep runs, the seeds of each cell, with their graphs: tensors and plain values alone."""
+    cells = [(config.to_dict(), list(seeds)) for config, seeds in runs.items()]
+    sets = {name: (type(graph).__name__, vars(graph)) for name, graph in graphs.items()}
+    with complete(path) as part:
+        torch.save({"cells": cells, "graphs": sets}, part)
+
+
+def train(
+    path: Path,
+    out: Path,
+    device: str = "auto",
+    seconds: float | None = None,
+    pool: str = "local",
+) -> str:
+    """Train what the record lacks of the runs in a file; return a sentence on what is there."""
+    content = torch.load(path, weights_only=True)
+    graphs = {name: CLASSES[kind](**parts) for name, (kind, parts) in content["graphs"].items()}
+    deadline = None if seconds is None else time.monotonic() + seconds
+    runs = {Config.from_dict(plain): seeds for plain, seeds in content["cells"]}
+    record = Record(check_record(out), curves=False)
+
+    def said(progress: Progress) -> None:
+        if progress.epoch == progress.epochs:
+            done = f"[{progress.runs_done}/{progress.runs_total}]"
+            print(f"{done} {progress.config.title}: {len(progress.seeds)} runs", flush=True)
+
+    how = {"graphs": graphs, "device": device, "deadline": deadline, "pool": pool}
+    found = engine.run_all(runs, record, progress=said, **how)
+    wanted = sum(map(len, runs.values()))
+    return f"{found:,} of these {wanted:,} runs are in {out}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, help="the file of runs (.pt)")
+    parser.add_argument("record", type=Path, help="the record to continue or begin (.jsonl)")
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--seconds", type=float, help="stop starting runs after so many")
+    parser.add_argument("--engine", default="local", help="local, or a number of processes")
+    given = parser.parse_args()
+    with terminable():
+        print(train(given.runs, given.record, given.device, given.seconds, given.engine))
+
+
+if __name__ == "__main__":
+    main()
