@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphrelu.lab.compare_molecules import compare_molecules, is_molecules
+from graphrelu.lab.compare_molecules import compare_molecules, is_molecules, show
 from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.render import terminal
 from tests.lab.molecule_sets import ring_set
 
 SMALL = {"layers": 1, "hidden": 8}
@@ -64,6 +65,18 @@ def test_graphs_of_pyg() -> None:
     )
     assert found.run.metric == "accuracy"
     assert [row.n for row in found.rows] == [1, 1]
+
+
+def test_the_table_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = chains(tmp_path / "chains.csv", 30, "i / 3")
+    path.write_text(path.read_text() + "oops,1\n")
+    found = compare_molecules(str(path), runs=2, network=SMALL, training=SHORT, processes=1)
+    show(found, terminal.console())
+    shown = capsys.readouterr().out
+    assert "chains: 30 graphs; gcn, 1 x 8, 2 epochs; mae on test graphs." in shown
+    assert "1 of 31 molecules was left out as unreadable (line 32)." in shown
+    assert "GReLU" in shown
+    assert "undecided" in shown
 
 
 def test_esol_comes_with_the_package() -> None:

@@ -153,6 +153,7 @@ def page(found: Sequence[Row], entries: Entries, record: Path) -> list[str]:
     some = list(entries.values())
     devices = ", ".join(sorted({entry["device"] for entry in some}))
     versions = ", ".join(sorted({entry["versions"]["torch"] for entry in some}))
+    beside = ", ".join(map(str, sorted({entry["processes"] for entry in some})))
     parts = [
         "# Sets of molecules",
         f"Made from `{record.name}`: {len(some):,} runs ({devices}; torch {versions}).",
@@ -161,9 +162,11 @@ def page(found: Sequence[Row], entries: Entries, record: Path) -> list[str]:
         "Lipo, in the units of the target. ZINC-12k* has 200 epochs instead of 2,000. Leads over "
         "ReLU are paired by seed, in points or in percent of ReLU's error; * marks what is "
         "significant (t-test, 5 %, Holm's correction over the rivals of a cell but for GReLU, "
-        "which is a family of its own). The last columns say when ReLU's best validation score is "
-        "reached, as a share of the epochs and seconds that ReLU took. Only the activations of "
-        "the layers differ; seeds, splits and batches are the same.",
+        "which is a family of its own).",
+        "Only the activations of the layers differ; seeds, splits and batches are the same. The "
+        "last columns say when ReLU's best validation score is reached, as a share of the epochs "
+        "and seconds that ReLU took; nothing stands there where some seed does not reach it. Runs "
+        f"shared the device, {beside} side by side, and so did their steps.",
         "## Are the networks as strong as published?",
         check(found),
     ]

@@ -29,6 +29,7 @@ def entry(run: GraphRun, score: float, val: float, curve: list[float] | None = N
         "parameters": 1000,
         "seconds": 20.0 if run.activation == "grelu" else 10.0,
         "steps": 1000,
+        "processes": 4,
         "peak_memory": 2**30,
         "curves": {"train_loss": [], "val": curve or [val], "test": []},
         "device": "a GPU",
