@@ -1,18 +1,16 @@
-"""The commands as Typer shows them; one of them is made from a table of options."""
+"""The commands as Typer shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from graphrelu.lab import page
 from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.compare import compare, options
-from graphrelu.lab.cli.options import Option, Root, check_ending, one_sentence
+from graphrelu.lab.cli.compare import compare
+from graphrelu.lab.cli.options import Root, check_ending, one_sentence
 from graphrelu.lab.record import output
 from graphrelu.lab.render import terminal
 
@@ -68,47 +66,8 @@ def _committed() -> list[Path]:
     return runs + sorted(BENCHMARKS.glob("activation_*.json"))
 
 
-def _add(
-    to: typer.Typer,
-    name: str,
-    what: str,
-    options: Sequence[Option],
-    function: Callable[..., None],
-    example: str,
-) -> None:
-    """Add a command with these options: Typer reads them from the signature of the function."""
-
-    def run(**given: Any) -> None:
-        function(**given)
-
-    hints = {option.name: _hint(option) for option in options}
-    run.__annotations__ = hints
-    run.__signature__ = Signature(  # type: ignore[attr-defined]
-        [
-            Parameter(
-                one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
-            )
-            for one in options
-        ]
-    )
-    to.command(name, help=what, epilog=f"Example: {example}")(run)
-
-
-def _hint(option: Option) -> Any:
-    kind = option.kind if option.default is not None else option.kind | None
-    if option.is_argument:
-        return Annotated[kind, typer.Argument(help=option.help)]
-    flag = f"--{option.name.replace('_', '-')}"
-    if option.kind is bool and option.default is None:
-        flag = f"{flag}/--no-{flag[2:]}"
-    return Annotated[kind, typer.Option(flag, help=option.help)]
-
-
-_add(
-    app,
+app.command(
     "compare",
-    f"{COMMANDS['compare']}\n\nEvery activation has the same seeds, splits and settings.",
-    options(),
-    compare,
-    "graphrelu compare cora --backbone gat --runs 30 --json cora.json",
-)
+    help=f"{COMMANDS['compare']}\n\nEvery activation has the same seeds, splits and settings.",
+    epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json",
+)(compare)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
 from graphrelu.lab.cli.options import (
-    DATA,
-    DEVICE,
     INTERRUPTED,
-    Option,
+    Device,
+    Root,
     check_ending,
     check_runs,
     names,
@@ -31,115 +32,75 @@ from graphrelu.lab.render.verdict import going_on, verdict
 from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, decided, looks_until
 from graphrelu.lab.stats.judge import begin, judge
 
-DATASET = (
-    f"The graph: {', '.join(on_disk.NAMES)}; a file of yours (.npz, .pt, or edges.csv beside "
-    "nodes.csv); pyg:CLASS/NAME for a dataset of PyG; ogbn-NAME for one of OGB; "
-    "csbm:NAME=VALUE,... for a generated graph."
-)
 RUNS, MOST_RUNS = 10, 80
-FILES = (
-    Option("json", "Write the table and all scores to this file, as JSON.", Path),
-    Option(
-        "out",
-        "Keep every finished run in this file (.jsonl). The same command continues from it.",
-        Path,
-    ),
-    Option("report", "Write the result as a page for a browser to this file (.html).", Path),
-    Option("log", "Write the training curves to this folder, for TensorBoard.", Path),
+DATASET = (
+    f"{', '.join(on_disk.NAMES)}; your .npz, .pt, or edges.csv beside nodes.csv; pyg:CLASS/NAME; "
+    "ogbn-NAME; csbm:NAME=VALUE,... (generated). Sets of graphs: "
+    f"{', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt."
 )
-SETTINGS = (
-    Option(
-        "split",
-        "Which nodes train, validate and test. random: 20 training nodes per class, or 48 % "
-        "of a small graph; full: 60 / 20 / 20 %; masks: those of the graph. By default masks "
-        "if the graph has them, else random; on the paper's graphs random. For sets of graphs "
-        "folds (default), gin_folds (the GIN paper's protocol) or gin_paper (also the GIN paper's "
-        "networks).",
-    ),
-    Option(
-        "metric",
-        "The test score. For classes accuracy, f1 or rocauc; for several labels of a node rocauc "
-        "or f1; for values mae or r2. By default the first, but rocauc for two classes of nodes.",
-    ),
-    Option("hidden", "Hidden units of each layer.", int),
-    Option("epochs", "The largest number of epochs.", int),
-    Option("lr", "Learning rate.", float),
-    Option("weight_decay", "Weight decay (L2 penalty).", float),
-    Option("dropout", "Dropout rate.", float),
-    Option(
-        "layers",
-        "Number of convolutions. By default 4, on the paper's graphs as in the paper.",
-        int,
-    ),
-    Option("norm", "Normalisation after each convolution: layer (default), batch or none."),
-    Option("residual", "Add a linear skip connection to each convolution.", bool),
-    Option(
-        "patience",
-        "Epochs with neither a better validation score nor a lower validation loss before training "
-        "stops; 0: never.",
-        int,
-    ),
-    Option("normalize_features", "Scale the features of each node to sum to 1.", bool),
+BACKBONE = f"{', '.join(BACKBONES)}, gin; for sets of graphs {', '.join(GRAPH_BACKBONES)}."
+NAMES = f"Default: {','.join(compared())}; on the paper's graphs {','.join(ACTIVATIONS)}."
+SEEDS = f"Seeds of each activation. Default: {RUNS}; with --until-decided at most {MOST_RUNS}."
+UNTIL = f"Start with {FIRST_LOOK} seeds; double until GReLU's difference to ReLU is decided."
+SPLIT = (
+    "random (20 nodes per class, or 48 % of a small graph), full (60 / 20 / 20 %), masks. Default: "
+    "masks if there are any, random on the paper's graphs. Sets of graphs: folds (default), "
+    "gin_folds, gin_paper."
 )
-
-
-def options() -> list[Option]:
-    """All options of the command."""
-    known = f"{','.join(compared())}, on the paper's graphs {','.join(ACTIVATIONS)}"
-    return [
-        Option(
-            "dataset",
-            f"{DATASET} Or a set of graphs: {', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt for a "
-            "list of PyG Data of yours.",
-            default="digits",
-            is_argument=True,
-        ),
-        Option(
-            "backbone",
-            f"The convolution: {', '.join(BACKBONES)}; gin, but not on the paper's graphs; for "
-            f"sets of graphs {', '.join(GRAPH_BACKBONES)}.",
-            default="gcn",
-        ),
-        Option("activations", f"Names, separated by commas. By default {known}."),
-        Option(
-            "runs",
-            f"How many seeds to train each activation with. By default {RUNS}; with "
-            f"--until-decided the most, by default {MOST_RUNS}.",
-            int,
-        ),
-        Option(
-            "margin", "The largest difference in points that does not matter to you.", float, MARGIN
-        ),
-        Option(
-            "until_decided",
-            f"Start with {FIRST_LOOK} seeds, and double them until GReLU's difference to ReLU is "
-            "decided.",
-            bool,
-            False,
-        ),
-        DEVICE,
-        DATA,
-        *FILES,
-        *SETTINGS,
-    ]
+METRIC = (
+    "Classes: accuracy, f1, rocauc; several labels: rocauc, f1; values: mae, r2. Default: the "
+    "first, rocauc for two classes of nodes."
+)
+PATIENCE = "Epochs without a better validation score or loss before training stops; 0: never."
 
 
 def compare(
-    dataset: str,
-    backbone: str,
-    activations: str | None,
-    runs: int | None,
-    margin: float,
-    until_decided: bool,
-    device: str,
-    data: Path | None,
-    json: Path | None,
-    out: Path | None,
-    report: Path | None,
-    log: Path | None,
-    **settings: Any,
+    dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
+    backbone: Annotated[str, typer.Option(help=BACKBONE)] = "gcn",
+    activations: Annotated[str | None, typer.Option(help=NAMES)] = None,
+    runs: Annotated[int | None, typer.Option(help=SEEDS)] = None,
+    margin: Annotated[float, typer.Option(help="Points that do not matter to you.")] = MARGIN,
+    until_decided: Annotated[bool, typer.Option("--until-decided", help=UNTIL)] = False,
+    device: Device = "auto",
+    data: Root = None,
+    json: Annotated[Path | None, typer.Option(help="Write table and scores here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep runs here (.jsonl); the same command goes on.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page here (.html).")] = None,
+    log: Annotated[Path | None, typer.Option(help="Folder of curves for TensorBoard.")] = None,
+    split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
+    metric: Annotated[str | None, typer.Option(help=METRIC)] = None,
+    hidden: Annotated[int | None, typer.Option(help="Hidden units of each layer.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The largest number of epochs.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout rate.")] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="Convolutions. Default: 4, on the paper's graphs as there.")
+    ] = None,
+    norm: Annotated[str | None, typer.Option(help="layer (default), batch or none.")] = None,
+    residual: Annotated[bool | None, typer.Option(help="Linear skip connections.")] = None,
+    patience: Annotated[int | None, typer.Option(help=PATIENCE)] = None,
+    normalize_features: Annotated[
+        bool | None, typer.Option(help="Features of a node sum to 1.")
+    ] = None,
 ) -> None:
     """Train each activation on a graph, and say whether GReLU is better than ReLU there."""
+    settings: dict[str, Any] = {
+        "split": split,
+        "metric": metric,
+        "hidden": hidden,
+        "epochs": epochs,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "dropout": dropout,
+        "layers": layers,
+        "norm": norm,
+        "residual": residual,
+        "patience": patience,
+        "normalize_features": normalize_features,
+    }
     from graphrelu.lab import engine
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -19,20 +19,9 @@ PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
 INTERRUPTED = "Interrupted; the same command continues where this one stopped."
 
 
-class Option(NamedTuple):
-    """One option of a command; a ``bool`` is a switch."""
-
-    name: str
-    help: str
-    kind: Any = str
-    default: Any = None
-    is_argument: bool = False
-
-
-DEVICE = Option("device", "Where to train: auto, cpu or cuda.", str, "auto")
-DATA = Option("data", "Folder of the datasets; else $GRAPHRELU_DATA, else a cache folder.", Path)
-Device = Annotated[str, typer.Option(help=DEVICE.help)]
-Root = Annotated[Path | None, typer.Option("--data", help=DATA.help)]
+DATA = "Folder of the datasets; else $GRAPHRELU_DATA, else a cache folder."
+Device = Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")]
+Root = Annotated[Path | None, typer.Option("--data", help=DATA)]
 
 
 def names(text: str) -> list[str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -188,3 +191,11 @@ def test_version_and_help() -> None:
     for command in (*commands, *(["reproduce", name] for name in EXPERIMENTS)):
         shown = text(invoke(*command, "--help"))
         assert f"Example: graphrelu {' '.join(command)}".strip() in shown
+
+
+def test_help_of_compare_fits_on_two_screens() -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "graphrelu.lab", "compare", "--help"]
+    wide = os.environ | {"COLUMNS": "100", "TERMINAL_WIDTH": "100"}
+    shown = subprocess.run(command, env=wide, capture_output=True, text=True, check=True).stdout
+    assert len(shown.splitlines()) <= 80
+    assert "…" not in shown
