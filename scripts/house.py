@@ -32,9 +32,9 @@ ROOMS = (
     "graphrelu.lab.engine",
     "graphrelu.lab.render",
     "graphrelu.lab.prepare",
-    "graphrelu.lab.reproduce",
     "graphrelu.lab.page",
     "graphrelu.lab.cli",
+    "graphrelu.lab.reproduce",
     "graphrelu.lab",
 )
 
