@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -44,11 +44,12 @@ _scopes: ContextVar[Scopes] = ContextVar("graphrelu_scopes", default=())
 
 
 class _Traced(threading.local):
-    """While torch.compile traces, which cannot read context variables: the scopes of what it
-    traces."""
+    """What torch.compile reads, which cannot read context variables: the calls of converted models
+    around, and how many contexts are open, of which only the variable tells whose they are."""
 
     def __init__(self) -> None:
         self.scopes: list[Scope] = []
+        self.contexts = 0
 
 
 _traced = _Traced()
@@ -60,22 +61,30 @@ def scopes_around() -> Scopes:
 
 
 def enter_scope(scope: Scope) -> Callable[[], object]:
-    """Puts a scope around what follows; the function returned takes it away."""
+    """Puts a scope around a call; the function returned takes it away."""
+    _traced.scopes.append(scope)
     if torch.compiler.is_compiling():
-        _traced.scopes.append(scope)
         return _traced.scopes.pop
     token = _scopes.set((*_scopes.get(), scope))
-    return lambda: _scopes.reset(token)
+
+    def leave() -> None:
+        _scopes.reset(token)
+        _traced.scopes.pop()
+
+    return leave
 
 
 @contextmanager
 def only_scopes(scopes: Scopes) -> Iterator[None]:
     """These scopes and no others around the block."""
-    token = _scopes.set(scopes)
+    token, before = _scopes.set(scopes), (_traced.scopes, _traced.contexts)
+    _traced.scopes = [scope for scope in scopes if not isinstance(scope, graph_context)]
+    _traced.contexts = len(scopes) - len(_traced.scopes)
     try:
         yield
     finally:
         _scopes.reset(token)
+        _traced.scopes, _traced.contexts = before
 
 
 class graph_context:
@@ -121,6 +130,7 @@ class graph_context:
 
     def __enter__(self) -> None:
         self._tokens.append(_scopes.set((*_scopes.get(), self)))
+        _traced.contexts += 1
 
     def __exit__(
         self,
@@ -129,13 +139,15 @@ class graph_context:
         trace: TracebackType | None,
     ) -> None:
         _scopes.reset(self._tokens.pop())
+        _traced.contexts -= 1
 
 
 def graph_around(
     x: Any, channels: int, is_needed: bool = True
 ) -> tuple[Any, Tensor | None, Any, int | None]:
     """The arguments of a GReLU that was called with `x` alone."""
-    if torch.compiler.is_compiling() and not _traced.scopes:
+    is_asked = torch.compiler.is_compiling() and _traced.contexts > 0
+    if is_asked and all(scope.graph is None for scope in _traced.scopes):
         return _uncompiled_graph_around(x, channels, is_needed)
     return _graph_around(x, channels, is_needed)
 
@@ -250,6 +262,16 @@ def checkpoint_of(frame: FrameType) -> Checkpoint | None:
             "which this version of graphrelu does not know."
         ) from None
     return found
+
+
+def is_checkpointed(starts: tuple[CodeType, CodeType]) -> bool:
+    """Whether a checkpoint is on the stack, from the caller's caller up to one of these starts."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not starts[0] and frame.f_code is not starts[1]:
+        if frame.f_code is _REENTRANT or frame.f_code is _NON_REENTRANT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _frames_around() -> Iterator[FrameType]:

@@ -23,7 +23,7 @@ API = (
     "functional",
     "grelu",
     "context",
-    "conversion/__init__",
+    "conversion",
     "lab/models/activations",
     "lab/own_model",
     "lab/render/loggers",

@@ -29,9 +29,7 @@ from torch_geometric.utils import negative_sampling
 
 from graphrelu.checks import check_count
 from graphrelu.context import graph_context
-from graphrelu.conversion import convert
-from graphrelu.conversion.examples import call_with
-from graphrelu.conversion.graphs import read
+from graphrelu.conversion import call_with, convert, read_graph
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
@@ -157,8 +155,8 @@ def compare(
         device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
         callbacks (list of callable, optional): Each is called with an
             :class:`~graphrelu.lab.render.loggers.Epoch` after every epoch. (default: :obj:`()`)
-        margin (float, optional): The largest difference, in percent points, that does not matter.
-            (default: :obj:`0.5`)
+        margin (float, optional): The largest difference, in percentage points, that does not
+            matter. (default: :obj:`0.5`)
         look (int, optional): How often this comparison is looked at by now, this time included: a
             comparison that goes on with more runs has to show more. (default: :obj:`1`)
     """
@@ -450,7 +448,7 @@ def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
             f"data must be of PyG's Data where train or evaluate is left out, got "
             f"{type(batch).__name__}."
         )
-    graph = read([], (batch,), {}, None, False)
+    graph = read_graph([], (batch,), {})
     # For activations that are called with x alone, as by PyG's models.
     with nullcontext() if graph.edge_index is None else graph_context(*graph[:4]):
         if "edge_label" in batch:

@@ -123,6 +123,14 @@ class InPlace(Base):
         return self.conv3(F.leaky_relu_(1 * z, 0.3), edge_index)
 
 
+class Transposed(Base):
+    """Features that are laid out by columns, the gradients of which are rounded otherwise."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.conv1(x, edge_index).t().contiguous().t()
+        return self.conv3(F.relu(self.lin2(x)) + F.relu(x), edge_index).t()
+
+
 class SharedModule(Base):
     """One module for layers, a branch and a head."""
 
@@ -174,7 +182,7 @@ class ReadsItsParameters(Base):
 
 
 class SharedWithAConvolution(torch.nn.Module):
-    """An activation that is met inside of a convolution first, and matrices that no node has."""
+    """An activation that is met inside a convolution first, and matrices that no node has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,7 +282,7 @@ class GPS(torch.nn.Module):
 
 
 class Transformer(torch.nn.Module):
-    """Attention over all nodes, whose own activation is inside of a module of torch."""
+    """Attention over all nodes, whose own activation is inside a module of torch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -549,6 +557,9 @@ CASES: dict[str, Case] = {
     "any depth": shown(Depth, [(X, EDGES, 2), (X2, EDGES2, 4, True)], 2),
     "by value": Case(ByValue, PLAIN, 2),
     "in place": Case(InPlace, PLAIN, 5),
+    "laid out by columns": Case(
+        Transposed, [(torch.randn(257, 5), random_graph(257, 1000)), PLAIN[1]], 2
+    ),
     "one module, many places": Case(SharedModule, [BATCHES[0], (X2, EDGES2, ONE_GRAPH)], 3),
     "asks for its class": Case(AsksForItsClass, PLAIN, 2),
     "goes through itself": Case(goes_through_itself, FLAGGED, 2),

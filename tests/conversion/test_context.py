@@ -82,6 +82,11 @@ def test_context_and_compiler() -> None:
         with graph_context(edge_index):
             expected = model(X, edge_index)
             torch.testing.assert_close(compiled(X, edge_index), expected, atol=1e-5, rtol=1e-4)
+    edges = torch.compile(gnn.EdgeCNN(5, 8, 2, act=act), backend="eager")
+    with graph_context(EDGES), pytest.raises(ValueError, match=r"calls the .* on its messages"):
+        edges(X, EDGES)
+    alone = torch.compile(GReLU(5, topology=False), backend="eager", fullgraph=True)
+    assert torch.equal(alone(X), X.relu())
 
 
 def test_edges_are_never_taken_for_nodes() -> None:

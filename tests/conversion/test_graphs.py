@@ -14,7 +14,7 @@ from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import convert, replacements
 from graphrelu.context import scopes_around
-from graphrelu.conversion import graphs
+from graphrelu.conversion import read_graph
 from tests.conversion import models
 from tests.conversion.models import BATCH, BATCHED, EDGES, PLAIN, WEIGHT, Base, CoraGCN, X
 from tests.conversion.test_table import grelus
@@ -31,12 +31,16 @@ def opened_model(model: torch.nn.Module, **options: Any) -> Any:
 
 
 def test_the_graph_of_the_layer_before() -> None:
-    model = opened_model(GCN(5, 8, 3, 4), alpha=0.3, K=3)
+    model, gradients = opened_model(GCN(5, 8, 3, 4), alpha=0.3, K=3), []
     first, second = grelus(model)
     assert (first.alpha, first.K) == (0.3, 3)
     x = first(model.convs[0](X, EDGES, WEIGHT), EDGES, WEIGHT)
     x = second(model.convs[1](x, EDGES, WEIGHT), EDGES, WEIGHT)
-    assert torch.equal(model(X, EDGES, WEIGHT), model.convs[2](x, EDGES, WEIGHT))
+    by_hand = model.convs[2](x, EDGES, WEIGHT)
+    assert torch.equal(model(X, EDGES, WEIGHT), by_hand)
+    for out in (model(X, EDGES, WEIGHT), by_hand):
+        gradients.append(torch.autograd.grad(out.square().sum(), list(model.parameters())))
+    torch.testing.assert_close(*gradients)
     assert torch.equal(model(X, edge_weight=WEIGHT, edge_index=EDGES), model(X, EDGES, WEIGHT))
 
 
@@ -53,7 +57,8 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "a batch of floats": ((X, EDGES, None, BATCH.float(), 3), (EDGES, None, None, None, 30)),
     "no features, but a batch": ((None, EDGES, None, BATCH), (EDGES, None, BATCH, None, 30)),
     "features by another name": ({"h": X, "adj_t": EDGES}, (EDGES, None, None, None, 30)),
-    "two sets of nodes": ((PAIR, EDGES), (EDGES, None, None, None, 30)),
+    "one set of nodes": (((X, X[:30]), EDGES), (EDGES, None, None, None, 30)),
+    "two sets of nodes": ((PAIR, EDGES), (EDGES, None, None, None, None)),
     "two sets of other sizes": (((X, X[:9]), EDGES), (EDGES, None, None, None, None)),
     "three sets": (((X, X, X), EDGES), (EDGES, None, None, None, None)),
     "a guess": ({"x": X, "links": EDGES}, (EDGES, None, None, None, 30)),
@@ -73,16 +78,16 @@ def test_what_is_read_of_a_call(call: str) -> None:
     given, expected = CALLS[call]
     args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
     names = ["x", "edge_index", "edge_weight", "batch", "batch_size"]
-    found = graphs.read(names, args, kwargs, None, True)
+    found = read_graph(names, args, kwargs, None, True)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other) if isinstance(other, Tensor) else one == other
-    assert graphs.read(names, args, kwargs, None, False).num_nodes == expected[-1]
+    assert read_graph(names, args, kwargs, None, False).num_nodes == expected[-1]
 
 
 def test_a_graph_by_its_name() -> None:
     both = {"x": X, "edge_index": EDGES, "other": EDGES.flip(0)}
-    assert torch.equal(graphs.read([], (), both, "other", False).edge_index, EDGES.flip(0))
-    assert graphs.read([], (), {"x": X, "links": EDGES}, None, False).edge_index is None
+    assert torch.equal(read_graph([], (), both, "other", False).edge_index, EDGES.flip(0))
+    assert read_graph([], (), {"x": X, "links": EDGES}, None, False).edge_index is None
 
 
 def test_integer_and_column_weights() -> None:

@@ -14,14 +14,23 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
-from torch_geometric.nn import GCN, GIN, GCNConv
+from torch_geometric.nn import GCN, GIN
 
-from graphrelu import GReLU, convert, replacements
-from graphrelu.lab.data import load
-from graphrelu.lab.data.splits import make_split
+from graphrelu import conversion, convert, replacements
 from tests.conversion import models
-from tests.conversion.models import BATCHES, CASES, EDGES, PLAIN, WEIGHT, Base, Case, CoraGCN, X
+from tests.conversion.models import (
+    BATCH,
+    BATCHED,
+    BATCHES,
+    CASES,
+    EDGES,
+    PLAIN,
+    WEIGHT,
+    Base,
+    Case,
+    CoraGCN,
+    X,
+)
 from tests.conversion.test_graphs import opened_model
 from tests.conversion.test_table import assert_same, grelus
 from tests.helpers import random_graph
@@ -69,6 +78,31 @@ def test_compile_modules() -> None:
     assert all(bool(p.grad.any()) for act in grelus(converted) for p in act.parameters())
 
 
+def test_export() -> None:
+    converted = opened_model(GCN(5, 8, 3, 4))
+    exported = torch.export.export(converted, (X, EDGES)).module()
+    torch.testing.assert_close(exported(X, EDGES), converted(X, EDGES), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
+def test_a_compiled_part_of_a_model_sees_its_batch() -> None:
+    torch.compiler.reset()
+
+    class Batched(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = GCN(5, 8, 2)
+
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return self.encoder(x, edge_index)
+
+    converted = opened_model(Batched())
+    expected = converted(X, BATCHED, BATCH)
+    assert not torch.allclose(expected, converted(X, BATCHED, BATCH.clamp(max=0)), atol=1e-3)
+    converted.encoder.compile(backend="aot_eager")
+    torch.testing.assert_close(converted(X, BATCHED, BATCH), expected, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 def test_compile_functions() -> None:
     torch.compiler.reset()
@@ -77,6 +111,16 @@ def test_compile_functions() -> None:
     assert torch.equal(compiled(X, EDGES), converted(X, EDGES))
     with pytest.warns(UserWarning, match="was not met"):
         assert torch.equal(compiled(X, EDGES, WEIGHT), converted(X, EDGES, WEIGHT))
+
+
+def test_nothing_is_intercepted_where_only_modules_were_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modules, functions = convert(GCN(5, 8, 3, 4)), convert(CoraGCN())
+    monkeypatch.setattr(conversion, "Interceptor", None)
+    modules(X, EDGES)
+    with pytest.raises(TypeError, match="not callable"):
+        functions(X, EDGES)
 
 
 def test_reset_parameters() -> None:
@@ -128,21 +172,6 @@ def test_autocast_zero_weights_and_small_graphs() -> None:
     assert_same(model, converted, Case(CoraGCN, inputs))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(model.eval()(X, EDGES), converted.eval()(X, EDGES))
-
-
-def test_checkpointing() -> None:
-    class Checkpointed(Base):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            x = checkpoint(self.layer, x, edge_index, use_reentrant=False)
-            return self.conv3(x, edge_index)
-
-        def layer(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return F.relu(self.conv1(x, edge_index))
-
-    model = Checkpointed()
-    converted = convert(model)
-    assert len(grelus(converted)) == 1
-    assert_same(model, converted, Case(Checkpointed, PLAIN))
 
 
 def test_a_forward_that_changes_its_mode_or_saves_its_state() -> None:
@@ -215,40 +244,6 @@ def test_distributed(tmp_path: Path) -> None:
     process.join(120)
     process.kill()
     assert process.exitcode == 0
-
-
-class ByHand(torch.nn.Module):
-    def __init__(self, conv1: GCNConv, conv2: GCNConv, act: GReLU) -> None:
-        super().__init__()
-        self.conv1, self.act, self.conv2 = conv1, act, conv2
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv2(self.act(self.conv1(x, edge_index), edge_index), edge_index)
-
-
-def test_training_equals_that_of_a_model_written_by_hand() -> None:
-    graph = load("digits")
-    split = make_split(graph, 0)
-    torch.manual_seed(0)
-    model = GCN(graph.num_features, 16, 2, graph.num_classes)
-    converted = convert(model)
-    (act,) = grelus(converted)
-    by_hand = ByHand(*copy.deepcopy(list(model.convs)), copy.deepcopy(act))
-    results: list[tuple[float, Any]] = []
-    for net in (converted, by_hand):
-        optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-        for _ in range(50):
-            optimizer.zero_grad()
-            out = net(graph.x, graph.edge_index)
-            F.cross_entropy(out[split.train], graph.y[split.train]).backward()
-            optimizer.step()
-        out = net(graph.x, graph.edge_index)
-        correct = out[split.test].argmax(dim=1) == graph.y[split.test]
-        results.append((100 * float(correct.float().mean()), out))
-    assert bool(act.channel_mlp.weight.any())
-    assert results[0][0] > 80
-    assert abs(results[0][0] - results[1][0]) < 0.5
-    torch.testing.assert_close(results[0][1], results[1][1])
 
 
 def test_the_documentation_shows_what_happens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,15 +11,18 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import from_rdmol, is_undirected
+from torch_geometric.utils.smiles import e_map, x_map
 
-from graphrelu.lab.data.graph import PARTS, DataError, require, told
+from graphrelu.lab.data.graph import PARTS, DataError, Task, require, told
 
 SplitKind = Literal["random", "scaffold", "column"]
 _SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
@@ -41,7 +44,9 @@ class Features(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Molecules:
-    """A set of graphs, one after another, with targets `y [G, T]`, NaN where one is unknown.
+    """A set of graphs, one after another, with targets `y [G, T]`, NaN where one is unknown; or
+    with one class of each graph, whole numbers `y [G, 1]`. The graphs are undirected, without
+    self-loops.
 
     ``edge_index [2, E]`` counts nodes within each graph. ``split [G]`` is 0, 1 and 2 for training,
     validation and test graphs; ``None`` where the seed of a run draws them. ``unreadable`` are the
@@ -60,10 +65,17 @@ class Molecules:
     unreadable: tuple[int, ...] = ()
 
     @property
-    def task(self) -> Literal["labels", "values"]:
-        """Labels that hold or do not, or values."""
+    def task(self) -> Task:
+        """Labels that hold or do not, a class, or values."""
+        if not self.y.is_floating_point():
+            return "classes"
         known = self.y[~self.y.isnan()]
         return "labels" if bool(((known == 0) | (known == 1)).all()) else "values"
+
+    @property
+    def outputs(self) -> int:
+        """What a network says of a graph: a number for each target, or for each class."""
+        return int(self.y.max()) + 1 if self.task == "classes" else self.y.size(1)
 
     @property
     def note(self) -> str:
@@ -92,7 +104,7 @@ class Molecules:
             require((~y.isnan()).any(), f"{self.name}: no target is known in the {name} part.")
             both = ((y == 0).any(dim=0) & (y == 1).any(dim=0)).any()
             one_class = f"{self.name}: the {name} part has one class only, in every target."
-            require(both or self.task == "values", one_class)
+            require(both or self.task != "labels", one_class)
         return train, val, test
 
     def save(self, path: Path) -> None:
@@ -170,89 +182,110 @@ def read_molecules(
             split = "column" if "split" in header else "random"
         has_split = split != "column" or "split" in header
         require(has_split, f"{path.name} has no column 'split'.")
-        lines, y, words, molecules = [], [], [], []
-        unreadable = []
+        graphs: list[Data] = []
+        places: list[int] = []
+        scaffolds: list[str] = []
+        unreadable: list[int] = []
         for row in filter(None, rows):  # csv's reader gives a blank line as an empty row
             fields = dict(zip(header, row, strict=False))
-            molecule = _read(fields.get("smiles", ""))
+            line, molecule = rows.line_num, _read(fields.get("smiles", ""))
             if molecule is None:
-                unreadable.append(rows.line_num)
+                unreadable.append(line)
                 continue
-            lines.append(rows.line_num)
-            y.append([_number(fields.get(t, ""), path, t, rows.line_num) for t in targets])
-            words.append(fields.get("split", ""))
-            molecules.append(molecule)
-    require(len(molecules) + len(unreadable) > 0, f"{path.name} has no rows.")
-    require(
-        len(molecules) > 0, f"{path.name}: RDKit can read none of the {len(unreadable):,} SMILES."
+            mol, graph = molecule
+            graph.y = torch.tensor([_number(fields.get(t, ""), path, t, line) for t in targets])
+            graphs.append(graph)
+            if split == "column":
+                places.append(_part(fields.get("split", ""), path, line))
+            elif split == "scaffold":
+                scaffolds.append(_scaffold(mol))
+    require(len(graphs) + len(unreadable) > 0, f"{path.name} has no rows.")
+    require(len(graphs) > 0, f"{path.name}: RDKit can read none of the {len(unreadable):,} SMILES.")
+    _check_targets(torch.stack([graph.y for graph in graphs]), targets, path.name)
+    if split == "scaffold":
+        parts: Tensor | None = scaffold_split(scaffolds, path.name)
+    else:
+        parts = torch.tensor(places) if split == "column" else None
+    found = from_data(name, graphs, parts)
+    # What another set of molecules would have, too.
+    sizes = (tuple(map(len, names.values())) for names in (x_map, e_map))
+    nodes, edges = (
+        features._replace(sizes=own)
+        for features, own in zip((found.nodes, found.edges), sizes, strict=True)
     )
-    values = torch.tensor(y, dtype=torch.float32)
-    _check_targets(values, targets, path.name)
-    parts: Tensor | None = None
-    if split == "column":
-        parts = torch.tensor(
-            [_part(word, path, line) for word, line in zip(words, lines, strict=True)]
-        )
-    elif split == "scaffold":
-        parts = scaffold_split([molecule.scaffold() for molecule in molecules], path.name)
-    return _pack(name, molecules, values, targets, parts, tuple(unreadable))
+    left_out = tuple(unreadable)
+    return replace(found, nodes=nodes, edges=edges, targets=targets, unreadable=left_out)
 
 
-class _Molecule(NamedTuple):
-    mol: Any  # RDKit's
-    x: Tensor
-    edge_index: Tensor
-    edge_attr: Tensor
+def from_data(name: str, graphs: Sequence[Data], split: Tensor | None = None) -> Molecules:
+    """A list of PyG's graphs, such as a dataset of PyG: whole numbers are categories, real numbers
+    features; `y` is a class, labels or values."""
+    require(len(graphs) > 0, f"{name} has no graphs.")
+    nodes, edges, ends, y = [], [], [], []
+    for i, data in enumerate(graphs):
+        count = int(data.num_nodes or 0)
+        require(count > 0, f"{name}: graph {i} has no nodes.")
+        require(data.y is not None, f"{name}: graph {i} has no y.")
+        x, attr = data.x, data.edge_attr
+        x = torch.ones(count, 1) if x is None else x
+        attr = torch.zeros(data.num_edges, 1, dtype=torch.long) if attr is None else attr
+        nodes.append(x if x.dim() > 1 else x.unsqueeze(1))
+        edges.append(attr if attr.dim() > 1 else attr.unsqueeze(1))
+        ends.append(data.edge_index)
+        y.append(data.y.view(1, -1))
+    node_count = torch.tensor([len(part) for part in nodes])
+    edge_index, attr = torch.cat(ends, dim=1), torch.cat(edges)
+    graph = torch.repeat_interleave(torch.tensor([len(part) for part in edges]))
+    is_edge = edge_index[0] != edge_index[1]  # not a self-loop
+    edge_index, attr, graph = edge_index[:, is_edge], attr[is_edge], graph[is_edge]
+    shift = (node_count.cumsum(0) - node_count)[graph]
+    undirected = is_undirected(edge_index + shift, num_nodes=int(node_count.sum()))
+    require(undirected, f"{name}: the graphs must be undirected.")
+    target = torch.cat(y)
+    is_class = not target.is_floating_point() and target.size(1) == 1 and int(target.max()) > 1
+    return Molecules(
+        name,
+        _features(torch.cat(nodes), f"{name}: x"),
+        _features(attr, f"{name}: edge_attr"),
+        edge_index,
+        node_count,
+        graph.bincount(minlength=len(graphs)),
+        target.long() if is_class else target.float(),
+        tuple(f"y{i}" for i in range(target.size(1))),
+        split,
+    )
 
-    def scaffold(self) -> str:
-        from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
-        scaffold: str = MurckoScaffoldSmiles(mol=self.mol, includeChirality=False)
-        return scaffold
+def _features(x: Tensor, what: str) -> Features:
+    """Each row once; of categories, as many as the largest number says."""
+    require(x.is_floating_point() or bool((x >= 0).all()), f"{what} must not be negative.")
+    table, kind = x.unique(dim=0, return_inverse=True)
+    if x.is_floating_point():
+        return Features(table.float(), kind)
+    sizes = (table.amax(dim=0) + 1).tolist() if len(table) else [1] * x.size(1)
+    return Features(table, kind, tuple(sizes))
 
 
-def _read(smiles: str) -> _Molecule | None:
-    """The molecule; ``None`` where RDKit cannot read it, or PyG has no number for an atom."""
+def _read(smiles: str) -> tuple[Any, Data] | None:
+    """RDKit's molecule, and its graph; ``None`` where RDKit cannot read it, or PyG has no number
+    for an atom."""
     from rdkit import Chem, rdBase
-    from torch_geometric.utils import from_rdmol
 
     with rdBase.BlockLogs():
         mol = Chem.MolFromSmiles(smiles.strip())
     if mol is None or mol.GetNumAtoms() == 0:
         return None
     try:
-        data = from_rdmol(mol)
+        return mol, from_rdmol(mol)
     except ValueError:  # such as a charge of -7
         return None
-    return _Molecule(mol, data.x, data.edge_index, data.edge_attr)
 
 
-def _pack(
-    name: str,
-    molecules: Sequence[_Molecule],
-    y: Tensor,
-    targets: Sequence[str],
-    split: Tensor | None,
-    unreadable: tuple[int, ...],
-) -> Molecules:
-    from torch_geometric.utils.smiles import e_map, x_map
+def _scaffold(mol: Any) -> str:
+    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
 
-    def features(rows: list[Tensor], sizes: tuple[int, ...]) -> Features:
-        table, kind = torch.cat(rows).unique(dim=0, return_inverse=True)
-        return Features(table, kind, sizes)
-
-    return Molecules(
-        name,
-        features([m.x for m in molecules], tuple(map(len, x_map.values()))),
-        features([m.edge_attr for m in molecules], tuple(map(len, e_map.values()))),
-        torch.cat([m.edge_index for m in molecules], dim=1),
-        torch.tensor([m.x.size(0) for m in molecules]),
-        torch.tensor([m.edge_index.size(1) for m in molecules]),
-        y,
-        tuple(targets),
-        split,
-        unreadable,
-    )
+    scaffold: str = MurckoScaffoldSmiles(mol=mol, includeChirality=False)
+    return scaffold
 
 
 def scaffold_split(scaffolds: Sequence[str], name: str) -> Tensor:

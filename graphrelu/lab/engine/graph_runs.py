@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import lru_cache
 from multiprocessing import get_context
@@ -82,7 +82,6 @@ def perform(
         return training.result()
     if state is not None:
         training.save(state)
-    print(f"{run.title}: {training.epoch} epochs so far", flush=True)
     return None
 
 
@@ -94,8 +93,10 @@ def perform_all(
     seconds: float = float("inf"),
     states: Path | None = None,
     device: str = "cpu",
+    tell: Callable[[str], object] = print,
 ) -> int:
-    """Do the runs that the record lacks, in this order; returns how many are still missing."""
+    """Do the runs that the record lacks, in this order; returns how many are still missing. A
+    sentence on each goes to ``tell``."""
     until = time.time() + seconds
     done = {GraphRun.from_dict(entry["run"]).key() for entry in read_record(record)}
     missing = [run for run in runs if run.key() not in done]
@@ -107,7 +108,7 @@ def perform_all(
         left -= 1
         seconds, step = result["seconds"], 1e3 * result["seconds"] / result["steps"]
         score = f"{run.metric} {result['score']:.4f}"
-        print(f"{run.title}: {score} ({seconds:.0f} s, {step:.1f} ms a step)", flush=True)
+        tell(f"{run.title}: {score} ({seconds:.0f} s, {step:.1f} ms a step)")
     return left
 
 

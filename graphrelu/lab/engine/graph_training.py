@@ -148,6 +148,8 @@ class Targets:
     def loss(self, out: Tensor, index: Tensor) -> Tensor:
         """The mean over the known targets."""
         y, known = self.y.index_select(0, index), self.known.index_select(0, index)
+        if self.task == "classes":
+            return F.cross_entropy(out, self.raw.index_select(0, index).view(-1))
         if self.task == "values":
             losses = (out - y).abs()
         else:
@@ -158,7 +160,12 @@ class Targets:
         """The metric, in the units of the targets."""
         if self.task == "values":
             out = out * self.std + self.mean
-        return score(metric, out, self.raw[index])
+        y = self.raw[index]
+        if self.task == "classes":  # each against the rest
+            out, y = out.softmax(dim=1), F.one_hot(y.view(-1), out.size(1)).float()
+            if metric == "accuracy":
+                return (out.argmax(dim=1) == y.argmax(dim=1)).double().mean()
+        return score(metric, out, y)
 
 
 def score(metric: Metric, out: Tensor, y: Tensor) -> Tensor:
@@ -206,7 +213,7 @@ def learning_rate(run: GraphRun, epoch: int) -> float:
 def build(run: GraphRun, graphs: Molecules) -> GraphNetwork:
     """The network of a run, as its seed starts it."""
     torch.manual_seed(run.seed)
-    features = graphs.nodes, graphs.edges, graphs.y.size(1)
+    features = graphs.nodes, graphs.edges, graphs.outputs
     return GraphNetwork(run.network, *features, run.activation, **run.activation_options)
 
 

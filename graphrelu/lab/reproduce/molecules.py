@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from graphrelu.lab.data.molecules import Features, SplitKind, read_molecules
+from graphrelu.lab.engine.graph_runs import perform_all, read_record
 from graphrelu.lab.engine.graph_training import ERRORS, GraphRun, Metric
 from graphrelu.lab.models.graph_networks import (
     GraphNetwork,
@@ -87,8 +90,9 @@ class Cell:
     dataset: str
     network: Network
     grid: tuple[tuple[float, ...], tuple[int, ...]]  # dropout, epochs
-    published: float | None = None  # with the activation of the publication
+    published: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)  # of training
+    activation: str = "gelu"  # the published one
 
     @property
     def is_gcn(self) -> bool:
@@ -104,9 +108,11 @@ class Cell:
         """The published settings."""
         return Point(self.network.dropout, self.settings["epochs"])
 
-    @property
-    def points(self) -> list[Point]:
-        return [Point(*point) for point in product(*self.grid)]
+    def points(self, rival: str) -> list[Point]:
+        """What a column chooses from; where ReLU has more time, that is of the longest."""
+        dropouts, epochs = self.grid
+        longest = epochs[-1:] if RIVALS[rival].budget > 1 else epochs
+        return [Point(*point) for point in product(dropouts, longest)]
 
     def run(self, key: str, seed: int, point: Point | None = None) -> GraphRun:
         """The run of a column of the table."""
@@ -178,13 +184,14 @@ CELLS: dict[str, Cell] = {
         _PLUS_GRID,
         0.706,
         {**_PLUS_TRAINING, "lr": 5e-4},
+        "relu",
     ),
     "zinc-gcn": Cell("zinc12k", _PLUS_ZINC, _ZINC_GRID, None, _ZINC_TRAINING),
     "zinc-gine": Cell(
         "zinc12k",
         replace(_PLUS_ZINC, conv="gine", hidden=80, norm="none", walks=20),
         _ZINC_GRID,
-        0.065,
+        None,  # 0.065 after 2,000 epochs
         _ZINC_TRAINING,
     ),
     **{
@@ -202,7 +209,7 @@ def chosen(cell: Cell, rival: str, entries: Entries) -> Point | None:
     """The point of the grid with the best mean validation score; none while runs are missing."""
     sign = -1 if SETS[cell.dataset].metric in ERRORS else 1
     values: dict[Point, float] = {}
-    for point in cell.points:
+    for point in cell.points(rival):
         keys = [cell.run(rival, seed, point).key() for seed in TUNING_SEEDS]
         if not all(key in entries for key in keys):
             return None
@@ -229,7 +236,7 @@ def missing(
             elif (point := chosen(cell, rival, entries)) is not None:
                 runs = [cell.run(rival, seed, point) for seed in seeds]
             else:
-                runs = [cell.run(rival, *at) for at in product(TUNING_SEEDS, cell.points)]
+                runs = [cell.run(rival, *at) for at in product(TUNING_SEEDS, cell.points(rival))]
             found |= {run.key(): run for run in runs}
     return [run for key, run in found.items() if key not in entries]
 
@@ -238,5 +245,48 @@ def prepare(source: Path, folder: Path, names: Sequence[str] = tuple(SETS)) -> I
     """Read the sets once, for machines without RDKit; tells what was left out."""
     for name in names:
         molecules = read_molecules(source / SETS[name].file, split=SETS[name].split)
-        molecules.save(folder / f"{name}.npz")
+        molecules.save(_file(folder, name))
         yield f"{name}: {len(molecules.y):,} molecules. {molecules.note}".strip()
+
+
+def collect(
+    record: Path,
+    source: Path,
+    prepared: Path,
+    processes: int = 1,
+    seconds: float = math.inf,
+    device: str = "cpu",
+    **choice: Any,
+) -> str:
+    """Do what is missing, the grid first and then what it chose; tells how much is left.
+
+    Args:
+        record (Path): A line for each run; the same command continues it.
+        source (Path): The folder of the files of :data:`SETS`.
+        prepared (Path): Where what was read of them is kept.
+        processes (int, optional): How many runs at once.
+        seconds (float, optional): No epoch starts after these.
+        device (str, optional): Where to train.
+        **choice (optional): The rest of the arguments of :func:`missing`.
+    """
+    end = time.time() + seconds
+    while runs := missing(by_key(record), **choice):
+        names = {run.dataset for run in runs}
+        for line in prepare(
+            source, prepared, [n for n in names if not _file(prepared, n).exists()]
+        ):
+            print(line, flush=True)
+        states = record.with_suffix(".states")
+        left = perform_all(runs, prepared, record, processes, end - time.time(), states, device)
+        if left:
+            return f"{left} runs are missing; the same command continues."
+    return "All runs are there."
+
+
+def by_key(record: Path) -> Entries:
+    """The runs on record."""
+    return {GraphRun.from_dict(entry["run"]).key(): entry for entry in read_record(record)}
+
+
+def _file(prepared: Path, name: str) -> Path:
+    return prepared / f"{name}.npz"

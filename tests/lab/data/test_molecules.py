@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric.data import Data
 from torch_geometric.utils import from_smiles
 
 from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.molecules import Molecules, read_molecules, scaffold_split
+from graphrelu.lab.data.molecules import (
+    Molecules,
+    from_data,
+    read_molecules,
+    scaffold_split,
+)
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "C", "c1ccccc1O", "C1CCCCC1", "CCN", "CCC", "N#N", "O=C=O"]
 
@@ -143,3 +149,47 @@ def test_a_file_of_another_kind(tmp_path: Path) -> None:
     path.write_bytes(b"smiles,y\nC,1\n")
     with pytest.raises(DataError, match=r"^bad\.csv\.gz is not a CSV file \(.*\)\.$"):
         read_molecules(path)
+
+
+PATH_GRAPH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+def test_graphs_of_pyg() -> None:
+    graphs = [
+        Data(x=torch.tensor([[0], [4], [1]]), edge_index=PATH_GRAPH, y=torch.tensor([2])),
+        Data(x=torch.tensor([[3]]), edge_index=torch.tensor([[0], [0]]), y=torch.tensor([0])),
+    ]
+    found = from_data("two", graphs)
+    assert (found.task, found.outputs, found.nodes.sizes, found.edges.sizes) == (
+        "classes",
+        3,
+        (5,),
+        (1,),
+    )
+    assert found.nodes.table[found.nodes.kind].view(-1).tolist() == [0, 4, 1, 3]
+    assert found.edge_count.tolist() == [4, 0]  # without the self-loop
+
+
+def test_real_features_of_pyg() -> None:
+    attr = torch.rand(4)
+    graphs = [Data(x=torch.rand(3, 2), edge_index=PATH_GRAPH, edge_attr=attr, y=torch.rand(1, 2))]
+    found = from_data("one", graphs)
+    assert (found.task, found.outputs, found.nodes.sizes) == ("values", 2, ())
+    torch.testing.assert_close(found.nodes.table[found.nodes.kind], graphs[0].x)
+    torch.testing.assert_close(found.edges.table[found.edges.kind].view(-1), attr)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"edge_index": PATH_GRAPH[:, :1]}, "set: the graphs must be undirected."),
+        ({"y": None}, "set: graph 0 has no y."),
+        ({"x": torch.tensor([[0], [-1], [2]])}, "set: x must not be negative."),
+        ({"x": torch.ones(0, 1), "edge_index": PATH_GRAPH[:, :0]}, "set: graph 0 has no nodes."),
+    ],
+)
+def test_bad_graphs_get_one_sentence(change: dict[str, torch.Tensor], sentence: str) -> None:
+    usual = {"x": torch.ones(3, 1).long(), "edge_index": PATH_GRAPH, "y": torch.tensor([1])}
+    with pytest.raises(DataError) as raised:
+        from_data("set", [Data(**{**usual, **change})])
+    assert str(raised.value) == sentence

@@ -115,6 +115,21 @@ def test_values_are_learned_in_the_units_of_the_training_graphs() -> None:
     assert float(far) == pytest.approx(float(own.std(correction=0)), rel=1e-4)
 
 
+def test_classes() -> None:
+    graphs = replace(ring_set(), y=torch.arange(30).view(-1, 1) % 3)
+    targets = Targets(graphs, torch.arange(10), CPU)
+    index, out = torch.tensor([0, 4, 8, 9]), torch.randn(4, 3)
+    label = torch.tensor([0, 1, 2, 0])
+    torch.testing.assert_close(targets.loss(out, index), F.cross_entropy(out, label))
+    right = (out.argmax(dim=1) == label).double().mean()
+    torch.testing.assert_close(targets.score("accuracy", out, index), right)
+    area = roc_auc_score(label, out.softmax(dim=1), multi_class="ovr")
+    assert float(targets.score("rocauc", out, index)) == pytest.approx(area)
+    run = replace(RUN, metric="accuracy", epochs=2)
+    training = Training(run, graphs, DeviceGraphs(graphs, CPU))
+    assert training.train()
+
+
 def test_learning_rates() -> None:
     run = replace(RUN, epochs=25, warmup=5, lr=2.0, min_lr=0.5)
     assert [learning_rate(run, e) for e in (0, 1, 4)] == [2e-6, 0.4, 1.6]

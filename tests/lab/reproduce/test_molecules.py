@@ -11,11 +11,13 @@ from graphrelu.lab.engine.graph_training import GraphRun
 from graphrelu.lab.reproduce.molecules import (
     CELLS,
     Point,
+    by_key,
     chosen,
+    collect,
     missing,
     prepare,
 )
-from graphrelu.lab.reproduce.molecules_table import read, rows, write
+from graphrelu.lab.reproduce.molecules_table import rows, write
 
 
 def entry(run: GraphRun, score: float, val: float, curve: list[float] | None = None) -> dict:
@@ -27,6 +29,7 @@ def entry(run: GraphRun, score: float, val: float, curve: list[float] | None = N
         "parameters": 1000,
         "seconds": 20.0 if run.activation == "grelu" else 10.0,
         "steps": 1000,
+        "processes": 4,
         "peak_memory": 2**30,
         "curves": {"train_loss": [], "val": curve or [val], "test": []},
         "device": "a GPU",
@@ -72,7 +75,7 @@ def test_the_grid_comes_first_and_then_what_it_chose() -> None:
     cell, names = CELLS["esol-gcn"], {"cells": ["esol-gcn"], "rivals": ["grelu"]}
     first = missing({}, **names)
     assert len(first) == 2 * 4
-    assert {(run.network.dropout, run.epochs) for run in first} == set(cell.points)
+    assert {(run.network.dropout, run.epochs) for run in first} == set(cell.points("grelu"))
     best = Point(0.3, 30)
     entries = {
         run.key(): entry(run, 0.5, 0.4 if (run.network.dropout, run.epochs) == best else 0.6)
@@ -80,6 +83,7 @@ def test_the_grid_comes_first_and_then_what_it_chose() -> None:
     }
     assert chosen(cell, "grelu", entries) == best
     assert chosen(cell, "relu", entries) is None
+    assert cell.points("relu-4") == [Point(0.0, 100), Point(0.3, 100)]
     then = missing(entries, **names)
     assert [run.seed for run in then] == list(range(2, 10))
     assert all((run.network.dropout, run.epochs) == best for run in then)
@@ -100,7 +104,7 @@ def test_the_page_and_the_table(tmp_path: Path) -> None:
         f"molecules.{end}" for end in ("md", "csv", "png", "svg")
     ]
     page = paths[0].read_text()
-    assert "| peptides-gcn | 68.8 ± 0.2 | 68.6 | 5 |" in page
+    assert "| peptides-gcn | GELU | 68.8 ± 0.2 | 68.6 | 5 | yes |" in page
     line = next(line for line in page.splitlines() if "| GReLU |" in line)
     assert "| 70.7 ± 0.2 | +3.9 [+3.5, +4.3] * |" in line
     # ReLU's best validation score took it 4 epochs and GReLU 2, each of twice the time.
@@ -118,7 +122,7 @@ def test_lower_errors_are_better(tmp_path: Path) -> None:
     for seed in range(6):
         append(record, entry(cell.run("relu", seed), 0.6 + 0.001 * seed, 0.6))
         append(record, entry(cell.run("grelu", seed), 0.54, 0.5))
-    found = {row.rival: row for row in rows(read(record))}
+    found = {row.rival: row for row in rows(by_key(record))}
     lead = found["grelu"].over_relu
     assert lead is not None
     assert lead.outcome == "better"
@@ -138,3 +142,36 @@ def test_sets_are_prepared(tmp_path: Path) -> None:
     expected = "1 of 30 molecules was left out as unreadable (line 31)."
     assert told == [f"esol: 29 molecules. {expected}"]
     assert (tmp_path / "out" / "esol.npz").exists()
+
+
+def test_the_grid_is_done_and_then_what_it_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins for the runs, of which the last of the grid is the best."""
+    done: list[int] = []
+
+    def perform_all(runs: list[GraphRun], data: Path, record: Path, *rest: object) -> int:
+        assert (data / "esol.npz").exists()
+        done.append(len(runs))
+        for run in runs:
+            append(record, entry(run, 0.5, 1 / run.epochs - run.network.dropout))
+        return 0
+
+    monkeypatch.setattr("graphrelu.lab.reproduce.molecules.perform_all", perform_all)
+    (tmp_path / "esol.csv").write_text("smiles,y\nC,1\nCC,2\n")
+    record = tmp_path / "molecules.jsonl"
+    choice = {"cells": ["esol-gat"], "rivals": ["relu", "grelu"]}
+    told = collect(record, tmp_path, tmp_path / "prepared", **choice)
+    assert told == "All runs are there."
+    assert done == [2 * 8, 2 * 8]
+    found = rows(by_key(record))
+    assert {(row.dropout, row.epochs) for row in found if row.setting == "chosen"} == {(0.3, 100)}
+    assert {row.setting for row in found} == {"published", "chosen", "grid"}
+
+
+def test_time_may_be_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphrelu.lab.reproduce.molecules.perform_all", lambda runs, *_: len(runs))
+    (tmp_path / "esol.csv").write_text("smiles,y\nC,1\nCC,2\n")
+    choice = {"cells": ["esol-gat"], "rivals": ["relu"]}
+    told = collect(tmp_path / "molecules.jsonl", tmp_path, tmp_path / "prepared", **choice)
+    assert told == "8 runs are missing; the same command continues."

@@ -1,0 +1,989 @@
+"""GReLU in a model that exists already, trained or not.
+
+A converted model runs its own code. A :class:`Method` stands before the methods of its modules; the
+outermost one opens a :class:`Run`, which knows the layer called last and its graph. An activation
+asks the run for the GReLU of its :class:`Place`: a module through its method, a function through
+the :class:`Interceptor`. A place without a GReLU keeps its activation.
+"""
+
+import contextlib
+import copy
+import inspect
+import sys
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from types import FrameType, FunctionType
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import EdgePooling, HANConv, HeteroConv, HGTConv, MessagePassing
+from torch_geometric.nn import Sequential as GraphSequential
+from torch_geometric.nn.pool import ASAPooling, PANPooling, SAGPooling, TopKPooling
+from torch_geometric.typing import SparseTensor
+from torch_geometric.utils import is_torch_sparse_tensor
+
+from graphrelu.checks import may_look
+from graphrelu.context import (
+    Checkpoint,
+    Graph,
+    Recomputation,
+    Scopes,
+    checkpoint_of,
+    enter_scope,
+    graph_context,
+    is_checkpointed,
+    only_scopes,
+    scopes_around,
+)
+from graphrelu.grelu import GReLU
+from graphrelu.ops.cpu import can_be_read
+
+__all__ = ["Replacement", "Replacements", "convert", "replacements"]
+
+EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
+MODULES: dict[type[torch.nn.Module], str] = {
+    torch.nn.ReLU: "relu",
+    torch.nn.LeakyReLU: "leaky_relu",
+    torch.nn.PReLU: "prelu",
+    torch.nn.ELU: "elu",
+    torch.nn.CELU: "celu",
+    torch.nn.SELU: "selu",
+    torch.nn.GELU: "gelu",
+    torch.nn.SiLU: "silu",
+    torch.nn.Mish: "mish",
+    torch.nn.Softplus: "softplus",
+    torch.nn.Hardswish: "hardswish",
+    torch.nn.ReLU6: "relu6",
+    torch.nn.Tanh: "tanh",
+}
+# F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
+FUNCTIONS: dict[Callable[..., Any], str] = {
+    getattr(home, name + end): name + end
+    for name in MODULES.values()
+    for end in ("", "_")
+    for home in (F, torch, Tensor)
+    if hasattr(home, name + end)
+}
+_POOLINGS = (TopKPooling, SAGPooling, ASAPooling, PANPooling, EdgePooling)
+_ATTENTION = (
+    torch.nn.MultiheadAttention,
+    torch.nn.TransformerEncoder,
+    torch.nn.TransformerEncoderLayer,
+)
+# The classes of these packages have no methods that are the model's own.
+_FRAMEWORKS = ("torch", "pytorch_lightning", "lightning", "builtins")
+_EDGES = ("edge_index", "adj_t", "adj")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Replacement(NamedTuple):
+    """One place of a converted model where an activation is called."""
+
+    name: str
+    before: str
+    after: str  # empty where the activation stays
+    reason: str = ""  # why it stays
+
+    def __str__(self) -> str:
+        what = f"-> {self.after}" if self.after else f"stays: {self.reason}"
+        return f"{self.name}: {self.before} {what}"
+
+
+class Replacements(list[Replacement]):
+    """All of them; printed, one in a line."""
+
+    @property
+    def changed(self) -> list[Replacement]:
+        return [replacement for replacement in self if replacement.after]
+
+    @property
+    def left(self) -> list[Replacement]:
+        return [replacement for replacement in self if not replacement.after]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+def convert(
+    model: torch.nn.Module,
+    *,
+    example: Any = None,
+    inplace: bool = False,
+    activations: Sequence[str] = EXACT,
+    exclude: Sequence[str] = (),
+    graph: str | None = None,
+    **grelu_options: Any,
+) -> torch.nn.Module:
+    r"""Replaces every ReLU and LeakyReLU between the layers of a model by a
+    :class:`~graphrelu.GReLU` of its own.
+
+    The converted model is called exactly as before and runs its own :meth:`forward`; its output is
+    the same bit for bit until it is trained further. Modules such as :class:`torch.nn.ReLU` and
+    functions such as :func:`torch.relu` are replaced alike. Each GReLU takes the graph from the
+    convolution before it, else from the model's own arguments. :func:`replacements` tells what was
+    changed.
+
+    Args:
+        model (torch.nn.Module): The model.
+        example (Data or tuple or dict or callable or list, optional): Arguments to run a copy of
+            the model with once, or a function that runs it, to see where it calls activations; or
+            a list of these. Needed where a small made-up graph does not do. (default: :obj:`None`)
+        inplace (bool, optional): If :obj:`True`, converts the model itself rather than a copy.
+            (default: :obj:`False`)
+        activations (list of str, optional): The names of the activations to replace. No GReLU
+            starts as one of :obj:`"elu"`, :obj:`"gelu"`, :obj:`"silu"` and other smooth ones: they
+            become a ReLU's, and the output changes. (default: :obj:`("relu", "leaky_relu")`)
+        exclude (list of str, optional): What stays: names of modules, with all that they call, or
+            of places as :func:`replacements` names them. (default: :obj:`()`)
+        graph (str, optional): The name of the model's argument that is the graph, where it is none
+            of :obj:`edge_index`, :obj:`adj_t` and :obj:`adj`, for activations before the first
+            convolution and models without :class:`~torch_geometric.nn.conv.MessagePassing`.
+            (default: :obj:`None`)
+        **grelu_options (optional): Further arguments of :class:`~graphrelu.GReLU`.
+
+    Examples:
+        >>> from torch_geometric.nn import GCN
+        >>> model = GCN(16, 32, num_layers=2, out_channels=7)
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2], [1, 0, 3]])
+        >>> converted = convert(model)
+        >>> torch.equal(converted(x, edge_index), model(x, edge_index))
+        True
+    """
+    _check_arguments(model, activations, exclude, grelu_options)
+    plan = Plan(tuple(activations), graph)
+    findings = _find_activations(model, plan, example)
+    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    for name in exclude:
+        if not name or name not in known | {str(place) for _, place in findings}:
+            raise ValueError(
+                f"exclude must name modules of the model or places of activations, got {name!r}."
+            )
+    reasons = {key: _reason(*key, findings[key], plan, exclude) for key in findings}
+    report = Replacements(
+        _replacement(place, findings[owner, place], reasons[owner, place])
+        for owner, place in findings
+    )
+    report += _never_called(model, {place.where for _, place in findings})
+    if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
+        raise ValueError(
+            f"model must have an activation that a GReLU can replace, got "
+            f"{type(model).__name__}: {'; '.join(map(str, report)) or 'it calls none'}."
+        )
+    converted = model if inplace else copy.deepcopy(model)
+    _wrap_methods(converted, plan)
+    modules = dict(converted.named_modules(remove_duplicate=False))
+    for (name, place), finding in findings.items():
+        plan.places[name, place] = None
+        if not reasons[name, place]:
+            owner = modules[name]
+            if not hasattr(owner, "grelus"):
+                owner._modules = Children(owner._modules)
+                owner.grelus = GReLUs()
+            plan.places[name, place] = len(owner.grelus)
+            options = {"negative_slope": place.slope, **grelu_options}
+            grelu = GReLU(place.width, **options).to(finding.like).train(owner.training)
+            owner.grelus.append(grelu)
+            plan.replaces_functions |= finding.module is None
+    vars(converted)["_replacements"] = report
+    return converted
+
+
+def replacements(model: torch.nn.Module) -> Replacements:
+    r"""What :func:`convert` changed in a model and what it left, with the reason; to be printed.
+
+    Args:
+        model (torch.nn.Module): A converted model, or one that contains converted models.
+    """
+    modules = [(n, m) for n, m in model.named_modules() if "_replacements" in vars(m)]
+    if not modules:
+        raise ValueError("model must be a converted one: call graphrelu.convert on it first.")
+    return Replacements(
+        replacement._replace(name=f"{name}.{replacement.name}" if name else replacement.name)
+        for name, module in modules
+        for replacement in vars(module)["_replacements"]
+    )
+
+
+def _check_arguments(
+    model: Any, activations: Any, exclude: Any, grelu_options: dict[str, Any]
+) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError("model must not be compiled yet, got a ScriptModule: convert it first.")
+    for argument, value in (("activations", activations), ("exclude", exclude)):
+        if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+            raise TypeError(f"{argument} must be a list of names, got {value!r}.")
+    names = [name for name in MODULES.values() if name != "prelu"]
+    for name in activations:
+        if name not in names:
+            raise ValueError(f"activations must be of {', '.join(names)}, got {name!r}.")
+    for module in model.modules():
+        kind = type(module).__name__
+        is_wrapped = isinstance(module, (DataParallel, DistributedDataParallel))
+        if is_wrapped or hasattr(module, "_orig_mod"):
+            raise ValueError(
+                f"model must not be compiled or wrapped yet, got a {kind} in it: convert it first."
+            )
+        if "_replacements" in vars(module):
+            raise ValueError(
+                "model must not be converted already: convert the whole of it at once."
+            )
+        if isinstance(module, (HeteroConv, HGTConv, HANConv, torch.fx.GraphModule)):
+            raise ValueError(
+                f"model must be for one type of nodes and not traced, got a {kind} in it: for "
+                "several types, use graphrelu.HeteroGReLU."
+            )
+        if hasattr(module, "grelus"):
+            raise ValueError(
+                f"model must not have an attribute grelus, which is where GReLUs are put, got a "
+                f"{kind} with one."
+            )
+    for name in ("channels", "negative_slope"):
+        if name in grelu_options:
+            raise TypeError(f"{name} must not be given: it follows from the activation replaced.")
+    GReLU(1, **grelu_options)  # says what is wrong with an option
+    for name, value in (("K", 1), ("mode", "paper")):
+        if grelu_options.get(name) == value:
+            raise ValueError(
+                f"{name} must not be {value!r}, with which a fresh GReLU is no ReLU: build the "
+                "model with such a GReLU instead."
+            )
+
+
+# What the example shows: which activations a model calls, and why some of them stay.
+
+
+class Place(NamedTuple):
+    """Where an activation is called, in the words that the next call can repeat."""
+
+    activation: str
+    slope: float
+    where: str  # the module's name, or the lines of the functions that lead to the call
+    after: str  # the layer called before
+    number: int  # of the call since then
+    width: int
+
+    def __str__(self) -> str:
+        after = f" after {self.after}" if self.after else ""
+        return self.where + after + (f", call {self.number + 1}" if self.number else "")
+
+
+class Finding(NamedTuple):
+    """A place that the run on the example came to."""
+
+    misfit: str  # why no GReLU fits there; empty where one does
+    like: Tensor
+    module: torch.nn.Module | None  # None for a function
+
+
+class Plan:
+    """What all parts of a converted model share; places go by the name of their module."""
+
+    def __init__(self, activations: tuple[str, ...], graph: str | None) -> None:
+        self.activations = activations  # the names of those that are replaced
+        self.graph = graph  # the name of the model's argument
+        self.replaces_functions = False
+        self.findings: dict[tuple[str, Place], Finding] | None = None  # while the example runs
+        self.places: dict[tuple[str, Place], int | None] = {}  # which of the module's GReLUs
+
+
+def _find_activations(
+    model: torch.nn.Module, plan: Plan, example: Any
+) -> dict[tuple[str, Place], Finding]:
+    """Runs a copy of the model on the examples, in its own mode and then in the other one."""
+    model = copy.deepcopy(model)
+    _wrap_methods(model, plan)
+    findings: dict[tuple[str, Place], Finding] = {}
+    plan.findings = findings
+    examples = example if isinstance(example, list) else [example]
+    calls = [_call_on(model, one) for one in examples]
+    devices = {p.get_device() for p in model.parameters() if p.is_cuda}
+    with torch.random.fork_rng(devices=devices):
+        for call in calls:
+            call()
+        model.train(not model.training)
+        for call in calls:
+            with contextlib.suppress(Exception):  # one graph may be too few to train with
+                call()
+    plan.findings = None
+    return findings
+
+
+def _call_on(model: torch.nn.Module, example: Any) -> Callable[[], Any]:
+    """A model may write into its arguments, so that it gets copies."""
+    if example is None:
+        return _call_on_made_up_graph(model)
+    if isinstance(example, Data):
+        return lambda: call_with(model, example.clone())
+    if isinstance(example, tuple):
+        return lambda: model(*_copied(example))
+    if isinstance(example, dict):
+        return lambda: model(**_copied(example))
+    if callable(example) and not isinstance(example, torch.nn.Module):
+        return lambda: example(model)
+    raise TypeError(
+        "example must be a Data object, a tuple or dict of the model's arguments, a function that "
+        f"calls the model, or a list of these, got {type(example).__name__}."
+    )
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(part) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(part) for part in value)
+    return value.clone() if hasattr(value, "clone") else copy.copy(value)
+
+
+def call_with(model: torch.nn.Module, data: Data) -> Any:
+    """Calls a model with what its arguments name of a graph, or with the object as a whole."""
+    names = parameter_names(model)
+    if "edge_index" in names or "adj_t" in names:
+        return model(**{name: data[name] for name in names if name in data})
+    return model(data)
+
+
+def _call_on_made_up_graph(model: torch.nn.Module) -> Callable[[], Any]:
+    """Three paths of 13 nodes together, for models that are called with `x` and `edge_index`, or
+    with `data`; what has a default keeps it."""
+    batch = torch.tensor([0] * 6 + [1] * 4 + [2] * 3)
+    first = torch.arange(12)[batch[1:] == batch[:-1]]
+    edge_index = torch.stack([first, first + 1])
+    edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    width = _input_width(model)
+    x = torch.linspace(-1, 1, 13 * width).view(13, width).to(like.dtype)
+    weight = torch.ones(edge_index.size(1), dtype=like.dtype)
+    data = Data(x=x, edge_index=edge_index, edge_weight=weight, batch=batch).to(like.device)
+    parameters = inspect.signature(model.forward).parameters.values()
+    required = [p.name for p in parameters if p.default is p.empty and p.kind in _NAMED]
+    if isinstance(model, GraphSequential):
+        required = parameter_names(model)
+    unknown = [name for name in required if name not in data]
+    if unknown and len(required) > 1:
+        raise _example_needed(model, f"its argument {unknown[0]!r} is unknown")
+
+    def call() -> Any:
+        own = data.clone()
+        try:
+            return model(own) if unknown else model(**{name: own[name] for name in required})
+        except Exception as error:
+            name = type(error).__name__
+            raise _example_needed(model, f"on a small graph it raises {name}") from error
+
+    return call
+
+
+def _input_width(model: torch.nn.Module) -> int:
+    """Of the model, or of its first layer."""
+    for module in model.modules():
+        for name in ("in_channels", "in_features", "dim_in"):
+            width = getattr(module, name, None)
+            if isinstance(width, int) and width > 0:
+                return width
+            if isinstance(width, int):
+                raise _example_needed(model, "its input has no width yet")
+    raise _example_needed(model, "it tells no width of its input")
+
+
+def _example_needed(model: torch.nn.Module, reason: str) -> ValueError:
+    return ValueError(
+        "example must be given, such as example=data or example=(x, edge_index), as "
+        f"{type(model).__name__} does not show where it calls activations: {reason}."
+    )
+
+
+def _reason(owner: str, place: Place, finding: Finding, plan: Plan, exclude: Sequence[str]) -> str:
+    """Why an activation stays; empty where it does not."""
+    inside = [f"{name}." for name in (owner, place.where)]
+    if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
+        return "it is excluded"
+    if place.activation == "prelu":
+        return "its slope is a parameter"
+    if place.activation not in plan.activations:
+        reason = f"activations does not name {place.activation!r}"
+        return reason if place.activation in EXACT else f"{reason}, which no GReLU starts as"
+    return "its slope is above 1" if place.slope > 1 else finding.misfit
+
+
+def _replacement(place: Place, finding: Finding, reason: str) -> Replacement:
+    slope = f", negative_slope={place.slope:g}" if place.slope else ""
+    before = f"{place.activation}()" if finding.module is None else repr(finding.module)
+    after = "" if reason else f"GReLU({place.width}{slope})"
+    return Replacement(str(place), before, after, reason)
+
+
+def _never_called(model: torch.nn.Module, called: set[str]) -> list[Replacement]:
+    """The activation modules that the run on the example did not see, with the reason."""
+    names = defaultdict(list)
+    for name, module in model.named_modules(remove_duplicate=False):
+        names[module].append(name)
+    found, layer = [], ""
+    for name, module in model.named_modules():
+        if not (layer and name.startswith(f"{layer}.")):
+            layer = name if _kind(module, name) in ("convolution", "closed") else ""
+        is_called = any(f"{c}.".startswith(f"{n}.") for c in called for n in names[module])
+        if not isinstance(module, tuple(MODULES)) or is_called:
+            continue
+        reason = "the run on the example does not call it"
+        if layer:
+            reason = f"it is a part of {layer}, a {type(model.get_submodule(layer)).__name__}"
+        elif type(module) not in MODULES:
+            reason = f"its class {type(module).__name__} may compute something else"
+        found.append(Replacement(name, repr(module), "", reason))
+    return found
+
+
+# The graph among the arguments of a call.
+
+
+def parameter_names(module: torch.nn.Module, method: str = "forward") -> list[str]:
+    """The positional arguments of a method."""
+    if isinstance(module, GraphSequential) and method == "forward":
+        return list(module.signature.param_dict)
+    parameters = inspect.signature(getattr(module, method)).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
+
+
+def read_graph(
+    names: Sequence[str],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    named: str | None = None,
+    guess: bool = False,
+) -> Graph:
+    """The graph and the batch vector that a call was given, each None where it was given none.
+
+    The graph is the argument that is `named`, else one of the usual names, else, for a `guess`, the
+    only one that looks like a graph. `names` are those of the positional arguments.
+    """
+    unnamed = [f"*{i}" for i in range(len(args) - len(names))]  # of a forward with *args
+    arguments = {**dict(zip((*names, *unnamed), args, strict=False)), **kwargs}
+    batch_size = arguments.get("batch_size")
+    data = next((value for value in arguments.values() if isinstance(value, Data)), None)
+    if data is not None:
+        batch_size = data.num_graphs if isinstance(data, Batch) else None
+        wanted = (*_EDGES, named or "x", "x", "edge_weight", "batch")
+        arguments = {name: data[name] for name in wanted if name in data}
+    batch = arguments.get("batch")
+    if not isinstance(batch, Tensor) or batch.is_floating_point() or batch.dim() != 1:
+        batch, batch_size = None, None
+    weight = arguments.get("edge_weight")
+    if isinstance(weight, Tensor):
+        weight = weight.view(-1) if weight.dim() == 2 and weight.size(1) == 1 else weight
+        weight = weight if weight.is_floating_point() else weight.float()
+    edge_index = _edge_index(arguments, named, guess)
+    return Graph(edge_index, weight, batch, batch_size, _num_nodes(arguments, batch))
+
+
+def _edge_index(arguments: Mapping[str, Any], named: str | None, guess: bool) -> Any:
+    if named is not None and named in arguments:
+        return arguments[named]
+    found = [arguments[name] for name in _EDGES if _is_graph(arguments.get(name))]
+    if not found and guess:
+        others = [n for n in arguments if "hyperedge" not in n and "label" not in n]
+        found = [arguments[name] for name in others if _is_graph(arguments[name])]
+        found = found if len(found) == 1 else []  # of two any would be a guess
+    return found[0] if found else None
+
+
+def _is_graph(value: Any) -> bool:
+    if not isinstance(value, Tensor) or is_torch_sparse_tensor(value):
+        return isinstance(value, (Tensor, SparseTensor))
+    return value.dtype in (torch.int64, torch.int32) and value.dim() == 2 and value.size(0) == 2
+
+
+def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None:
+    """None where it is not known, and where sources and targets are two sets of nodes."""
+    x = arguments.get("x", next(iter(arguments.values()), None))
+    if isinstance(x, (tuple, list)):
+        first, second = x if len(x) == 2 else (None, None)
+        if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+            return None
+        # As many sources as targets are one set of nodes only if they start in the same memory.
+        is_one = torch.compiler.is_compiling() or first.data_ptr() == second.data_ptr()
+        return first.size(0) if is_one and first.size(0) == second.size(0) else None
+    if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
+        return x.size(0) if x.dim() == 2 else None
+    return None if batch is None else batch.size(0)
+
+
+# The GReLUs of a module, among its other children.
+
+
+class GReLUs(torch.nn.ModuleList):
+    """The GReLUs that a module calls."""
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        for grelu in self:
+            grelu.reset_parameters()  # type: ignore[operator]
+
+    def __prepare_scriptable__(self) -> None:
+        raise TypeError(
+            "A converted model cannot be compiled by torch.jit.script, as it decides while it runs "
+            "which GReLU to call: use torch.compile."
+        )
+
+
+class Children(dict[str, Any]):
+    """The modules of a module, less its GReLUs where a `forward` of the model goes through them: it
+    finds the layers and parameters that it was written with. What acts on the whole module, such as
+    `eval` and `state_dict`, finds all."""
+
+    def _shown(self) -> dict[str, Any]:
+        caller = "" if torch.compiler.is_compiling() else _who_iterates()
+        if caller in ("torch.fx._symbolic_trace", "torch_geometric.nn.fx"):
+            raise ValueError(
+                "A converted model cannot be traced, as by torch.fx or to_hetero, which would lose "
+                "its GReLUs: for several types of nodes, use graphrelu.HeteroGReLU."
+            )
+        runs = [scope for scope in scopes_around() if isinstance(scope, Run)]
+        in_forward = any(frame.method.name == "forward" for run in runs for frame in run.frames)
+        hides = in_forward and caller != torch.nn.Module.__module__
+        return {n: module for n, module in super().items() if not (hides and n == "grelus")}
+
+
+def _of_shown(name: str) -> Callable[[Children], Any]:
+    return lambda self: getattr(self._shown(), name)()
+
+
+for _name in ("__iter__", "__len__", "keys", "values", "items"):
+    setattr(Children, _name, _of_shown(_name))
+
+
+def _who_iterates() -> str:
+    """The Python module that goes through children, perhaps by `parameters` or the like."""
+    generators = ("children", "modules", "_members", "parameters", "buffers")
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None:
+        caller = str(frame.f_globals.get("__name__"))
+        if caller != torch.nn.Module.__module__ or not frame.f_code.co_name.endswith(generators):
+            return caller
+        frame = frame.f_back
+    return ""
+
+
+# One call of a converted model.
+
+
+class Frame:
+    """One call of a method whose code may call activations."""
+
+    def __init__(self, method: "Method") -> None:
+        self.method = method
+        self.after = ""  # the layer that returned last
+        self.counts: dict[tuple[str, str], int] = {}  # of calls of activations since then
+        self.lines: list[str] = []  # that led to a function which is run again without them
+
+    def copy(self) -> "Frame":
+        twin = copy.copy(self)
+        twin.counts = dict(self.counts)
+        return twin
+
+
+class Run:
+    """One call of a converted model; a scope for GReLUs that are called with `x` alone."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.frames: list[Frame] = []
+        self.depth_closed = 0  # how deep it is in modules in which activations stay
+        self.last_graph: Graph | None = None
+        self.batches: list[Graph] = []
+        self.error: Exception | None = None  # of a GReLU, which the model may have caught
+        # What is compiled has GReLUs for modules only.
+        compiles = torch.compiler.is_compiling()
+        self.intercepts = not compiles and (plan.replaces_functions or plan.findings is not None)
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph seen last, with the batch vector seen last that has its number of nodes."""
+        if self.last_graph is None or not self.batches:
+            return self.last_graph
+        for _, _, batch, batch_size, _ in reversed(self.batches):
+            if batch is not None and batch.size(0) == self.last_graph.num_nodes:
+                return self.last_graph._replace(batch=batch, batch_size=batch_size)
+        return self.last_graph._replace(batch=None, batch_size=None)
+
+    def note_graph(self, graph: Graph) -> None:
+        """A module was called with a graph, or with a batch vector."""
+        if graph.edge_index is not None:
+            self.last_graph = graph
+        if graph.batch is not None:
+            self.batches.append(graph)
+
+    def note_layer(self, method: "Method") -> None:
+        """A layer has returned: what comes now comes after it."""
+        for frame in self.frames:
+            if frame.method.module is not method.module:
+                frame.after, frame.counts = method.path, {}
+
+    def interceptor(self) -> contextlib.AbstractContextManager[Any]:
+        return Interceptor(self) if self.intercepts else contextlib.nullcontext()
+
+    def closed(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What a function returns in which activations stay."""
+        is_intercepted = self.intercepts and not self.depth_closed
+        self.depth_closed += 1
+        try:
+            if is_intercepted:
+                return without_interceptor(function, *args, **kwargs)
+            return function(*args, **kwargs)
+        finally:
+            self.depth_closed -= 1
+
+    def misfit(self, x: Any, graph: Graph | None) -> str:
+        """Why no GReLU fits here; empty where one does."""
+        is_matrix = isinstance(x, Tensor) and x.dim() == 2 and x.layout == torch.strided
+        if not is_matrix or not x.is_floating_point():
+            shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            return f"it sees {shape}, which is no matrix of node features"
+        if graph is None:
+            return "no graph is known before it"
+        if graph.num_nodes is None:
+            return "the convolution before it tells no number of nodes, or two of them"
+        if x.size(0) != graph.num_nodes:
+            return f"it sees {list(x.shape)} where the graph has {graph.num_nodes} nodes"
+        if graph.batch is None and self.batches:
+            return f"it sees {list(x.shape)} where no batch vector has so many entries"
+        return ""
+
+    def activate(
+        self,
+        activation: str,
+        options: Mapping[str, Any],
+        where: str,
+        module: torch.nn.Module | None,
+        original: Callable[[], Any],
+    ) -> Any:
+        """The GReLU of this place, or else the original activation."""
+        frame, plan, x = self.frames[-1], self.plan, options.get("input")
+        slope = float(options.get("negative_slope", 0.01)) if activation == "leaky_relu" else 0.0
+        number = frame.counts.get((activation, where), 0)
+        frame.counts[activation, where] = number + 1
+        width = x.size(1) if isinstance(x, Tensor) and x.dim() == 2 else 0
+        place = Place(activation, slope, where, frame.after, number, width)
+        key = (frame.method.path, place)
+        if plan.findings is not None:
+            like = x.detach().new_empty(0) if isinstance(x, Tensor) else torch.empty(0)
+            finding = Finding(self.misfit(x, self.graph), like, module)
+            if finding.misfit or key not in plan.findings:
+                plan.findings[key] = finding
+            return original()
+        index = plan.places.get(key)
+        if index is None:
+            if activation in plan.activations and key not in plan.places:
+                self._warn(key, x)
+            return original()
+        try:
+            grelus: Any = frame.method.module.grelus
+            return self._apply(grelus[index], place, x, in_place=bool(options.get("inplace")))
+        except Exception as error:
+            self.error = self.error or error
+            raise
+
+    def _apply(self, grelu: GReLU, place: Place, x: Any, in_place: bool) -> Tensor:
+        graph = self.graph
+        misfit = self.misfit(x, graph)
+        if misfit or graph is None:
+            raise ValueError(
+                f"x of the GReLU at {str(place)!r} must have a row for each node, but {misfit}: "
+                "call the converted model on all nodes at once, or convert it with "
+                f"exclude=[{str(place)!r}]."
+            )
+        given = x.clone() if in_place else x
+        if torch.is_grad_enabled() and x.requires_grad and can_be_read(x):
+            # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
+            given = given.view_as(given)
+            like = x if x.is_contiguous() else torch.empty_like(x, device="meta")
+            given.register_hook(partial(_laid_out, like.stride()))
+        out: Tensor = grelu(given, *graph[:4])
+        # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
+        if may_look(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
+            raise ValueError(
+                f"x of the GReLU at {str(place)!r} must be finite, got inf or nan, or numbers "
+                "whose sums are."
+            )
+        if in_place:
+            return x.copy_(out)
+        return out if x.is_contiguous() else torch.empty_like(x).copy_(out)
+
+    def _warn(self, key: tuple[str, Place], x: Any) -> None:
+        if torch.compiler.is_compiling() or self.misfit(x, self.graph):
+            return
+        self.plan.places[key] = None  # and no second warning
+        warnings.warn(
+            f"The activation at {str(key[1])!r} was not met in the run on the example and stays "
+            f"{key[1].activation}: convert the model with an example that takes the same path.",
+            stacklevel=2,
+        )
+
+    def copy(self) -> "Run":
+        twin = copy.copy(self)
+        twin.frames = [frame.copy() for frame in self.frames]
+        twin.batches = list(self.batches)
+        return twin
+
+    def lines(self) -> list[str]:
+        """The line of each function from the caller's up to the module's method, counted from its
+        start; none where a module of torch is the caller. On the way, checkpoints learn what their
+        second run needs."""
+        frame: FrameType | None = sys._getframe(2)
+        lines: list[str] = []
+        checkpoints: list[tuple[Checkpoint, int]] = []
+        while frame is not None and frame.f_code not in _STARTS:
+            checkpoint = checkpoint_of(frame)
+            if checkpoint is not None:
+                checkpoints.append((checkpoint, len(lines)))
+            name = frame.f_globals.get("__name__", "")
+            if name.startswith("torch.nn.modules.") and not lines:
+                return []
+            if not name.startswith("torch."):
+                line = frame.f_lineno - frame.f_code.co_firstlineno
+                lines.append(f"{frame.f_code.co_name}:{line}")
+            frame = frame.f_back
+        lines += self.frames[-1].lines
+        for checkpoint, start in checkpoints:
+            again = self.copy()
+            again.frames[-1].lines = lines[start:]
+            scopes = tuple(again if scope is self else scope for scope in scopes_around())
+            checkpoint.run_again_inside(partial(again.surroundings, scopes))
+        return lines
+
+    @contextlib.contextmanager
+    def surroundings(self, scopes: Scopes) -> Iterator[None]:
+        """Of a function that is run again, perhaps several times."""
+        run = self.copy()
+        inside = tuple(run if scope is self else scope for scope in scopes)
+        with only_scopes(inside), run.interceptor():
+            yield
+        if run.error is not None:
+            raise run.error
+
+
+def _laid_out(stride: tuple[int, ...], grad: Tensor) -> Tensor:
+    if grad.stride() == stride:
+        return grad
+    return grad.new_empty_strided(grad.shape, stride).copy_(grad)
+
+
+def current_run(plan: Plan) -> Run | None:
+    """The run of this model; another model's calls inside are their own."""
+    for scope in reversed(scopes_around()):
+        if not isinstance(scope, graph_context):
+            return scope if isinstance(scope, Run) and scope.plan is plan else None
+    return None
+
+
+class Interceptor(TorchFunctionMode):
+    """Sees every function of torch that a run calls, and asks for the GReLUs of activations."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is without_interceptor:
+            return args[0](*args[1:], **(kwargs or {}))
+        original, run = partial(func, *args, **(kwargs or {})), self.run
+        if func not in FUNCTIONS or run.depth_closed or current_run(run.plan) is not run:
+            return original()
+        where = " < ".join(run.lines())
+        if not where:
+            return original()
+        name = FUNCTIONS[func].removesuffix("_")
+        is_python = isinstance(func, FunctionType)
+        names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
+        options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
+        options["inplace"] = FUNCTIONS[func] != name or options.get("inplace")
+        path = run.frames[-1].method.path
+        return run.activate(name, options, f"{path}.{where}" if path else where, None, original)
+
+
+def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function with nothing around it that intercepts it: then attention takes a faster
+    way, which rounds otherwise. The interceptor does it, as torch calls it without itself."""
+    return handle_torch_function(without_interceptor, (), function, *args, **kwargs)
+
+
+class Method:
+    """A method of a module of a converted model, in the place of the method itself. By its kind:
+
+    - model: its code may call activations;
+    - layer: what follows comes after it;
+    - convolution: a layer in which activations stay; its graph is that of what follows;
+    - closed: a layer in which activations stay;
+    - activation: it has one GReLU for each place where it is called.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, name: str, path: str, kind: str, plan: Plan
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.path = path  # of the module
+        self.kind = kind
+        self.plan = plan
+        self.names = parameter_names(module, name)
+        self.original = vars(module).get(name)  # of the instance, else that of the class
+        vars(module)[name] = self
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self.original or getattr(type(self.module), self.name).__get__(self.module)
+
+    @property
+    def __code__(self) -> Any:
+        """For torch.export."""
+        return self.__wrapped__.__code__
+
+    def __getstate__(self) -> dict[str, Any]:
+        is_written = isinstance(self.module, GraphSequential)  # by PyG, and not to be saved
+        return {**vars(self), "original": None if is_written else self.original}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.plan.replaces_functions and torch.compiler.is_compiling():
+            return _uncompiled(self, args, kwargs)
+        return _call(self, args, kwargs)
+
+    def run_original(self, *args: Any, **kwargs: Any) -> Any:
+        if self.original is not None:
+            return self.original(*args, **kwargs)
+        return getattr(type(self.module), self.name)(self.module, *args, **kwargs)
+
+    def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call in a run."""
+        compiles = torch.compiler.is_compiling()
+        if run.frames and not compiles and is_checkpointed(_STARTS):
+            run.lines()
+        if self.kind == "activation":
+            if run.depth_closed or not run.frames:
+                return self.run_original(*args, **kwargs)
+            return run.closed(self._activate, run, args, kwargs)
+        if self.kind == "convolution":
+            run.last_graph = None  # of a graph that cannot be read nothing is known
+        if self.kind in ("model", "convolution"):
+            guess = run.last_graph is None and self.name == "forward"
+            run.note_graph(read_graph(self.names, args, kwargs, self.plan.graph, guess))
+        if self.kind == "model":
+            run.frames.append(Frame(self))
+            try:
+                out = self.run_original(*args, **kwargs)
+            finally:
+                run.frames.pop()
+        elif self.kind == "layer":
+            out = self.run_original(*args, **kwargs)
+        else:
+            out = run.closed(self.run_original, *args, **kwargs)
+        if isinstance(self.module, _POOLINGS):
+            # A single graph needs no batch vector, though the layer makes one.
+            batch = out[2 if isinstance(self.module, EdgePooling) else 3] if run.batches else None
+            run.note_graph(Graph(out[1], batch=batch, num_nodes=out[0].size(0)))
+        if self.name == "reset_parameters" and hasattr(self.module, "grelus"):
+            self.module.grelus.reset_parameters()  # type: ignore[union-attr, operator]
+        run.note_layer(self)
+        return out
+
+    def _activate(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        original = partial(self.run_original, *args, **kwargs)
+        options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
+        return run.activate(MODULES[type(self.module)], options, self.path, self.module, original)
+
+
+class Rewriting(Method):
+    """PyG's Sequential writes a new `forward` for each copy of itself; the method is put back."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        vars(self.module).pop("forward", None)
+        self.run_original(*args, **kwargs)
+        Method(self.module, "forward", self.path, "model", self.plan)
+
+
+def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    run = current_run(method.plan)
+    if run is not None:
+        return method.inside(run, args, kwargs)
+    if method.kind == "activation":
+        raise RuntimeError(
+            f"The activation {method.path!r} has no graph: call the converted model, or one of its "
+            "methods, and not its parts one by one."
+        )
+    if method.kind != "model":
+        return method.run_original(*args, **kwargs)
+    run = Run(method.plan)
+    leave = enter_scope(run)
+    try:
+        with run.interceptor():
+            out = method.inside(run, args, kwargs)
+    finally:
+        leave()
+    if run.error is not None:
+        raise run.error
+    return out
+
+
+_uncompiled = torch.compiler.disable(_call)
+_STARTS = (Method.run_original.__code__, Recomputation.__call__.__code__)  # of what a place names
+
+
+def _wrap_methods(model: torch.nn.Module, plan: Plan) -> None:
+    closed = " "  # the module that all of what follows is inside of; no name starts so
+    found: set[torch.nn.Module] = set()
+    # A module with two names counts where it is outside of what is closed.
+    for path, module in list(model.named_modules(remove_duplicate=False)):
+        if f"{path}.".startswith(closed) or module in found:
+            continue
+        found.add(module)
+        kind = _kind(module, path)
+        if kind in ("closed", "convolution"):
+            closed = f"{path}."
+        if kind == "model":
+            for name in _own_methods(module):
+                Method(module, name, path, kind, plan)
+            if isinstance(module, GraphSequential):
+                Rewriting(module, "_set_jittable_template", path, "", plan)
+        elif kind and not isinstance(module, torch.jit.ScriptModule):
+            Method(module, "forward", path, kind, plan)
+
+
+def _kind(module: torch.nn.Module, path: str) -> str:
+    if isinstance(module, (GReLU, torch.jit.ScriptModule, *_ATTENTION)):
+        return "closed"
+    if hasattr(type(module), "__deepcopy__"):
+        return ""  # a class that copies itself would lose the method
+    if type(module) in MODULES:
+        return "activation"
+    if isinstance(module, (MessagePassing, *_POOLINGS)) and path:
+        return "convolution"
+    if not type(module).__module__.startswith("torch."):
+        return "model"
+    return "layer" if next(module.parameters(recurse=False), None) is not None else ""
+
+
+def _own_methods(module: torch.nn.Module) -> list[str]:
+    """The methods that a model's own classes define, which may call activations."""
+    names = {"forward"}
+    for cls in type(module).__mro__:
+        if cls.__module__.split(".")[0] not in _FRAMEWORKS:
+            names |= {name for name, value in vars(cls).items() if isinstance(value, FunctionType)}
+    return sorted(
+        name
+        for name in names
+        if name == "forward" or not (name.startswith("__") or hasattr(torch.nn.Module, name))
+    )
