@@ -1,11 +1,14 @@
 """Writes results/README.md from the records beside it: python benchmarks/page.py."""
 
 import json
-from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from graphrelu.lab.render import export
+
 RESULTS = Path(__file__).parent / "results"
+table = partial(export.table, numbers=1)
 INTRODUCTION = """\
 # Measured speed
 
@@ -13,12 +16,6 @@ Made from the records in this folder by `benchmarks/page.py`; how, and what was 
 [docs/cost.md](../../docs/cost.md). Times are medians in milliseconds, the rivals of a table are
 measured in one run.
 """
-
-
-def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; all columns but the first are numbers."""
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *lines))
 
 
 def number(value: float | None) -> str:

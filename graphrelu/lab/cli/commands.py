@@ -59,8 +59,8 @@ def _committed() -> list[Path]:
 
     def belongs(path: Path) -> bool:
         with path.open("rb") as file:
-            holds_runs = file.readline().startswith((b'{"event":"finished"', b'{"event":"started"'))
-        return holds_runs and path.stem != "study"
+            others = (b'{"event":"timed"', b'{"event":"inspected"')
+            return path.stem != "study" and not file.readline().startswith(others)
 
     runs = [path for path in sorted(RESULTS.glob("*.jsonl")) if belongs(path)]
     return runs + sorted(BENCHMARKS.glob("activation_*.json"))

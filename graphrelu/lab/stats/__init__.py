@@ -50,10 +50,3 @@ def power_law(sizes: Values, times: Values) -> tuple[float, float | None, float 
         return exponent, None, None
     half = float(stats.t.ppf(0.975, len(sizes) - 2) * line.stderr)
     return exponent, exponent - half, exponent + half
-
-
-def rank_correlation(a: Values, b: Values) -> float | None:
-    """Spearman's rank correlation; none where one side is constant."""
-    if len(set(a)) == 1 or len(set(b)) == 1:
-        return None
-    return float(stats.spearmanr(a, b).statistic)

@@ -27,7 +27,6 @@ STAND_INS = {
 BUDGETS = {
     "compare": "--activations relu,grelu --runs 1 --epochs 1 --hidden 8 --layers 1",
     "reproduce": "--quick",
-    "reproduce node": "--tuned --quick",  # the main table has no small version
 }
 
 

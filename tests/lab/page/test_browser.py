@@ -154,7 +154,7 @@ def test_page_of_nothing_says_so(visit: Any, tmp_path: Path) -> None:
     seen = visit(page.write(tmp_path / "report.html", content))
     assert seen.errors == []
     assert seen.page.locator("#missing").inner_text() == (
-        "empty.jsonl has no finished runs and no timings to show."
+        "empty.jsonl has no finished runs to show."
     )
     assert not seen.page.locator("#results").is_visible()
 

@@ -146,10 +146,10 @@ def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (done.exit_code, done.stdout) == (0, "Written: report.html.\n")
     content = embedded(tmp_path / "report.html")
     assert content["missing"] == [
-        "empty.jsonl has no finished runs and no timings to show.",
+        "empty.jsonl has no finished runs to show.",
         "runs.jsonl: 1 line cannot be read (number 2).",
         "runs.jsonl: in 1 of 1 cells some settings have fewer runs than others.",
-        "times.jsonl has no finished runs and no timings to show.",
+        "times.jsonl has no finished runs to show.",
         "times.jsonl: 1 line cannot be read (number 3).",
     ]
     assert len(content["tables"]) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphrelu.lab.stats import Summary, power_law, rank_correlation, summary
+from graphrelu.lab.stats import Summary, power_law, summary
 
 
 def test_summary_by_hand() -> None:
@@ -38,9 +38,3 @@ def test_interval_of_an_exponent_by_hand() -> None:
     found = power_law([1, 10, 100], [1, 10**1.5, 100])
     assert found == pytest.approx((1, 1 - half, 1 + half), abs=1e-4)
     assert power_law([1, 2], [1, 4]) == pytest.approx((2, None, None))
-
-
-def test_rank_correlation() -> None:
-    assert rank_correlation([1, 2, 3, 4], [1, 8, 27, 64]) == pytest.approx(1)
-    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
-    assert rank_correlation([1, 2], [5, 5]) is None
