@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -262,6 +262,16 @@ def checkpoint_of(frame: FrameType) -> Checkpoint | None:
             "which this version of graphrelu does not know."
         ) from None
     return found
+
+
+def is_checkpointed(starts: tuple[CodeType, CodeType]) -> bool:
+    """Whether a checkpoint is on the stack, from the caller's caller up to one of these starts."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code is not starts[0] and frame.f_code is not starts[1]:
+        if frame.f_code is _REENTRANT or frame.f_code is _NON_REENTRANT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _frames_around() -> Iterator[FrameType]:

@@ -38,6 +38,7 @@ from graphrelu.context import (
     checkpoint_of,
     enter_scope,
     graph_context,
+    is_checkpointed,
     only_scopes,
     scopes_around,
 )
@@ -505,8 +506,12 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
     """None where it is not known, and where sources and targets are two sets of nodes."""
     x = arguments.get("x", next(iter(arguments.values()), None))
     if isinstance(x, (tuple, list)):
-        sizes = [part.size(0) for part in x if isinstance(part, Tensor)]
-        return sizes[0] if len(sizes) == 2 and sizes[0] == sizes[1] else None
+        first, second = x if len(x) == 2 else (None, None)
+        if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+            return None
+        # As many sources as targets are one set of nodes only if they start in the same memory.
+        is_one = torch.compiler.is_compiling() or first.data_ptr() == second.data_ptr()
+        return first.size(0) if is_one and first.size(0) == second.size(0) else None
     if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
         return x.size(0) if x.dim() == 2 else None
     return None if batch is None else batch.size(0)
@@ -599,7 +604,6 @@ class Run:
         # What is compiled has GReLUs for modules only.
         compiles = torch.compiler.is_compiling()
         self.intercepts = not compiles and (plan.replaces_functions or plan.findings is not None)
-        self.may_be_checkpointed = torch.is_grad_enabled()
 
     @property
     def graph(self) -> Graph | None:
@@ -701,7 +705,8 @@ class Run:
         if torch.is_grad_enabled() and x.requires_grad and can_be_read(x):
             # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
             given = given.view_as(given)
-            given.register_hook(partial(_laid_out, torch.empty_like(x, device="meta").stride()))
+            like = x if x.is_contiguous() else torch.empty_like(x, device="meta")
+            given.register_hook(partial(_laid_out, like.stride()))
         out: Tensor = grelu(given, *graph[:4])
         # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
         if may_look(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
@@ -864,7 +869,8 @@ class Method:
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
-        if run.frames and run.may_be_checkpointed and not torch.compiler.is_compiling():
+        compiles = torch.compiler.is_compiling()
+        if run.frames and not compiles and is_checkpointed(_STARTS):
             run.lines()
         if self.kind == "activation":
             if run.depth_closed or not run.frames:

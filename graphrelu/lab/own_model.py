@@ -155,8 +155,8 @@ def compare(
         device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
         callbacks (list of callable, optional): Each is called with an
             :class:`~graphrelu.lab.render.loggers.Epoch` after every epoch. (default: :obj:`()`)
-        margin (float, optional): The largest difference, in percent points, that does not matter.
-            (default: :obj:`0.5`)
+        margin (float, optional): The largest difference, in percentage points, that does not
+            matter. (default: :obj:`0.5`)
         look (int, optional): How often this comparison is looked at by now, this time included: a
             comparison that goes on with more runs has to show more. (default: :obj:`1`)
     """

@@ -182,7 +182,7 @@ class ReadsItsParameters(Base):
 
 
 class SharedWithAConvolution(torch.nn.Module):
-    """An activation that is met inside of a convolution first, and matrices that no node has."""
+    """An activation that is met inside a convolution first, and matrices that no node has."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,7 +282,7 @@ class GPS(torch.nn.Module):
 
 
 class Transformer(torch.nn.Module):
-    """Attention over all nodes, whose own activation is inside of a module of torch."""
+    """Attention over all nodes, whose own activation is inside a module of torch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -119,7 +119,9 @@ def judge_all(record: Record, results: Sequence[Result]) -> tuple[dict[str, Judg
     cells: dict[str, list[Result]] = {}
     for result in results:
         cells.setdefault(result.config.cell_key(), []).append(result)
-    judged = {key: judge(record, own) for key, own in cells.items() if record.looks(key)}
+    judged = {
+        key: judge(record, own, must_count=False) for key, own in cells.items() if record.looks(key)
+    }
     if all(one.counted for one in judged.values()):
         return judged, []
     return judged, [

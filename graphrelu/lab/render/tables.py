@@ -69,9 +69,9 @@ AnyRow = TypeVar("AnyRow", bound=ScoreRow)
 class Price:
     """What runs cost beside their score, each a mean; ``None`` where the record does not say.
 
-    The calibration error is in percent points. Seconds and bytes are those of a batch of seeds that
-    are trained at once, divided by its runs, the seconds also by the epochs that were computed: a
-    run that has stopped is computed until the last one of its batch has.
+    The calibration error is in percentage points. Seconds and bytes are those of a batch of seeds
+    that are trained at once, divided by its runs, the seconds also by the epochs computed: a run that
+    has stopped is computed until the last one of its batch has.
     """
 
     test_loss: float | None = None

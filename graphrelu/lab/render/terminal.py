@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 100
 # By the columns that they explain.
 PRICE_NOTES = {
-    "ECE": "ECE: expected calibration error in percent points, 15 bins.",
+    "ECE": "ECE: expected calibration error in percentage points, 15 bins.",
     "s per epoch": "s per epoch: seconds of the seeds trained at once, divided by their number and "
     "the epochs computed.",
     "MB per run": "MB per run: the GPU's peak memory for the seeds trained at once, divided by "

@@ -22,7 +22,7 @@ from graphrelu.lab import stats
 from graphrelu.lab.stats.splits import FEWEST, Splits
 
 SIGNIFICANCE = 0.05
-MARGIN = 0.5  # percent points, or percent of an error
+MARGIN = 0.5  # percentage points, or percent of an error
 FIRST_LOOK = 10  # with fewer runs hardly a comparison is decided
 MOST_RUNS = 10_000  # beyond, a number of runs is no advice
 Outcome = Literal["better", "worse", "no difference", "undecided"]
@@ -31,8 +31,8 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Decision:
-    """How far one activation is ahead of another, in percent points, over the seeds of both; where
-    the score is an error, in percent of the other's mean error.
+    """How far one activation is ahead of another, in percentage points, over the seeds of both;
+    where the score is an error, in percent of the other's mean error.
 
     ``low`` and ``high`` bound the interval that decides; it misses the truth with the probability
     ``error``. ``p`` is corrected for the family and for all looks, and is 0.05 or less where the
@@ -104,7 +104,7 @@ def decide(
     its own sake is a family of one.
 
     Args:
-        family (dict): The paired differences of each comparison by seed, in percent points.
+        family (dict): The paired differences of each comparison by seed, in percentage points.
         margin (float): The largest difference that does not matter.
         look (int, optional): Which look at these comparisons this is, from 1; ``None`` where the
             number of runs was fixed beforehand and nobody goes on.

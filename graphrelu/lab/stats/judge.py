@@ -30,11 +30,11 @@ def begin(record: Record, config: Config, margin: float, splits: Splits, command
     record.add_look(Look(*names, margin, asdict(splits), command, {}, now()))
 
 
-def judge(record: Record, results: Sequence[Result]) -> Judged:
+def judge(record: Record, results: Sequence[Result], must_count: bool = True) -> Judged:
     """The decisions on the runs of a comparison that was announced.
 
-    The look is written before anything is returned. A record that is read-only keeps no look: the
-    decisions are those of the next one all the same.
+    The look is written before anything is returned. Where it cannot be written, that is an error
+    or, if it need not count, the decisions are those of this look all the same.
     """
     config = results[0].config
     before = record.looks(config.cell_key())
@@ -48,6 +48,8 @@ def judge(record: Record, results: Sequence[Result]) -> Judged:
     try:
         before = record.add_look(look) if look.pairs else before
     except OSError:
+        if must_count:
+            raise
         counted = False
     looks = numbers(before, look.pairs)
     splits, is_error = Splits(**look.splits), config.metric == "mae"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
@@ -148,6 +149,20 @@ def test_a_look_is_kept_before_anything_is_printed(monkeypatch: pytest.MonkeyPat
     done = invoke("compare", "--activations", "relu,grelu", "--runs", 10, *OUT)
     assert done.exit_code == 130
     assert [look["pairs"] for look in looks()] == [{"grelu": "0-9"}]
+
+
+def test_no_verdict_where_its_look_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = Record.add_look
+
+    def full(record: Record, look: Look) -> list[Look]:
+        if look.pairs:
+            raise OSError(28, "No space left on device", str(RECORD))
+        return written(record, look)
+
+    monkeypatch.setattr(Record, "add_look", full)
+    done = invoke("compare", "--activations", "relu,grelu", "--runs", 10, *OUT)
+    assert (done.exit_code, done.stderr) == (2, "runs.jsonl: No space left on device.\n")
+    assert "GReLU is" not in done.stdout
 
 
 def test_a_look_that_cannot_be_kept_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ function drawLead(lead, x, y) {
   return svg("g", {}, line, svg("polygon", { class: outcomeClass(lead), "stroke-width": 1.5, points: shape.map(([dx, dy]) => `${x(lead.difference) + dx},${y + dy}`).join(" ") }));
 }
 
-const unitOf = (row) => (row.metric === "mae" ? "percent of the error with ReLU" : "percent points");
+const unitOf = (row) => (row.metric === "mae" ? "percent of the error with ReLU" : "percentage points");
 // What an axis of differences has to reach.
 const leadEnds = (lead) => [0, lead.difference, lead.low ?? 0, lead.high ?? 0, lead.margin ?? 0, -(lead.margin ?? 0)];
 

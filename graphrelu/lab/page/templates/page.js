@@ -45,7 +45,7 @@ function drawRuns() {
     drawRuns();
     [...document.querySelectorAll("#table th")].find((head) => head.dataset.column === column).firstChild.focus();
   });
-  const price = "Means over the seeds. ECE is the expected calibration error in percent points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by the epochs computed, those of stopped seeds included.";
+  const price = "Means over the seeds. ECE is the expected calibration error in percentage points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by the epochs computed, those of stopped seeds included.";
   const classes = "Accuracy of the test nodes of each class in percent, and in brackets the difference to ReLU, paired by seed: means over the seeds. These differences are not tested: of many classes, some differ by chance.";
   document.getElementById("table-note").textContent = rows.length
     ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${DATA.tables[state.table].note}`
