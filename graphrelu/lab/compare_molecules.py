@@ -128,7 +128,7 @@ def show(found: MoleculeComparison, screen: Console) -> None:
         *filter(None, [terminal.compare_notes(found.rows)]),
         sep="\n",
     )
-    screen.print(verdict(found.rows), style="bold")
+    screen.print(verdict(found.rows).sentence, style="bold")
 
 
 def _read(source: str, targets: Sequence[str], split: SplitKind | None) -> Molecules:

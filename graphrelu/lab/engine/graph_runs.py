@@ -23,6 +23,7 @@ import torch
 
 from graphrelu.lab.data.molecules import Molecules
 from graphrelu.lab.engine.graph_training import DeviceGraphs, GraphRun, Training
+from graphrelu.lab.record.output import sentence
 
 EVENT = "graph_run"
 
@@ -138,8 +139,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = vars(parser.parse_args())
-    lines = options.pop("runs").read_text().splitlines()
-    left = perform_all([GraphRun.from_dict(json.loads(line)) for line in lines], **options)
+    try:
+        lines = options.pop("runs").read_text().splitlines()
+        left = perform_all([GraphRun.from_dict(json.loads(line)) for line in lines], **options)
+    except (OSError, ValueError) as error:
+        parser.error(sentence(error))
     print(f"{left} of {len(lines)} runs are missing.")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.engine.graph_runs import append, perform_all, read_record
+from graphrelu.lab.engine.graph_runs import append, main, perform_all, read_record
 from graphrelu.lab.engine.graph_training import GraphRun
 from tests.lab.engine.test_graph_training import RUN
 from tests.lab.molecule_sets import ring_set
@@ -66,3 +66,28 @@ def test_a_run_is_the_same_after_a_journey_through_json() -> None:
     again = GraphRun.from_dict(json.loads(json.dumps(run.to_dict())))
     assert again == run
     assert again.key() == run.key()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (None, "runs.jsonl: No such file or directory."),
+        ('{"datset": "rings"}', "A run has no field 'datset'."),
+        (json.dumps({**RUN.to_dict(), "dataset": "none"}), "none.npz: No such file or directory."),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    line: str | None,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if line is not None:
+        Path("runs.jsonl").write_text(line)
+    arguments = ["graph_runs", "runs.jsonl", "--data", ".", "--record", "record.jsonl"]
+    monkeypatch.setattr("sys.argv", [*arguments, "--device", "cpu"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert told in capsys.readouterr().err
