@@ -185,9 +185,9 @@ def seeds_at_once(dataset: str, seeds: int, device: torch.device) -> dict[str, S
     steps = {name: training(own, "gcn") for name, own in names.items()}
     if device.type == "cuda":
         steps["GAT with ReLU"] = training("relu", "gat")
-        with mock.patch.object(dropout, "backend", return_value="torch"):
+        with mock.patch.object(dropout, "uses_triton", return_value=False):
             steps["ReLU, no dropout kernel"] = training("relu", "gcn")
-        with mock.patch.object(propagation.dispatch, "backend", return_value="torch"):
+        with mock.patch.object(propagation, "uses_triton", return_value=False):
             steps["GAT with ReLU, no attention kernels"] = training("relu", "gat")
     return steps
 

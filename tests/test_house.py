@@ -16,8 +16,8 @@ def test_it_notices_both(tmp_path: Path) -> None:
         "graphrelu/__init__.py": "",
         "graphrelu/grelu.py": "def f() -> None:\n    import graphrelu.lab.data.graph\n",
         "graphrelu/ops/__init__.py": "",
-        "graphrelu/ops/cpu.py": "from graphrelu.ops import dispatch\n",
-        "graphrelu/ops/dispatch.py": "if TYPE_CHECKING:\n    from graphrelu.ops.cpu import x\n",
+        "graphrelu/ops/apply.py": "from graphrelu.ops import weigh\n",
+        "graphrelu/ops/weigh.py": "if TYPE_CHECKING:\n    from graphrelu.ops.apply import x\n",
         "graphrelu/lab/__init__.py": "",
         "graphrelu/lab/data/__init__.py": "",
         "graphrelu/lab/data/graph.py": "from graphrelu.grelu import f\n",
@@ -30,5 +30,5 @@ def test_it_notices_both(tmp_path: Path) -> None:
     assert house.upward(graph) == ["graphrelu.grelu imports graphrelu.lab.data.graph"]
     assert house.circles(graph) == [
         "graphrelu.grelu -> graphrelu.lab.data.graph -> graphrelu.grelu",
-        "graphrelu.ops.cpu -> graphrelu.ops.dispatch -> graphrelu.ops.cpu",
+        "graphrelu.ops.apply -> graphrelu.ops.weigh -> graphrelu.ops.apply",
     ]

@@ -23,11 +23,10 @@ from torch_geometric.nn import EdgePooling, MessagePassing
 from torch_geometric.nn import Sequential as GraphSequential
 from torch_geometric.nn.pool import ASAPooling, PANPooling, SAGPooling, TopKPooling
 
-from graphrelu.checks import may_look
 from graphrelu.context import Graph, graph_context, scopes
 from graphrelu.conversion.graphs import Args, Kwargs, parameter_names, read
+from graphrelu.functional import has_values, values_on_cpu
 from graphrelu.grelu import GReLU
-from graphrelu.ops.cpu import can_be_read
 
 MODULES: dict[type[torch.nn.Module], str] = {
     torch.nn.ReLU: "relu",
@@ -245,13 +244,13 @@ class Run:
                 f"exclude=[{str(place)!r}]."
             )
         given = x.clone() if in_place else x
-        if torch.is_grad_enabled() and x.requires_grad and can_be_read(x):
+        if torch.is_grad_enabled() and x.requires_grad and has_values(x):
             # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
             given = given.view_as(given)
             given.register_hook(partial(_laid_out, torch.empty_like(x, device="meta").stride()))
         out: Tensor = self.closed(grelu, given, *graph[:4])
         # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
-        if may_look(x) and not bool(x.isfinite().all() & out.isfinite().all()):
+        if values_on_cpu(x) and not bool(x.isfinite().all() & out.isfinite().all()):
             raise ValueError(
                 f"x of the GReLU at {str(place)!r} must be finite, got inf or nan, or numbers "
                 "whose sums are."

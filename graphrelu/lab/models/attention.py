@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphrelu.lab.models import kernels
 from graphrelu.lab.models.sparse import SparseMatrix
-from graphrelu.ops.dispatch import replicated
+from graphrelu.ops import replicated
 
 # Elements of a program's tile: sixteen for each thread of at most four warps.
 _TILE = 2048

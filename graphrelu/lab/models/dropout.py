@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from graphrelu.ops.dispatch import backend, replicated
+from graphrelu.ops import replicated, uses_triton
 
 # Odd multipliers with well spread bits: the golden ratio's, those of MurmurHash3's finaliser, and
 # one of a random generator's.
@@ -180,7 +180,7 @@ class SeededDropout(TorchFunctionMode):
         if not training or p == 0.0:
             return x
         call, self.call = self.call, self.call + 1
-        if backend(x) == "triton":
+        if uses_triton(x):
             out: Tensor = _SeededDropout.apply(x, self.seed, self.step, call, p)
             return out
         keep = keep_mask(self.seed, self.step, call, x.numel(), p).view(x.shape)

@@ -32,6 +32,7 @@ from torch_geometric.utils import (
 )
 
 from graphrelu.functional import Edges
+from graphrelu.graph import sorted_entries
 from graphrelu.lab.models.sparse import (
     Features,
     GatheredMatrix,
@@ -41,8 +42,8 @@ from graphrelu.lab.models.sparse import (
     matmul,
     maximum,
 )
-from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import sorted_entries
+from graphrelu.ops import uses_triton
+from graphrelu.ops.diffuse import diffuse
 
 
 class AttentionGraph(NamedTuple):
@@ -161,7 +162,7 @@ def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:
     """PyG's attention, edge by edge; then one sparse product with it for all heads."""
     h = linear(x, conv.lin.weight).view(-1, conv.heads, conv.out_channels)
     scores = ((h * conv.att_src).sum(dim=-1), (h * conv.att_dst).sum(dim=-1))
-    if dispatch.backend(h) == "triton":
+    if uses_triton(h):
         from graphrelu.lab.models import attention
 
         alpha = attention.edge_softmax(*scores, graph.matrix, conv.negative_slope)
@@ -192,7 +193,7 @@ def _simple(conv: SimpleConv, x: Tensor, graph: GatheredMatrix) -> Tensor:
 
 
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
-    return dispatch.diffuse(x, *graph.csr, conv.alpha, conv.K, "power")
+    return diffuse(x, *graph.csr, conv.alpha, conv.K, "power")
 
 
 def _sgc(conv: SGConv, x: Features, graph: SparseMatrix) -> Tensor:
