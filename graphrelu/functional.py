@@ -20,7 +20,6 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,7 +34,7 @@ DIFFUSIONS = ("power", "chebyshev", "exact")
 # A GPU's softmax leaves a row to a single block of threads: beyond this length it is written out.
 LONG_COLUMN = 1 << 16
 
-Step = Callable[[Tensor, Tensor, float, float], Tensor]
+AddProduct = Callable[..., Tensor]
 
 
 class Form(NamedTuple):
@@ -143,11 +142,14 @@ def inverse_root(degree: Tensor) -> Tensor:
     return degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
 
 
-def propagate(edges: Edges, current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
-    """`a * A @ current + b * previous`: every target sums its weighted sources."""
+def propagate(
+    previous: Tensor, edges: Edges, current: Tensor, *, beta: float, alpha: float
+) -> Tensor:
+    """`beta * previous + alpha * A @ current`, as :func:`torch.addmm`: every target sums its
+    weighted sources."""
     message = edges.weight.view(-1, 1) * current[edges.source]
-    product = a * scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
-    return product + b * previous if b else product
+    product = scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
+    return alpha * product + beta * previous if beta else alpha * product
 
 
 def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
@@ -166,28 +168,32 @@ def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
     return coefficients
 
 
-def polynomial(x: Tensor, step: Step, alpha: float, steps: int, diffusion: str) -> Tensor:
-    """The diffusion as a polynomial of the matrix `A`. A fast path replaces the step.
+def polynomial(
+    x: Tensor, matrix: Any, add_product: AddProduct, alpha: float, steps: int, kind: str
+) -> Tensor:
+    """The diffusion as a polynomial of the matrix `A`. A fast path replaces the product.
 
     Args:
         x: `[N, F]`, every column of which is diffused.
-        step: From `current`, `previous`, `a` and `b` to `a * A @ current + b * previous`.
+        matrix: `A`, as `add_product` takes it.
+        add_product: :func:`propagate`, or whatever has the arguments of :func:`torch.addmm`.
         alpha: The teleport probability.
         steps: The number of products with `A`.
-        diffusion: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the
-            best polynomial of this degree, for a symmetric `A`.
+        kind: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the best
+            polynomial of this degree, for a symmetric `A`.
     """
-    if diffusion == "power":
+    if kind == "power":
         out = x
         for _ in range(steps):
-            out = step(out, x, 1.0 - alpha, float(alpha))
+            out = add_product(x, matrix, out, beta=float(alpha), alpha=1.0 - alpha)
         return out
     first, *coefficients = chebyshev_coefficients(alpha, steps)
     out = first * x
     previous, current = x, x
     a, b = 1.0, 0.0
     for coefficient in coefficients:
-        previous, current = current, step(current, previous, a, b)
+        new = add_product(previous, matrix, current, beta=b, alpha=a)
+        previous, current = current, new
         out = torch.add(out, current, alpha=coefficient)
         a, b = 2.0, -1.0
     return out
@@ -201,11 +207,11 @@ def exact_operator(edges: Edges, alpha: float) -> Tensor:
     return alpha * torch.linalg.inv(identity - (1 - alpha) * dense)
 
 
-def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, diffusion: str) -> Tensor:
+def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, kind: str) -> Tensor:
     """Diffuses every column of `x` over normalised `edges`."""
-    if diffusion == "exact":
+    if kind == "exact":
         return exact_operator(edges, alpha) @ x
-    return polynomial(x, partial(propagate, edges), alpha, steps, diffusion)
+    return polynomial(x, edges, propagate, alpha, steps, kind)
 
 
 def project(

@@ -357,32 +357,35 @@ class _Snapshot:
     hundredth of a step. On a GPU this would wait for the device.
     """
 
-    def __init__(self, parts: Sequence[Tensor], forget: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, parts: Sequence[Tensor], forget: Callable[[Any], Any]) -> None:
         self.refs = [weakref.ref(part, forget) for part in parts]
-        self.versions = [_versions(part) for part in parts]
-        held = (held for part in parts for held in _plain_tensors(part))
-        self.copies = [t.clone() if t.device.type == "cpu" else None for t in held]
+        self.versions = [part._version for part in parts]
+        self.tensors = [
+            [(t._version, t.data_ptr(), t.clone() if t.is_cpu else None) for t in tensors]
+            for tensors in map(_plain_tensors, parts)
+        ]
 
     def matches(self, parts: Sequence[Tensor]) -> bool:
-        return (
-            len(parts) == len(self.refs)
-            and all(ref() is part for ref, part in zip(self.refs, parts, strict=True))
-            and self.versions == [_versions(part) for part in parts]
-            and all(
-                copy is None or torch.equal(copy, tensor)
-                for copy, tensor in zip(
-                    self.copies, (t for part in parts for t in _plain_tensors(part)), strict=True
-                )
-            )
-        )
+        known = zip(parts, self.refs, self.versions, self.tensors, strict=True)
+        for part, ref, version, tensors in known:
+            if ref() is not part or part._version != version or part.requires_grad:
+                return False
+            for tensor, (own_version, place, copy) in zip(
+                _plain_tensors(part), tensors, strict=True
+            ):
+                if (tensor._version, tensor.data_ptr()) != (own_version, place):
+                    return False
+                if copy is not None and not torch.equal(copy, tensor):
+                    return False
+        return True
 
 
 def _can_be_watched(part: Any) -> bool:
     """Whether a :class:`_Snapshot` can tell that the tensor changed."""
     if not isinstance(part, Tensor) or part.requires_grad or part.is_inference():
         return False
-    held = _plain_tensors(part)
-    return len(held) > 0 and has_values(*held)
+    tensors = _plain_tensors(part)
+    return len(tensors) > 0 and has_values(*tensors)
 
 
 def _plain_tensors(part: Tensor) -> tuple[Tensor, ...]:
@@ -398,11 +401,6 @@ def _plain_tensors(part: Tensor) -> tuple[Tensor, ...]:
     if part.layout == torch.sparse_csc:
         return part.ccol_indices(), part.row_indices(), part.values()
     return ()
-
-
-def _versions(part: Tensor) -> list[int]:
-    numbers = (number for t in _plain_tensors(part) for number in (t._version, t.data_ptr()))
-    return [part._version, *numbers]
 
 
 class _Known(NamedTuple):
@@ -436,17 +434,17 @@ def remembered(
 ) -> PreparedGraph:
     """The operator of the graph that `read` makes of `parts`, tensors that are recognised when
     they come again, and `key`, whatever else it depends on."""
-    if not parts or not all(map(_can_be_watched, parts)):
-        return _operator(read(), settings)
     key = (*map(id, parts), *key, settings.diffusion, settings.add_self_loops)
     with _lock:
-        known = _cache.get(key)
+        known = None if torch.compiler.is_compiling() else _cache.get(key)
         if known is not None and known.snapshot.matches(parts):
             _cache.move_to_end(key)
             if settings in known.operators:
                 return known.operators[settings]
         else:
             known = None
+    if not parts or not all(map(_can_be_watched, parts)):
+        return _operator(read(), settings)
     # What is remembered must serve training too, whatever mode the first call was in.
     with torch.inference_mode(False), torch.no_grad():
         if known is None:

@@ -36,10 +36,6 @@ def _blocks(x: Tensor) -> Iterator[slice]:
         yield slice(start, min(start + step, num_nodes))
 
 
-def _with_replicas(tensor: Tensor, own_dims: int) -> Tensor:
-    return tensor if tensor.dim() > own_dims else tensor.unsqueeze(0)
-
-
 def _rows(parameters: Tensor, batch: Tensor | None, block: slice) -> Tensor:
     """From the parameters `[R, B, ...]` to those of the nodes of a block, `[R, 1 or n, ...]`."""
     return parameters if batch is None else parameters.index_select(1, batch[block])
@@ -61,9 +57,10 @@ def _apply(
         from graphrelu.ops.triton import apply as kernels
 
         return kernels.forward(x, gamma, parameters, base, batch)
-    y = torch.empty_like(x)
-    out, x, gamma = (_with_replicas(t, 2) for t in (y, x, gamma))
-    parameters, last = _with_replicas(parameters, 4), len(base) - 1
+    y = out = torch.empty_like(x)
+    if x.dim() == 2:
+        out, x, gamma, parameters = y[None], x[None], gamma[None], parameters[None]
+    last = len(base) - 1
     for block in _blocks(x):
         x_block, weights = x[:, block].to(gamma.dtype), gamma[:, block]
         slopes, intercepts = _rows(parameters, batch, block).unbind(2)
@@ -99,10 +96,11 @@ def _apply_backward(
     grad_gamma, grad_parameters = _zeros(gamma), _zeros(parameters)
     is_usual = len(base) == 2 and gamma.size(-1) == 1
     passes: Callable[..., None] = _two_segments_backward if is_usual else _segments_backward
-    of_nodes = [_with_replicas(t, 2) for t in (grad, x, gamma, grad_x, grad_gamma)]
-    of_graphs = [_with_replicas(t, 4) for t in (parameters, grad_parameters)]
+    tensors: Sequence[Tensor] = grad, x, gamma, grad_x, grad_gamma, parameters, grad_parameters
+    if x.dim() == 2:
+        tensors = [tensor[None] for tensor in tensors]
     with without_autocast(grad):
-        passes(*of_nodes, *of_graphs, base=base, batch=batch, needs_x=needs_x)
+        passes(*tensors, base, batch, needs_x)
     return grad_x, grad_gamma, grad_parameters
 
 

@@ -55,11 +55,7 @@ def _diffuse(
     x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, kind: str
 ) -> Tensor:
     if value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
-
-        def without_edges(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
-            return b * previous if b else torch.zeros_like(previous)
-
-        return polynomial(x, without_edges, alpha, steps, kind).contiguous()
+        return polynomial(x, None, _without_edges, alpha, steps, kind).contiguous()
     x = x.contiguous()
     if (x.is_cuda or INTERPRETS) and x.dtype == torch.float and uses_triton(x):
         from graphrelu.ops.triton import diffuse as kernels
@@ -81,17 +77,18 @@ def _sparse_tensor(matrix: CSR, size: int) -> Tensor:
 def by_library(x: Tensor, matrix: CSR, alpha: float, steps: int, kind: str) -> Tensor:
     """:func:`~graphrelu.functional.polynomial` with the update in the product, by the sparse
     library that torch has for the device."""
-    csr = _sparse_tensor(matrix, x.size(0))
-    multiply: Callable[..., Tensor] = torch.addmm
-    shape = x.shape
+    csr, shape = _sparse_tensor(matrix, x.size(0)), x.shape
+    add_product: Callable[..., Tensor] = torch.addmm
     if x.is_cpu and x.size(1) == 1 and _MULTIPLIES_VECTORS:  # faster than one column
-        x, multiply = x.view(-1), torch.addmv
-
-    def step(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
-        return multiply(previous, csr, current, beta=b, alpha=a)
-
+        x, add_product = x.view(-1), torch.addmv
     with without_autocast(x):
-        return polynomial(x, step, alpha, steps, kind).view(shape)
+        return polynomial(x, csr, add_product, alpha, steps, kind).view(shape)
+
+
+def _without_edges(
+    previous: Tensor, matrix: None, current: Tensor, *, beta: float, alpha: float
+) -> Tensor:
+    return beta * previous if beta else torch.zeros_like(previous)
 
 
 def _diffuse_shapes(x: Tensor, *rest: Any) -> Tensor:

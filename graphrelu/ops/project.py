@@ -25,8 +25,7 @@ def _project(
         from graphrelu.ops.triton import project as kernels
 
         return kernels.forward(x, weight, mass, batch, batch_size)
-    with without_autocast(x):
-        return functional.project(x, weight, mass, batch, batch_size)
+    return functional.project(x, weight, mass, batch, batch_size)
 
 
 @torch.library.impl("graphrelu::project_backward", "default")

@@ -158,18 +158,20 @@ def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int, kind: s
         return _iterate(x, matrix, x, 1.0 - alpha, float(alpha), steps)
     cols = min(_COLS, triton.next_power_of_2(width))
 
-    def step(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
+    def add_product(
+        previous: Tensor, matrix: CompressedRows, current: Tensor, *, beta: float, alpha: float
+    ) -> Tensor:
         if width == 1:
-            return _iterate(current, matrix, previous, a, b, steps=1)
+            return _iterate(current, matrix, previous, alpha, beta, steps=1)
         out = torch.empty_like(current)
         with torch.cuda.device_of(out):
             columns_kernel[(num_rows, triton.cdiv(width, cols))](
-                *(*matrix, current, previous, out, width, a, b),
-                ADDS=b != 0,
+                *(*matrix, current, previous, out, width, alpha, beta),
+                ADDS=beta != 0,
                 ENTRIES=_TILE // cols,
                 COLS=cols,
                 num_warps=1,
             )
         return out
 
-    return polynomial(x, step, alpha, steps, kind)
+    return polynomial(x, matrix, add_product, alpha, steps, kind)
