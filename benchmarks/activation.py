@@ -39,9 +39,9 @@ class StraightforwardGReLU(GReLU):
         assert self.node_mlp is not None
         e = self.appnp(x, edge_index)
         form = self._form
-        logits = self.channel_mlp(functional.graph_mean(e))
+        logits = self.channel_mlp(functional.graph_mean(e, e.new_ones(e.size(0))))
         parameters = functional.channel_parameters(logits, self.channels, form)
-        gamma = functional.calibrated_node_parameters(self.node_mlp(e), form)
+        gamma = functional.weigh(self.node_mlp(e), form)
         alpha, beta = functional.coefficients(gamma, parameters, form.base_slopes)
         return (alpha * x.unsqueeze(1) + beta).amax(dim=1)
 

@@ -20,7 +20,7 @@ from graphrelu.graph import as_edges, to_csr
 from graphrelu.lab.data import load
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.machine import surroundings
-from graphrelu.ops.dispatch import diffuse
+from graphrelu.ops.diffuse import diffuse
 
 GRAPHS = ("cora", "citeseer", "blogcatalog", "flickr")
 FORMS = [("power", steps) for steps in (5, 10, 20)]
@@ -59,7 +59,7 @@ def forms(edge_index: Tensor, edges: Edges) -> dict[str, Callable[[Tensor], Tens
             transposed=matrix,
             alpha=ALPHA,
             steps=steps,
-            diffusion=diffusion,
+            kind=diffusion,
         )
         for diffusion, steps in FORMS
     }

@@ -5,11 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
 
-__all__ = ["GReLU", "HeteroGReLU", "__version__", "convert", "graph_context", "replacements"]
+__all__ = [
+    "GReLU",
+    "HeteroGReLU",
+    "__version__",
+    "clear_cache",
+    "convert",
+    "graph_context",
+    "replacements",
+]
 
 if TYPE_CHECKING:
     from graphrelu.context import graph_context
     from graphrelu.conversion import convert, replacements
+    from graphrelu.graph import clear_cache
     from graphrelu.grelu import GReLU
     from graphrelu.hetero import HeteroGReLU
 
@@ -17,6 +26,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "GReLU": "grelu",
     "HeteroGReLU": "hetero",
+    "clear_cache": "graph",
     "convert": "conversion",
     "graph_context": "context",
     "replacements": "conversion",

@@ -21,7 +21,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
-from graphrelu.ops.cpu import is_read_for_free
+from graphrelu.functional import values_on_cpu
 
 
 class Graph(NamedTuple):
@@ -184,7 +184,7 @@ def _check_shape(x: Tensor, channels: int, graph: Graph) -> None:
     rows, num_nodes = x.size(0), graph.num_nodes
     if num_nodes is None and isinstance(graph.edge_index, Tensor):
         ends = graph.edge_index
-        can_look = ends.dim() == 2 and ends.numel() > 0 and is_read_for_free(ends)
+        can_look = ends.dim() == 2 and ends.numel() > 0 and values_on_cpu(ends)
         largest = int(ends.max()) if can_look else -1
         num_nodes = largest + 1 if largest >= rows else None
     if num_nodes not in (None, rows):

@@ -29,7 +29,6 @@ from torch_geometric.nn.pool import ASAPooling, PANPooling, SAGPooling, TopKPool
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
-from graphrelu.checks import may_look
 from graphrelu.context import (
     Checkpoint,
     Graph,
@@ -42,8 +41,8 @@ from graphrelu.context import (
     only_scopes,
     scopes_around,
 )
+from graphrelu.functional import has_values, values_on_cpu
 from graphrelu.grelu import GReLU
-from graphrelu.ops.cpu import can_be_read
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
@@ -702,14 +701,14 @@ class Run:
                 f"exclude=[{str(place)!r}]."
             )
         given = x.clone() if in_place else x
-        if torch.is_grad_enabled() and x.requires_grad and can_be_read(x):
+        if torch.is_grad_enabled() and x.requires_grad and has_values(x):
             # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
             given = given.view_as(given)
             like = x if x.is_contiguous() else torch.empty_like(x, device="meta")
             given.register_hook(partial(_laid_out, like.stride()))
         out: Tensor = grelu(given, *graph[:4])
         # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
-        if may_look(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
+        if values_on_cpu(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
             raise ValueError(
                 f"x of the GReLU at {str(place)!r} must be finite, got inf or nan, or numbers "
                 "whose sums are."

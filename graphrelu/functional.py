@@ -3,33 +3,38 @@ r"""The equations of GReLU in plain torch: the reference that every fast path is
 One function per equation of `"Graph-adaptive Rectified Linear Unit for Graph Neural Networks"
 <https://doi.org/10.1145/3485447.3512159>`_, under its symbols: :math:`\mathbf{e}_n` are diffused
 features, :math:`\alpha^k_c, \beta^k_c` the channel-wise and :math:`\gamma_n` the node-wise
-parameters. :func:`hyperfunction` puts them together, for the reference :func:`grelu` and for the
-module alike. Nothing here is fast, and everything is differentiable.
+parameters. :class:`~graphrelu.GReLU` puts them together. Nothing here is fast, and everything is
+differentiable.
 
 The diffusion :math:`\mathbf{S} = \alpha (\mathbf{I} - (1 - \alpha) \mathbf{A})^{-1}`, with
 :math:`\mathbf{A}` the normalised adjacency, is personalised PageRank.
 
-Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs.
+Three functions have a fast twin of the same signature in :mod:`graphrelu.ops`: :func:`project`,
+:func:`weigh` and :func:`apply`; the fourth operation there is :func:`pagerank`. The environment
+variable `GRAPHRELU_BACKEND=reference` takes these here instead, for debugging.
+
+Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any.
 """
 
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter
 
+BACKENDS = ("reference", "torch", "triton")
 MODES = ("calibrated", "paper")
 DIFFUSIONS = ("power", "chebyshev", "exact")
 
 # A GPU's softmax leaves a row to a single block of threads: beyond this length it is written out.
 LONG_COLUMN = 1 << 16
 
-Block = Callable[[Tensor], Tensor]
-Step = Callable[[Tensor, Tensor, float, float], Tensor]
+AddProduct = Callable[..., Tensor]
 
 
 class Form(NamedTuple):
@@ -58,10 +63,38 @@ class Form(NamedTuple):
 DEFAULT = Form()
 
 
-# What replaces the graph-wide quantities of a batch: see :mod:`graphrelu.statistics`.
-Statistics = Callable[
-    [Tensor | None, Tensor | None, int, Form, bool], tuple[Tensor | None, Tensor | None]
-]
+def backend() -> str:
+    """What `GRAPHRELU_BACKEND` asks for: nothing, or one of `BACKENDS`."""
+    name = os.environ.get("GRAPHRELU_BACKEND", "")
+    if name and name not in BACKENDS:
+        raise ValueError(f"GRAPHRELU_BACKEND must be one of {', '.join(BACKENDS)}, got {name!r}.")
+    return name
+
+
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocasting is off inside, on the device of `x`."""
+    device = x.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
+
+
+def has_values(*tensors: Tensor) -> bool:
+    """Whether the tensors have values: under :func:`torch.compile` and inside the transforms of
+    :mod:`torch.func` they have none."""
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        for tensor in tensors:
+            tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+def values_on_cpu(*tensors: Tensor) -> bool:
+    """Whether a look at the values waits for no other device."""
+    return all(tensor.device.type == "cpu" for tensor in tensors) and has_values(*tensors)
 
 
 class Edges(NamedTuple):
@@ -109,11 +142,14 @@ def inverse_root(degree: Tensor) -> Tensor:
     return degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
 
 
-def propagate(edges: Edges, current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
-    """`a * A @ current + b * previous`: every target sums its weighted sources."""
+def propagate(
+    previous: Tensor, edges: Edges, current: Tensor, *, beta: float, alpha: float
+) -> Tensor:
+    """`beta * previous + alpha * A @ current`, as :func:`torch.addmm`: every target sums its
+    weighted sources."""
     message = edges.weight.view(-1, 1) * current[edges.source]
-    product = a * scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
-    return product + b * previous if b else product
+    product = scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
+    return alpha * product + beta * previous if beta else alpha * product
 
 
 def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
@@ -132,28 +168,32 @@ def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
     return coefficients
 
 
-def polynomial(x: Tensor, step: Step, alpha: float, steps: int, diffusion: str) -> Tensor:
-    """The diffusion as a polynomial of the matrix `A`. A fast path replaces the step.
+def polynomial(
+    x: Tensor, matrix: Any, add_product: AddProduct, alpha: float, steps: int, kind: str
+) -> Tensor:
+    """The diffusion as a polynomial of the matrix `A`. A fast path replaces the product.
 
     Args:
         x: `[N, F]`, every column of which is diffused.
-        step: From `current`, `previous`, `a` and `b` to `a * A @ current + b * previous`.
+        matrix: `A`, as `add_product` takes it.
+        add_product: :func:`propagate`, or whatever has the arguments of :func:`torch.addmm`.
         alpha: The teleport probability.
         steps: The number of products with `A`.
-        diffusion: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the
-            best polynomial of this degree, for a symmetric `A`.
+        kind: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the best
+            polynomial of this degree, for a symmetric `A`.
     """
-    if diffusion == "power":
+    if kind == "power":
         out = x
         for _ in range(steps):
-            out = step(out, x, 1.0 - alpha, float(alpha))
+            out = add_product(x, matrix, out, beta=float(alpha), alpha=1.0 - alpha)
         return out
     first, *coefficients = chebyshev_coefficients(alpha, steps)
     out = first * x
     previous, current = x, x
     a, b = 1.0, 0.0
     for coefficient in coefficients:
-        previous, current = current, step(current, previous, a, b)
+        new = add_product(previous, matrix, current, beta=b, alpha=a)
+        previous, current = current, new
         out = torch.add(out, current, alpha=coefficient)
         a, b = 2.0, -1.0
     return out
@@ -167,48 +207,60 @@ def exact_operator(edges: Edges, alpha: float) -> Tensor:
     return alpha * torch.linalg.inv(identity - (1 - alpha) * dense)
 
 
-def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, diffusion: str) -> Tensor:
+def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, kind: str) -> Tensor:
     """Diffuses every column of `x` over normalised `edges`."""
-    if diffusion == "exact":
+    if kind == "exact":
         return exact_operator(edges, alpha) @ x
-    return polynomial(x, partial(propagate, edges), alpha, steps, diffusion)
+    return polynomial(x, edges, propagate, alpha, steps, kind)
 
 
-def diffuse(
-    x: Tensor,
-    edge_index: Tensor | Edges,
-    edge_weight: Tensor | None = None,
-    alpha: float = 0.1,
-    steps: int = 10,
-    diffusion: str = "power",
-    add_self_loops: bool = False,
-) -> Tensor:
-    r""":math:`\mathbf{E} = \mathbf{S}^{\mathrm{PPR}} \mathbf{X}`, shape `[N, C]`."""
-    if not isinstance(edge_index, Edges):
-        ones = x.new_ones(edge_index.size(1))
-        weight = ones if edge_weight is None else edge_weight.to(x.dtype)
-        edge_index = Edges(edge_index[0], edge_index[1], weight, x.size(0))
-    edges = normalized_adjacency(edge_index, add_self_loops)
-    return pagerank(x, edges, alpha, steps, diffusion)
+def project(
+    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size: int = 1
+) -> tuple[Tensor, Tensor]:
+    r"""What both blocks see of the features, in the precision of `weight`: the node MLP's outputs
+    `[..., N, H]`, which are yet to be diffused, and :math:`\bar{\mathbf{e}}`, `[..., B, C]`.
+
+    Args:
+        x: `[..., N, C]`.
+        weight: The node MLP's, `[..., H, C]`.
+        mass: :math:`m = \mathbf{S}^\top \mathbf{1}`, `[..., N]`: the mean of the diffused
+            features is that of :math:`m_n \mathbf{x}_n`.
+        batch: The graph of each node, `[..., N]`; none where `B` is one.
+        batch_size: `B`.
+    """
+    x = x.to(weight.dtype)
+    return x @ weight.mT, graph_mean(x, mass, batch, batch_size)
 
 
-def graph_mean(e: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
-    r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n` of each graph, `[B, C]`."""
+def graph_mean(x: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
+    r""":math:`\bar{\mathbf{e}} = \frac{1}{N} \sum_n \mathbf{e}_n = \frac{1}{N} \sum_n m_n
+    \mathbf{x}_n` of each graph, `[..., B, C]`."""
     if batch is None:
-        return e.sum(dim=0, keepdim=True) / max(1, e.size(0))
-    nodes = nodes_per_graph(batch, batch_size).clamp(min=1)
-    return graph_sum(e, batch, batch_size) / nodes.view(-1, 1)
+        return mass.unsqueeze(-2) @ x / max(1, x.size(-2))
+    total = graph_sum(mass.unsqueeze(-1) * x, batch, batch_size)
+    return total / nodes_per_graph(batch, batch_size).clamp(min=1).unsqueeze(-1)
 
 
 def graph_sum(x: Tensor, batch: Tensor, batch_size: int) -> Tensor:
-    """The sum over the nodes of each graph; on a GPU scatter would add in any order."""
+    """The sum of `x` `[..., N, C]` over the nodes of each graph, `[..., B, C]`."""
+    if x.dim() > 2:
+        batch, total = joined(batch.expand(x.shape[:-1]), batch_size)
+        return graph_sum(x.flatten(0, -2), batch, total).unflatten(0, (*x.shape[:-2], batch_size))
     if not x.is_cuda:
         return scatter(x, batch, dim=0, dim_size=batch_size, reduce="sum")
+    # Here scatter would add in any order.
     return x.new_zeros(batch_size, x.size(1)).index_put((batch,), x, accumulate=True)
 
 
 def nodes_per_graph(batch: Tensor, batch_size: int) -> Tensor:
-    return scatter(torch.ones_like(batch), batch, dim=0, dim_size=batch_size, reduce="sum")
+    return graph_sum(torch.ones_like(batch).unsqueeze(-1), batch, batch_size).squeeze(-1)
+
+
+def joined(batch: Tensor, batch_size: int) -> tuple[Tensor, int]:
+    """The batches of all replicas, `[..., N]`, as one of more graphs."""
+    replicas = batch.shape[:-1].numel()
+    first = batch_size * torch.arange(replicas, device=batch.device)
+    return (batch.reshape(replicas, -1) + first.view(-1, 1)).flatten(), replicas * batch_size
 
 
 def channel_parameters(logits: Tensor, channels: int, form: Form) -> Tensor:
@@ -229,39 +281,34 @@ def without_intercepts(slopes: Tensor) -> Tensor:
 
 def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
-    the MLP's outputs: `[N, 1]`, or `[N, K]` where each segment has a weight of its own."""
+    the MLP's outputs: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment."""
     if batch is None:
-        if not logits.is_cuda or logits.size(0) <= LONG_COLUMN:
-            return torch.softmax(logits.t(), dim=1).t()  # a row is faster than a column
-        weight = torch.exp(logits - logits.detach().amax(dim=0))
-        return weight / weight.sum(dim=0)
+        if not logits.is_cuda or logits.size(-2) <= LONG_COLUMN:
+            return torch.softmax(logits.mT, dim=-1).mT  # a row is faster than a column
+        weight = torch.exp(logits - logits.detach().amax(dim=-2, keepdim=True))
+        return weight / weight.sum(dim=-2, keepdim=True)
+    if logits.dim() > 2:
+        batch, total = joined(batch.expand(logits.shape[:-1]), batch_size)
+        return node_parameters(logits.flatten(0, -2), batch, total).view(logits.shape)
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # One by one, in float32, the nodes of a large graph would not add up.
-    total = graph_sum(widened(weight), batch, batch_size)
-    return weight / total.to(weight.dtype)[batch]
+    sums = graph_sum(widened(weight), batch, batch_size)
+    return weight / sums.to(weight.dtype)[batch]
 
 
-def calibrated_node_parameters(
-    logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1
-) -> Tensor:
-    r""":math:`\tilde\gamma_n = \min(m, N \, \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n) / T))`:
-    a weight that is 1 on average and does not vanish as the graph grows."""
-    gamma = node_parameters(logits / form.temperature, batch, batch_size)
-    if batch is None:
-        gamma = logits.size(0) * gamma
-    else:
-        gamma = nodes_per_graph(batch, batch_size)[batch].view(-1, 1) * gamma
-    return gamma.clamp(max=form.gamma_max)
-
-
-def node_weights(
-    logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1
-) -> Tensor:
-    r""":math:`\gamma_n`, or calibrated :math:`\tilde\gamma_n`."""
+def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
+    r""":math:`\gamma_n`; calibrated :math:`\tilde\gamma_n = \min(m, N \,
+    \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n) / T))`, a weight that is 1 on average and does
+    not vanish as the graph grows."""
     if form.mode == "paper":
         return node_parameters(logits, batch, batch_size)
-    return calibrated_node_parameters(logits, form, batch, batch_size)
+    gamma = node_parameters(logits / form.temperature, batch, batch_size)
+    if batch is None:
+        gamma = logits.size(-2) * gamma
+    else:
+        gamma = nodes_per_graph(batch, batch_size).gather(-1, batch).unsqueeze(-1) * gamma
+    return gamma.clamp(max=form.gamma_max)
 
 
 def dropped(gamma: Tensor, parameters: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
@@ -292,129 +339,50 @@ def normalized_node_parameters(logits: Tensor, log_normaliser: Tensor, form: For
     return torch.exp(log_gamma.clamp(max=math.log(form.gamma_max)))
 
 
-def hyperfunction(
-    mean: Tensor | None,
-    logits: Tensor | None,
-    channel_mlp: Block | None,
-    shared_slopes: Tensor | None,
-    size: tuple[int, int],
-    form: Form,
-    batch: Tensor | None = None,
-    batch_size: int = 1,
-    statistics: Statistics | None = None,
-    update: bool = False,
-    training: bool = False,
-    weigh: Callable[..., Tensor] = node_weights,
-) -> tuple[Tensor, Tensor]:
-    r"""The two blocks: :math:`\gamma_n`, `[N, 1]` or `[N, K]`, and :math:`\alpha^k_c`,
-    :math:`\beta^k_c`, `[B, 2, K, C]`.
-
-    Args:
-        mean: :math:`\bar{\mathbf{e}}` of each graph, `[B, C]`; none without channel block.
-        logits: The node MLP's outputs, `[N, 1]` or `[N, K]`; none without node block (variant F).
-        channel_mlp: From the mean to what the tanh is taken of; none without channel block
-            (variant G).
-        shared_slopes: Then, in calibrated mode, what the tanh is taken of, `[K]`.
-        size: `N, C`.
-        form: The constants.
-        batch: The graph of each node, `[N]`.
-        batch_size: `B`.
-        statistics: Where mean and normaliser are not those of these nodes alone.
-        update: Whether the statistics are to take these nodes in.
-        training: Whether nodes and channels are dropped.
-        weigh: :func:`node_weights`, or its fast twin.
-    """
-    num_nodes, channels = size
-    log_normaliser = None
-    if statistics is not None:
-        mean, log_normaliser = statistics(mean, logits, num_nodes, form, update)
-    if channel_mlp is not None and mean is not None:
-        parameters = channel_parameters(channel_mlp(mean), channels, form)
-    else:
-        assert logits is not None
-        slopes = logits.new_ones(batch_size, 1, form.K, channels)
-        if shared_slopes is not None:
-            slopes = torch.tanh(form.scale * shared_slopes).view(-1, 1) * slopes
-        parameters = without_intercepts(slopes)
-    if logits is None:
-        gamma = parameters.new_ones(num_nodes, 1)
-    elif log_normaliser is not None:
-        gamma = normalized_node_parameters(logits, log_normaliser, form)
-    else:
-        gamma = weigh(logits, form, batch, batch_size)
-    if training and form.dropout > 0:
-        return dropped(gamma, parameters, form.dropout)
-    return gamma, parameters
-
-
 def coefficients(
     gamma: Tensor,
     parameters: Tensor,
-    base: tuple[float, ...],
+    base: Sequence[float],
     batch: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     r""":math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and :math:`\beta^k_{nc} = \gamma_n \beta^k_c`,
-    on top of the base slopes; each `[N, K, C]`."""
+    on top of the base slopes; each `[..., N, K, C]`."""
     gamma = gamma.unsqueeze(-1)
-    slopes, intercepts = (parameters if batch is None else parameters[batch]).unbind(1)
-    return gamma.new_tensor(base).view(1, -1, 1) + gamma * slopes, gamma * intercepts
+    if batch is not None:
+        parameters = parameters.index_select(-4, batch)
+    slopes, intercepts = parameters.unbind(-3)
+    return gamma.new_tensor(base).view(-1, 1) + gamma * slopes, gamma * intercepts
 
 
 def piecewise_max(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-    r""":math:`\max_{1 \leq k \leq K} \{ \alpha^k_{nc} x_{nc} + \beta^k_{nc} \}`, `[N, C]`.
+    r""":math:`\max_{1 \leq k \leq K} \{ \alpha^k_{nc} x_{nc} + \beta^k_{nc} \}`, `[..., N, C]`.
 
     A tie goes to the highest `k`, and so does its gradient, as ReLU's does at zero.
     """
-    segments = alpha * x.unsqueeze(1) + beta
-    out = segments[:, 0]
-    for k in range(1, segments.size(1)):
-        out = torch.where(segments[:, k] >= out, segments[:, k], out)
+    first, *others = (alpha * x.unsqueeze(-2) + beta).unbind(-2)
+    out = first
+    for segment in others:
+        out = torch.where(segment >= out, segment, out)
     return out
 
 
-def grelu(
+def apply(
     x: Tensor,
-    edge_index: Tensor | Edges | Block | None,
-    channel_mlp: Block | None,
-    node_mlp: Block | None,
-    shared_slopes: Tensor | None = None,
-    *,
-    form: Form = DEFAULT,
-    edge_weight: Tensor | None = None,
+    gamma: Tensor,
+    parameters: Tensor,
+    base: Sequence[float],
     batch: Tensor | None = None,
-    batch_size: int = 1,
-    alpha: float = 0.1,
-    steps: int = 10,
-    diffusion: str = "power",
-    topology: bool = True,
-    add_self_loops: bool = False,
-    statistics: Statistics | None = None,
-    training: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """GReLU step by step; returns the output and the coefficients it applied.
+) -> Tensor:
+    """The largest segment of each entry, in the type of `x`.
 
-    Without `node_mlp` all nodes share the channel-wise parameters (variant F); without
-    `channel_mlp` all channels share the node-wise ones (variant G). With `statistics`, mean and
-    normaliser are not those of `x` alone. `edge_index` may be the diffusion itself.
+    Args:
+        x: `[..., N, C]`.
+        gamma: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment; its type is computed
+            in.
+        parameters: Slopes and intercepts of the channels, `[..., B, 2, K, C]`.
+        base: The `K` base slopes.
+        batch: `[N]`, the graph of each node; none where `B` is one.
     """
-    e = x
-    if topology and edge_index is not None:
-        if isinstance(edge_index, (Tensor, Edges)):
-            e = diffuse(x, edge_index, edge_weight, alpha, steps, diffusion, add_self_loops)
-        else:
-            e = edge_index(x)
-    gamma, parameters = hyperfunction(
-        None if channel_mlp is None else graph_mean(e, batch, batch_size),
-        None if node_mlp is None else node_mlp(e),
-        channel_mlp,
-        shared_slopes,
-        (x.size(0), x.size(1)),
-        form,
-        batch,
-        batch_size,
-        statistics,
-        update=True,
-        training=training,
+    return piecewise_max(x.to(gamma.dtype), *coefficients(gamma, parameters, base, batch)).to(
+        x.dtype
     )
-    a, b = coefficients(gamma, parameters, form.base_slopes, batch)
-    return piecewise_max(x, a, b), a, b

@@ -1,40 +1,42 @@
-"""The graph as GReLU needs it: read, normalised, prepared and remembered.
+"""The graph as GReLU needs it: read, checked, normalised, sorted and remembered.
 
 A prepared graph is the operator S of :mod:`graphrelu.functional`, ready to be applied.
 """
 
 import threading
-import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
-from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pagerank
-from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import (
-    CSR,
-    can_be_read,
-    index_dtype,
-    is_read_for_free,
-    order_by,
-    sorted_entries,
+from graphrelu.functional import (
+    Edges,
+    backend,
+    exact_operator,
+    has_values,
+    normalized_adjacency,
+    pagerank,
+    values_on_cpu,
 )
+from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
 
-# torch announces once per process that CSR support is in beta; it is the only layout with a
-# fused teleport update, so the announcement is spent here instead of in the user's output.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    torch.sparse_csr_tensor([0, 1], [0], [1.0])
+# Graphs that are remembered, and settings of each. Several layers of a model, and the epochs of
+# full-batch training, call with the same graph: a few suffice.
+MAX_GRAPHS, MAX_SETTINGS = 8, 8
+
+_MAX_UINT16 = 1 << 16  # indices below it
+_MAX_INT64 = torch.iinfo(torch.int64).max
 
 
 class DiffusionSettings(NamedTuple):
@@ -61,26 +63,94 @@ class PreparedGraph(NamedTuple):
 
     def diffuse(self, z: Tensor) -> Tensor:
         """Applies S to every column of `z`."""
-        alpha, steps, diffusion, _ = self.settings
+        alpha, steps, kind, _ = self.settings
         if self.operator is not None:
             return self.operator @ z
-        if self.matrices is not None:
-            return dispatch.diffuse(z, *self.matrices, alpha, steps, diffusion)
-        return self.diffuse_by_reference(z)
-
-    def diffuse_by_reference(self, z: Tensor) -> Tensor:
-        """The same by the equations of :mod:`graphrelu.functional`."""
-        alpha, steps, diffusion, _ = self.settings
-        if self.operator is not None:
-            return self.operator @ z
-        edges = self.edges
-        if self.matrices is not None:
-            rowptr, col, value = self.matrices[0]
-            targets = torch.arange(z.size(0), device=z.device)
-            target = targets.repeat_interleave(rowptr.diff(), output_size=col.numel())
-            edges = Edges(col.long(), target, value, z.size(0))
+        if self.matrices is not None and backend() != "reference":
+            return diffuse(z, *self.matrices, alpha, steps, kind)
+        edges = self.edges if self.matrices is None else _as_edges(self.matrices[0])
         assert edges is not None
-        return pagerank(z, edges, alpha, steps, diffusion)
+        return pagerank(z, edges, alpha, steps, kind)
+
+
+def _as_edges(matrix: CSR) -> Edges:
+    num_nodes = matrix.rowptr.numel() - 1
+    targets = torch.arange(num_nodes, device=matrix.col.device)
+    target = targets.repeat_interleave(matrix.rowptr.diff(), output_size=matrix.col.numel())
+    return Edges(matrix.col.long(), target, matrix.value, num_nodes)
+
+
+# What a call of an activation gives.
+
+
+def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels: int) -> None:
+    """What can be told of `x`, and of where the graph is, without looking at values."""
+    for name, value in (("x", x), ("edge_index", edge_index)):
+        if not isinstance(value, Tensor) and isinstance(value, (Mapping, HeteroData)):
+            raise TypeError(
+                f"{name} must belong to one node type, got {type(value).__name__}: use one GReLU "
+                "per node type, with that type's x and the edge_index of a relation within it."
+            )
+    if isinstance(x, tuple):
+        raise TypeError(
+            "x must belong to one node type, got a tuple, as from to_hetero: use to_hetero on what "
+            "is between the activations, and HeteroGReLU as activation."
+        )
+    if isinstance(x, Data):
+        raise TypeError("x must be a tensor, got Data: pass data.x and data.edge_index.")
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a tensor, got {type(x).__name__}.")
+    if not x.is_floating_point():
+        raise TypeError(f"x must be of a floating type, got {x.dtype}.")
+    if x.dim() != 2:
+        raise ValueError(f"x must be of shape [num_nodes, {channels}], got {list(x.shape)}.")
+    if x.size(1) != channels:
+        raise ValueError(f"x must have {channels} channels, got {x.size(1)}.")
+    if isinstance(edge_weight, Tensor) and not edge_weight.is_floating_point():
+        raise TypeError(
+            f"edge_weight must be of a floating type, got {edge_weight.dtype}: a batch vector is "
+            "given by its name, batch=batch."
+        )
+    _check_device("edge_index", edge_index, x)
+    _check_device("edge_weight", edge_weight, x)
+
+
+def _check_device(name: str, tensor: Any, x: Tensor) -> None:
+    if isinstance(tensor, Tensor) and tensor.device != x.device:
+        raise ValueError(f"{name} must be on {x.device}, where x is, got {tensor.device}.")
+
+
+def check_batch(
+    x: Tensor, batch: Tensor | None, batch_size: int | None
+) -> tuple[Tensor | None, int]:
+    """Returns the batch vector and the number of graphs; none and 1 for a single graph."""
+    if batch is None:
+        if batch_size not in (None, 1):
+            raise ValueError(f"batch must be given for a batch_size of {batch_size}.")
+        return None, 1
+    if not isinstance(batch, Tensor) or batch.dtype not in (torch.int64, torch.int32):
+        kind = batch.dtype if isinstance(batch, Tensor) else type(batch).__name__
+        raise TypeError(f"batch must be a tensor of int64 graph ids, got {kind}.")
+    if batch.shape != (x.size(0),):
+        raise ValueError(
+            f"batch must be of shape [{x.size(0)}], one graph id per node, got {list(batch.shape)}."
+        )
+    _check_device("batch", batch, x)
+    if batch_size is None:
+        batch_size = int(batch[-1]) + 1 if batch.numel() > 0 else 0
+    if batch.numel() > 0 and values_on_cpu(x, batch):
+        if bool((batch[1:] < batch[:-1]).any()):
+            raise ValueError("batch must be sorted in ascending order.")
+        if int(batch[0]) < 0:
+            raise ValueError(f"batch must not hold negative graph ids, got {int(batch[0])}.")
+        if int(batch[-1]) >= batch_size:
+            raise ValueError(
+                f"batch must hold graph ids below batch_size={batch_size}, got {int(batch[-1])}."
+            )
+    return batch.long(), batch_size
+
+
+# What it is made into.
 
 
 def as_edges(
@@ -197,6 +267,25 @@ def _is_symmetric(edges: Edges) -> bool:
     )
 
 
+def _order_by(index: Tensor, size: int) -> Tensor:
+    """The order by indices below `size`; that of equal ones stays."""
+    if values_on_cpu(index) and size <= _MAX_UINT16:
+        # By NumPy's radix sort, which takes a tenth of the time of torch's on a mini-batch.
+        return torch.from_numpy(np.argsort(index.numpy().astype(np.uint16), kind="stable"))
+    # A compiler that does not know the size yet would have to ask.
+    shorter = index if torch.compiler.is_compiling() else index.to(index_dtype(size))
+    return torch.argsort(shorter, stable=True)
+
+
+def sorted_entries(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Tensor:
+    """The order of a matrix's entries by row, then by column; that of duplicates stays."""
+    is_short = values_on_cpu(row, col) and max(num_rows, num_cols) <= _MAX_UINT16
+    if torch.compiler.is_compiling() or (not is_short and num_rows * num_cols <= _MAX_INT64):
+        return torch.argsort(row * num_cols + col, stable=True)
+    by_col = _order_by(col, num_cols)
+    return by_col.index_select(0, _order_by(row.index_select(0, by_col), num_rows))
+
+
 def to_csr(edges: Edges) -> tuple[CSR, CSR]:
     """The matrix, whose rows are targets and columns sources, and its transpose. Both are sorted by
     row, then by column; duplicates stay and add up."""
@@ -212,8 +301,11 @@ def to_csr(edges: Edges) -> tuple[CSR, CSR]:
     order = sorted_entries(edges.target, edges.source, num_nodes, num_nodes)
     source, target, weight = parts = [part.index_select(0, order) for part in parts]
     matrix = compressed(target, source, weight)
-    order = order_by(source, num_nodes)  # the targets of a source are in order already
-    return matrix, compressed(*(part.index_select(0, order) for part in parts))
+    order = _order_by(source, num_nodes)  # the targets of a source are in order already
+    transposed = compressed(*(part.index_select(0, order) for part in parts))
+    if values_on_cpu(*matrix) and all(map(torch.equal, matrix, transposed)):
+        transposed = matrix  # an undirected graph is kept once
+    return matrix, transposed
 
 
 def prepare(
@@ -222,38 +314,47 @@ def prepare(
     num_nodes: int,
     dtype: torch.dtype,
     settings: DiffusionSettings,
-    batch: Tensor | None,
-    validate: bool,
+    batch: Tensor | None = None,
+    check: bool = True,
 ) -> PreparedGraph:
-    """Builds the operator; :func:`prepared` remembers it."""
-    alpha, steps, diffusion, add_self_loops = settings
+    """Builds the operator; :func:`prepared` remembers it. `batch` is only there to be checked."""
     edges = as_edges(edge_index, edge_weight, num_nodes, dtype)
-    if validate and can_be_read(edges.source, edges.weight):
-        check_values(edges, diffusion, batch)
-    edges = normalized_adjacency(edges, add_self_loops)
+    if check and has_values(edges.source, edges.weight):
+        check_values(edges, settings.diffusion, batch)
+    return _operator(edges, settings)
 
-    if diffusion == "exact":
+
+def _operator(edges: Edges, settings: DiffusionSettings) -> PreparedGraph:
+    edges = normalized_adjacency(edges, settings.add_self_loops)
+    return with_settings(edges if edges.weight.requires_grad else to_csr(edges), settings)
+
+
+def with_settings(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -> PreparedGraph:
+    """The operator of a sorted matrix and its transpose, or of edges whose weights are learned."""
+    alpha, steps, kind, _ = settings
+    if isinstance(graph, Edges):
+        num_nodes, weight = graph.num_nodes, graph.weight
+    else:
+        num_nodes, weight = graph[0].rowptr.numel() - 1, graph[0].value
+    if kind == "exact":
         if num_nodes > MAX_EXACT_NODES:
             raise ValueError(
                 f"diffusion='exact' inverts a dense matrix and takes at most {MAX_EXACT_NODES:,} "
                 f"nodes, got {num_nodes:,}; use 'power' or 'chebyshev'."
             )
+        edges = graph if isinstance(graph, Edges) else _as_edges(graph[0])
         operator = exact_operator(edges, alpha)
         return PreparedGraph(settings, operator.sum(dim=0), operator=operator)
-
-    ones = edges.weight.new_ones(num_nodes, 1)
-    if edges.weight.requires_grad:
-        mass = pagerank(ones, edges.transposed(), alpha, steps, diffusion)
-        return PreparedGraph(settings, mass.view(-1), edges=edges)
-
-    matrix, transposed = to_csr(edges)
-    if is_read_for_free(*matrix) and all(map(torch.equal, matrix, transposed)):
-        transposed = matrix  # an undirected graph is kept once
-    mass = dispatch.diffuse(ones, transposed, matrix, alpha, steps, diffusion).view(-1)
-    return PreparedGraph(settings, mass, (matrix, transposed))
+    ones = weight.new_ones(num_nodes, 1)
+    if isinstance(graph, Edges):
+        mass = pagerank(ones, graph.transposed(), alpha, steps, kind)
+        return PreparedGraph(settings, mass.view(-1), edges=graph)
+    matrix, transposed = graph
+    mass = diffuse(ones, transposed, matrix, alpha, steps, kind).view(-1)
+    return PreparedGraph(settings, mass, graph)
 
 
-class Snapshot:
+class _Snapshot:
     """Tensors as they were when they were read, without keeping them alive.
 
     What changes a tensor in torch changes its version. Writes through `.data` or through memory
@@ -261,35 +362,38 @@ class Snapshot:
     hundredth of a step. On a GPU this would wait for the device.
     """
 
-    def __init__(self, parts: Sequence[Tensor], forget: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, parts: Sequence[Tensor], forget: Callable[[Any], Any]) -> None:
         self.refs = [weakref.ref(part, forget) for part in parts]
-        self.versions = [_versions(part) for part in parts]
-        held = (held for part in parts for held in _held(part))
-        self.copies = [t.clone() if t.device.type == "cpu" else None for t in held]
+        self.versions = [part._version for part in parts]
+        self.tensors = [
+            [(t._version, t.data_ptr(), t.clone() if t.is_cpu else None) for t in tensors]
+            for tensors in map(_plain_tensors, parts)
+        ]
 
     def matches(self, parts: Sequence[Tensor]) -> bool:
-        return (
-            len(parts) == len(self.refs)
-            and all(ref() is part for ref, part in zip(self.refs, parts, strict=True))
-            and self.versions == [_versions(part) for part in parts]
-            and all(
-                copy is None or torch.equal(copy, tensor)
-                for copy, tensor in zip(
-                    self.copies, (t for part in parts for t in _held(part)), strict=True
-                )
-            )
-        )
+        known = zip(parts, self.refs, self.versions, self.tensors, strict=True)
+        for part, ref, version, tensors in known:
+            if ref() is not part or part._version != version or part.requires_grad:
+                return False
+            for tensor, (own_version, place, copy) in zip(
+                _plain_tensors(part), tensors, strict=True
+            ):
+                if (tensor._version, tensor.data_ptr()) != (own_version, place):
+                    return False
+                if copy is not None and not torch.equal(copy, tensor):
+                    return False
+        return True
 
 
-def can_be_watched(part: Any) -> bool:
-    """Whether a :class:`Snapshot` can tell that the tensor changed."""
+def _can_be_watched(part: Any) -> bool:
+    """Whether a :class:`_Snapshot` can tell that the tensor changed."""
     if not isinstance(part, Tensor) or part.requires_grad or part.is_inference():
         return False
-    held = _held(part)
-    return len(held) > 0 and can_be_read(*held)
+    tensors = _plain_tensors(part)
+    return len(tensors) > 0 and has_values(*tensors)
 
 
-def _held(part: Tensor) -> tuple[Tensor, ...]:
+def _plain_tensors(part: Tensor) -> tuple[Tensor, ...]:
     """The plain tensors that hold the content."""
     if isinstance(part, EdgeIndex):
         return (part.as_tensor(),)
@@ -304,16 +408,67 @@ def _held(part: Tensor) -> tuple[Tensor, ...]:
     return ()
 
 
-def _versions(part: Tensor) -> list[int]:
-    numbers = (number for t in _held(part) for number in (t._version, t.data_ptr()))
-    return [part._version, *numbers]
+class _Known(NamedTuple):
+    """A graph that is remembered: its sorted matrix, and the operators that were made of it."""
+
+    snapshot: _Snapshot
+    graph: tuple[CSR, CSR]
+    operators: dict[DiffusionSettings, PreparedGraph]
 
 
-# Several layers of a model, and the epochs of full-batch training, call with the same graph:
-# it is prepared once. A few entries suffice for that, and each one goes when its graph goes.
-_MEMORY_SIZE = 8
-_memory: OrderedDict[tuple[Any, ...], tuple[Snapshot, PreparedGraph]] = OrderedDict()
+_cache: OrderedDict[tuple[Any, ...], _Known] = OrderedDict()
 _lock = threading.RLock()
+
+
+def clear_cache() -> None:
+    r"""Forgets all graphs that were prepared.
+
+    A few are remembered, sorted and normalised, for modules and compiled models that meet them
+    again; each goes when its :obj:`edge_index` goes. They take about three times the memory of the
+    :obj:`edge_index`, and with :obj:`diffusion="exact"` a dense matrix each.
+    """
+    with _lock:
+        _cache.clear()
+
+
+def remembered(
+    parts: Sequence[Any],
+    key: tuple[Any, ...],
+    settings: DiffusionSettings,
+    read: Callable[[], Edges],
+) -> PreparedGraph:
+    """The operator of the graph that `read` makes of `parts`, tensors that are recognised when
+    they come again, and `key`, whatever else it depends on."""
+    key = (*map(id, parts), *key, settings.diffusion, settings.add_self_loops)
+    with _lock:
+        known = None if torch.compiler.is_compiling() else _cache.get(key)
+        if known is not None and known.snapshot.matches(parts):
+            _cache.move_to_end(key)
+            if settings in known.operators:
+                return known.operators[settings]
+        else:
+            known = None
+    if not parts or not all(map(_can_be_watched, parts)):
+        return _operator(read(), settings)
+    # What is remembered must serve training too, whatever mode the first call was in.
+    with torch.inference_mode(False), torch.no_grad():
+        if known is None:
+            graph = to_csr(normalized_adjacency(read(), settings.add_self_loops))
+            known = _Known(_Snapshot(parts, lambda _: _forget(key)), graph, {})
+        prepared = with_settings(known.graph, settings)
+    with _lock:
+        if len(known.operators) >= MAX_SETTINGS:
+            known.operators.clear()
+        known.operators[settings] = prepared
+        _cache[key] = known
+        while len(_cache) > MAX_GRAPHS:
+            _cache.popitem(last=False)
+    return prepared
+
+
+def _forget(key: tuple[Any, ...]) -> None:
+    with _lock:
+        _cache.pop(key, None)
 
 
 def prepared(
@@ -322,32 +477,24 @@ def prepared(
     num_nodes: int,
     dtype: torch.dtype,
     settings: DiffusionSettings,
-    batch: Tensor | None,
-    validate: bool,
+    batch: Tensor | None = None,
+    check: bool = True,
 ) -> PreparedGraph:
     """:func:`prepare`, once per graph; `batch` is only there to be checked against it."""
-    batch = batch if validate else None
-    parts = [part for part in (*_tensors(edge_index), edge_weight, batch) if part is not None]
-    arguments = (num_nodes, dtype, settings)
     if torch.compiler.is_compiling():
-        return _prepared_at_run_time(edge_index, edge_weight, *arguments)
-    if not parts or not all(map(can_be_watched, parts)):
-        return prepare(edge_index, edge_weight, *arguments, batch, validate)
+        return _prepared_at_run_time(edge_index, edge_weight, num_nodes, dtype, settings)
 
-    key = (*map(id, parts), *arguments, validate)
-    with _lock:
-        if key in _memory and _memory[key][0].matches(parts):
-            _memory.move_to_end(key)
-            return _memory[key][1]
-    # What is remembered must serve training too, whatever mode the first call was in.
-    with torch.inference_mode(False), torch.no_grad():
-        graph = prepare(edge_index, edge_weight, *arguments, batch, validate)
-        snapshot = Snapshot(parts, lambda _: _forget(key))
-    with _lock:
-        _memory[key] = (snapshot, graph)
-        while len(_memory) > _MEMORY_SIZE:
-            _memory.popitem(last=False)
-    return graph
+    def read() -> Edges:
+        edges = as_edges(edge_index, edge_weight, num_nodes, dtype)
+        if check and has_values(edges.source, edges.weight):
+            check_values(edges, settings.diffusion, batch)
+        return edges
+
+    batch = batch if check else None
+    # `torch_sparse`'s matrices keep their parts.
+    graph = edge_index.coo() if isinstance(edge_index, SparseTensor) else (edge_index,)
+    parts = [part for part in (*graph, edge_weight, batch) if part is not None]
+    return remembered(parts, (num_nodes, dtype, check), settings, read)
 
 
 def _prepared_at_run_time(
@@ -361,7 +508,7 @@ def _prepared_at_run_time(
     is_plain = type(edge_index) is Tensor and edge_index.layout == torch.strided
     is_learned = edge_weight is not None and edge_weight.requires_grad
     if not is_plain or is_learned or settings.diffusion == "exact":
-        return prepare(edge_index, edge_weight, num_nodes, dtype, settings, None, False)
+        return prepare(edge_index, edge_weight, num_nodes, dtype, settings, check=False)
     _check_edge_index(edge_index)
     like = torch.empty(0, dtype=dtype, device=edge_index.device)
     *rows, mass = _remembered_matrices(edge_index, edge_weight, like, num_nodes, *settings)
@@ -395,7 +542,7 @@ def _remembered_matrices(
 ) -> list[Tensor]:
     """The matrix, its transpose and the mass; copies, as a compiled model may write to them."""
     settings = DiffusionSettings(alpha, steps, diffusion, add_self_loops)
-    graph = prepared(edge_index, edge_weight, num_nodes, like.dtype, settings, None, False)
+    graph = prepared(edge_index, edge_weight, num_nodes, like.dtype, settings, check=False)
     assert graph.matrices is not None
     return [tensor.clone() for tensor in (*graph.matrices[0], *graph.matrices[1], graph.mass)]
 
@@ -416,13 +563,3 @@ def _(
     rowptr = edge_index.new_empty(num_nodes + 1, dtype=dtype)
     row = rowptr, edge_index.new_empty(entries, dtype=dtype), like.new_empty(entries)
     return [torch.empty_like(t) for t in (*row, *row)] + [like.new_empty(num_nodes)]
-
-
-def _tensors(edge_index: Any) -> tuple[Any, ...]:
-    """What a graph is recognised by: `torch_sparse`'s matrices keep their parts."""
-    return edge_index.coo() if isinstance(edge_index, SparseTensor) else (edge_index,)
-
-
-def _forget(key: tuple[Any, ...]) -> None:
-    with _lock:
-        _memory.pop(key, None)

@@ -1,5 +1,6 @@
+from collections.abc import Callable
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -7,21 +8,43 @@ from torch import Tensor
 from torch.nn import Linear, Parameter
 
 from graphrelu import functional
-from graphrelu.checks import check_batch, check_features, check_options, may_look
+from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Block, Edges, Form
+from graphrelu.functional import DEFAULT, Form, without_autocast
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
-    as_edges,
+    check_batch,
+    check_features,
     check_prepared,
-    check_values,
     prepared,
 )
-from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import can_be_read
-from graphrelu.ops.dispatch import without_autocast
+from graphrelu.ops import INTERPRETS
+from graphrelu.ops.apply import apply
+from graphrelu.ops.project import project
+from graphrelu.ops.weigh import weigh
 from graphrelu.statistics import GraphStatistics
+
+
+class Operations(NamedTuple):
+    """What computes the equations of these names; that of the diffusion is the graph's."""
+
+    project: Callable[..., tuple[Tensor, Tensor]]
+    weigh: Callable[..., Tensor]
+    apply: Callable[..., Tensor]
+
+
+REFERENCE = Operations(functional.project, functional.weigh, functional.apply)
+ON_CPU = Operations(project, functional.weigh, apply)
+ON_GPU = Operations(project, weigh, apply)
+
+
+def operations(x: Tensor) -> Operations:
+    """The fast ones for the device of `x`, unless `GRAPHRELU_BACKEND` is `reference`."""
+    if functional.backend() == "reference":
+        return REFERENCE
+    return ON_GPU if x.is_cuda or INTERPRETS else ON_CPU
+
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -280,13 +303,10 @@ class GReLU(torch.nn.Module):
             edge_index, edge_weight, batch, batch_size = graph_around(
                 x, self.channels, is_needed=self.topology
             )
-        if isinstance(x, Tensor) and dispatch.backend(x) == "reference":
-            return self._reference(x, edge_index, edge_weight, batch, batch_size)
-        x, gamma, parameters, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size, update=True, training=self.training
+        gamma, parameters, batch = self._hyperfunction(
+            x, edge_index, edge_weight, batch, batch_size, self.training
         )
-        base = self._form.base_slopes
-        return dispatch.apply(x, gamma, parameters, base, batch)
+        return operations(x).apply(x, gamma, parameters, self._form.base_slopes, batch)
 
     @property
     def _form(self) -> Form:
@@ -301,48 +321,6 @@ class GReLU(torch.nn.Module):
             self.gamma_max,
         )
 
-    def _reference(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None,
-        batch: Tensor | None,
-        batch_size: int | None,
-    ) -> Tensor:
-        """The equations as they stand in :mod:`graphrelu.functional`, for debugging."""
-        check_features(x, edge_index, edge_weight, self.channels)
-        looks = may_look(x)
-        batch, batch_size = check_batch(x, batch, batch_size, looks)
-        statistics = self._statistics(batch)
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        shared = None if self.shared_slopes is None else self.shared_slopes.to(dtype)
-        with without_autocast(x):
-            graph: Edges | Block | None = None
-            if self.topology and isinstance(edge_index, PreparedGraph):
-                known = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
-                graph = known.diffuse_by_reference
-            elif self.topology:
-                graph = as_edges(edge_index, edge_weight, x.size(0), dtype)
-                if looks and can_be_read(graph.source, graph.weight):
-                    check_values(graph, self.diffusion, batch)
-            out, _, _ = functional.grelu(
-                x.to(dtype),
-                graph,
-                self.channel_mlp,
-                self.node_mlp,
-                shared,
-                form=self._form,
-                batch=batch,
-                batch_size=batch_size,
-                alpha=self.alpha,
-                steps=self.steps,
-                diffusion=self.diffusion,
-                topology=self.topology,
-                statistics=statistics,
-                training=self.training,
-            )
-        return out.to(x.dtype)
-
     def coefficients(
         self,
         x: Tensor,
@@ -354,8 +332,8 @@ class GReLU(torch.nn.Module):
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped. Running statistics stay as
         they are."""
-        _, gamma, parameters, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size
+        gamma, parameters, batch = self._hyperfunction(
+            x, edge_index, edge_weight, batch, batch_size, update=False
         )
         return functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
 
@@ -370,7 +348,7 @@ class GReLU(torch.nn.Module):
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
         :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, but that
         nothing is dropped. Running statistics stay as they are."""
-        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[1]
+        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size, update=False)[0]
 
     def _hyperfunction(
         self,
@@ -379,38 +357,60 @@ class GReLU(torch.nn.Module):
         edge_weight: Tensor | None,
         batch: Tensor | None,
         batch_size: int | None,
-        update: bool = False,
         training: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """The features to activate; the factors of their coefficients, gamma and the parameters of
-        the channels; and the batch vector."""
+        update: bool = True,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
+        :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`; and the batch vector.
+
+        Without diffusing `x`: :math:`\mathbf{S} (\mathbf{X} \mathbf{W}) = (\mathbf{S} \mathbf{X})
+        \mathbf{W}`, so the node MLP comes before the diffusion; and the mean of
+        :math:`\mathbf{S} \mathbf{X}` is a weighted sum of the rows of :math:`\mathbf{X}`.
+        """
         check_features(x, edge_index, edge_weight, self.channels)
-        looks = may_look(x)
-        batch, batch_size = check_batch(x, batch, batch_size, looks)
-        statistics = self._statistics(batch)
+        batch, batch_size = check_batch(x, batch, batch_size)
+        form, ops, num_nodes = self._form, operations(x), x.size(0)
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
         dtype = torch.promote_types(x.dtype, torch.float32)
-        shared = None if self.shared_slopes is None else self.shared_slopes.to(dtype)
+        logits = mean = log_normaliser = None
         with without_autocast(x):
-            graph = None
-            if self.topology:
-                graph = self._graph(x, edge_index, edge_weight, dtype, batch, looks)
-            x, mean, logits = self._squeeze(x, dtype, graph, batch, batch_size)
-            gamma, parameters = functional.hyperfunction(
-                mean,
-                logits,
-                self.channel_mlp,
-                shared,
-                (x.size(0), self.channels),
-                self._form,
-                batch,
-                batch_size,
-                statistics,
-                update,
-                training,
-                weigh=dispatch.weigh,
+            graph = self._graph(x, edge_index, edge_weight, dtype, batch)
+            # Not `x.new_ones`: below a vmap, that is a mass for each replica.
+            mass = (
+                torch.ones(num_nodes, dtype=dtype, device=x.device) if graph is None else graph.mass
             )
-        return x, gamma, parameters, batch
+            if self.node_mlp is None:
+                mean = functional.graph_mean(x.to(dtype), mass, batch, batch_size)
+            elif self.channel_mlp is None:
+                logits = x.to(dtype) @ self.node_mlp.weight.to(dtype).t()
+            else:
+                logits, mean = ops.project(
+                    x, self.node_mlp.weight.to(dtype), mass, batch, batch_size
+                )
+            if graph is not None and logits is not None:
+                logits = graph.diffuse(logits)
+            if statistics := self._statistics(batch):
+                mean, log_normaliser = statistics(mean, logits, num_nodes, form, update)
+
+            if self.channel_mlp is not None:
+                outputs = self.channel_mlp(mean)
+                parameters = functional.channel_parameters(outputs, self.channels, form)
+            else:
+                assert logits is not None
+                slopes = logits.new_ones(batch_size, 1, self.K, self.channels)
+                if self.shared_slopes is not None:
+                    shared = torch.tanh(self.scale * self.shared_slopes.to(dtype))
+                    slopes = shared.view(-1, 1) * slopes
+                parameters = functional.without_intercepts(slopes)
+            if logits is None:
+                gamma = parameters.new_ones(num_nodes, 1)
+            elif log_normaliser is not None:
+                gamma = functional.normalized_node_parameters(logits, log_normaliser, form)
+            else:
+                gamma = ops.weigh(logits, form, batch, batch_size)
+            if training and self.dropout > 0:
+                gamma, parameters = functional.dropped(gamma, parameters, self.dropout)
+        return gamma, parameters, batch
 
     def _statistics(self, batch: Tensor | None) -> GraphStatistics | None:
         """What replaces the batch's own mean and normaliser; in a batch of graphs nothing does."""
@@ -423,35 +423,6 @@ class GReLU(torch.nn.Module):
             )
         return None
 
-    def _squeeze(
-        self,
-        x: Tensor,
-        dtype: torch.dtype,
-        graph: PreparedGraph | None,
-        batch: Tensor | None,
-        batch_size: int,
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """`x`, the channel block's input and the node MLP's outputs, without diffusing `x`.
-
-        S (X W) = (S X) W, so the node MLP's first layer comes before the diffusion; and the mean
-        of S X is a weighted sum of X.
-        """
-        # Not `x.new_ones`: below a vmap, that is a mass for each replica.
-        mass = torch.ones(x.size(0), dtype=dtype, device=x.device) if graph is None else graph.mass
-        mean, logits = None, None
-        if self.channel_mlp is not None and self.node_mlp is not None:
-            weight = self.node_mlp.weight.to(dtype)
-            logits, mean, x = dispatch.project(x, weight, mass, batch, batch_size)
-        else:
-            features = x.to(dtype)
-            if self.channel_mlp is not None:
-                mean = functional.graph_mean(mass.view(-1, 1) * features, batch, batch_size)
-            if self.node_mlp is not None:
-                logits = features @ self.node_mlp.weight.to(dtype).t()
-        if graph is not None and logits is not None:
-            logits = graph.diffuse(logits)
-        return x, mean, logits
-
     def _graph(
         self,
         x: Tensor,
@@ -459,13 +430,15 @@ class GReLU(torch.nn.Module):
         edge_weight: Tensor | None,
         dtype: torch.dtype,
         batch: Tensor | None,
-        looks: bool,
-    ) -> PreparedGraph:
+    ) -> PreparedGraph | None:
+        if not self.topology:
+            return None
         settings = DiffusionSettings(self.alpha, self.steps, self.diffusion)
         if isinstance(edge_index, PreparedGraph):
             check_prepared(edge_index, settings, x, dtype)
             return edge_index
-        return prepared(edge_index, edge_weight, x.size(0), dtype, settings, batch, looks)
+        check = functional.values_on_cpu(x)
+        return prepared(edge_index, edge_weight, x.size(0), dtype, settings, batch, check)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

@@ -7,13 +7,9 @@ from torch import Tensor
 from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
-from graphrelu.checks import may_look
-from graphrelu.functional import Form
-from graphrelu.graph import DiffusionSettings, Snapshot, can_be_watched, prepared
-from graphrelu.grelu import GReLU
-from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import can_be_read
-from graphrelu.ops.dispatch import without_autocast
+from graphrelu.functional import Edges, has_values, values_on_cpu, without_autocast
+from graphrelu.graph import DiffusionSettings, PreparedGraph, as_edges, check_values, remembered
+from graphrelu.grelu import GReLU, operations
 
 Relation = tuple[str, str, str]
 # Of GReLU, those that make no sense, or are not there yet, for several types of nodes.
@@ -57,7 +53,6 @@ class HeteroGReLU(torch.nn.Module):
                 raise ValueError(f"{name} must be left out: HeteroGReLU does not have it.")
         self.channels = dict(channels)
         self.acts = ModuleDict({name: GReLU(size, **options) for name, size in channels.items()})
-        self._merged: tuple[Snapshot, list[Any], Tensor, Tensor | None] | None = None
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -78,37 +73,29 @@ class HeteroGReLU(torch.nn.Module):
             edge_weight_dict (dict, optional): Relation -> non-negative edge weights; a relation
                 that is not there has weight one. (default: :obj:`None`)
         """
-        self._check(x_dict, edge_index_dict, edge_weight_dict or {})
-        types = list(x_dict)
+        edge_weight_dict = edge_weight_dict or {}
+        self._check(x_dict, edge_index_dict, edge_weight_dict)
         first = next(iter(x_dict.values()))
-        act: GReLU = self.acts[types[0]]
-        form: Form = act._form
+        act: GReLU = self.acts[next(iter(x_dict))]
+        form, ops = act._form, operations(first)
         dtype = torch.promote_types(first.dtype, torch.float32)
-        sizes = [x.size(0) for x in x_dict.values()]
+        sizes = {name: x.size(0) for name, x in x_dict.items()}
         with without_autocast(first):
-            looks = may_look(first)
-            edge_index, edge_weight = self._union(
-                dict(zip(types, sizes, strict=True)), edge_index_dict, edge_weight_dict or {}, looks
-            )
-            settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
-            graph = prepared(edge_index, edge_weight, sum(sizes), dtype, settings, None, looks)
+            graph = self._graph(act, sizes, edge_index_dict, edge_weight_dict, first, dtype)
             logits, parameters = [], []
-            features = dict(x_dict)
-            for name, mass in zip(types, graph.mass.split(sizes), strict=True):
+            masses = graph.mass.split(list(sizes.values()))
+            for (name, x), mass in zip(x_dict.items(), masses, strict=True):
                 own = self.acts[name]
-                projected, mean, features[name] = dispatch.project(
-                    features[name], own.node_mlp.weight.to(dtype), mass
-                )
+                projected, mean = ops.project(x, own.node_mlp.weight.to(dtype), mass)
                 outputs = own.channel_mlp(mean)
                 parameters.append(functional.channel_parameters(outputs, own.channels, form))
                 logits.append(projected)
-            diffused = graph.diffuse(torch.cat(logits))
-            gamma = dispatch.weigh(diffused, form)
+            weights = ops.weigh(graph.diffuse(torch.cat(logits)), form).split(list(sizes.values()))
             out = {}
-            for name, nodes, channels in zip(types, gamma.split(sizes), parameters, strict=True):
+            for (name, x), gamma, channels in zip(x_dict.items(), weights, parameters, strict=True):
                 if self.training and form.dropout > 0:
-                    nodes, channels = functional.dropped(nodes, channels, form.dropout)
-                out[name] = dispatch.apply(features[name], nodes, channels, form.base_slopes)
+                    gamma, channels = functional.dropped(gamma, channels, form.dropout)
+                out[name] = ops.apply(x, gamma, channels, form.base_slopes)
         return out
 
     def _check(
@@ -151,52 +138,51 @@ class HeteroGReLU(torch.nn.Module):
                     f"{list(weight.shape)}."
                 )
 
-    def _union(
+    def _graph(
         self,
+        act: GReLU,
         sizes: dict[str, int],
         edge_index_dict: dict[Relation, Tensor],
         edge_weight_dict: dict[Relation, Tensor],
-        looks: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """All relations as one graph, whose nodes are those of one type after the other. The last
-        union is remembered, so that its preparation is as well."""
+        x: Tensor,
+        dtype: torch.dtype,
+    ) -> PreparedGraph:
+        """All relations as one graph, whose nodes are those of one type after the other."""
         offsets, total = {}, 0
         for name, size in sizes.items():
             offsets[name], total = total, total + size
-        parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
-        names = [*edge_index_dict, *edge_weight_dict]
-        state = [*offsets.items(), *names, looks]
-        may_remember = not torch.compiler.is_compiling() and all(map(can_be_watched, parts))
-        if may_remember and self._merged is not None:
-            known, known_state, edge_index, edge_weight = self._merged
-            if known_state == state and known.matches(parts):
-                return edge_index, edge_weight
-        moved, weights = [], []
-        for relation, own in edge_index_dict.items():
-            if looks and own.numel() > 0 and can_be_read(own):
-                for name, ends in zip((relation[0], relation[-1]), own, strict=True):
-                    low, high = int(ends.min()), int(ends.max())
-                    if low < 0 or high >= sizes[name]:
-                        raise ValueError(
-                            f"edge_index_dict[{relation!r}] must hold indices between 0 and "
-                            f"{sizes[name] - 1}, the nodes of {name!r}, got "
-                            f"{low if low < 0 else high}."
-                        )
-            offset = own.new_tensor([[offsets[relation[0]]], [offsets[relation[-1]]]])
-            moved.append(own + offset)
-            ones = torch.ones(own.size(1), device=own.device)
-            weights.append(edge_weight_dict.get(relation, ones))
-        if not moved:
-            device = next(self.parameters()).device
-            return torch.empty(2, 0, dtype=torch.long, device=device), None
-        edge_index = torch.cat(moved, dim=1)
-        edge_weight = torch.cat(weights) if edge_weight_dict else None
-        if may_remember:
-            self._merged = (Snapshot(parts), state, edge_index, edge_weight)
-        return edge_index, edge_weight
+        check = values_on_cpu(x)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_merged": None}
+        def union() -> Edges:
+            moved = [torch.empty(2, 0, dtype=torch.long, device=x.device)]
+            weights = [torch.empty(0, dtype=dtype, device=x.device)]
+            for relation, own in edge_index_dict.items():
+                if check and own.numel() > 0 and has_values(own):
+                    _check_range(relation, own, sizes)
+                offset = [[offsets[relation[0]]], [offsets[relation[-1]]]]
+                moved.append(own + own.new_tensor(offset))
+                weight = edge_weight_dict.get(relation)
+                weights.append(x.new_ones(own.size(1)) if weight is None else weight)
+            edge_index, weight = torch.cat(moved, dim=1), torch.cat([w.to(dtype) for w in weights])
+            edges = as_edges(edge_index, weight, total, dtype)
+            if check and has_values(edge_index, weight):
+                check_values(edges, act.diffusion, None)
+            return edges
+
+        settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
+        parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
+        names = tuple(offsets.items()), tuple(edge_index_dict), tuple(edge_weight_dict)
+        return remembered(parts, (*names, dtype, check), settings, union)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.channels})"
+
+
+def _check_range(relation: Relation, edge_index: Tensor, sizes: dict[str, int]) -> None:
+    for name, ends in zip((relation[0], relation[-1]), edge_index, strict=True):
+        low, high = int(ends.min()), int(ends.max())
+        if low < 0 or high >= sizes[name]:
+            raise ValueError(
+                f"edge_index_dict[{relation!r}] must hold indices between 0 and "
+                f"{sizes[name] - 1}, the nodes of {name!r}, got {low if low < 0 else high}."
+            )

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
-from graphrelu.ops.cpu import can_be_read
+from graphrelu.functional import has_values
 
 # The weight of the latest batch. The first batches weigh the same, 1, 1/2, 1/3, ..., until that is
 # less: the averages do not depend on where they start.
@@ -115,7 +115,7 @@ class GraphStatistics(torch.nn.Module):
     def _check_updated(self) -> None:
         """Looks at the counter until it has moved: on a GPU that waits, but not for long."""
         assert self.num_batches_tracked is not None
-        if self._has_been_updated or not can_be_read(self.num_batches_tracked):
+        if self._has_been_updated or not has_values(self.num_batches_tracked):
             return
         if int(self.num_batches_tracked) == 0:
             raise RuntimeError(

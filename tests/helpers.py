@@ -65,14 +65,48 @@ def form_of(act: GReLU) -> Form:
 
 
 def reference(
-    act: GReLU, x: Tensor, edge_index: Tensor, **graph: Tensor | int | None
+    act: GReLU,
+    x: Tensor,
+    edge_index: Tensor,
+    edge_weight: Tensor | None = None,
+    batch: Tensor | None = None,
+    batch_size: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`functional.grelu` with the parameters and options of a module."""
-    graph = {key: value for key, value in graph.items() if value is not None}
-    names = ("alpha", "steps", "diffusion", "topology")
-    options = {name: getattr(act, name) for name in names}
-    blocks = act.channel_mlp, act.node_mlp, act.shared_slopes
-    return functional.grelu(x, edge_index, *blocks, form=form_of(act), **graph, **options)
+    """The output and the coefficients by the equations, in the paper's order: all features are
+    diffused. With the parameters and options of a module."""
+    e, form = x, act._form
+    batch_size = 1 if batch_size is None else batch_size
+    if act.topology:
+        e = diffused(x, edge_index, edge_weight, act.alpha, act.steps, act.diffusion)
+    mean = functional.graph_mean(e, x.new_ones(x.size(0)), batch, batch_size)
+    if act.channel_mlp is not None:
+        parameters = functional.channel_parameters(act.channel_mlp(mean), act.channels, form)
+    else:
+        slopes = x.new_ones(batch_size, 1, act.K, act.channels)
+        if act.shared_slopes is not None:
+            slopes = torch.tanh(act.scale * act.shared_slopes).view(-1, 1) * slopes
+        parameters = functional.without_intercepts(slopes)
+    gamma = x.new_ones(x.size(0), 1)
+    if act.node_mlp is not None:
+        gamma = functional.weigh(act.node_mlp(e), form, batch, batch_size)
+    alpha, beta = functional.coefficients(gamma, parameters, form.base_slopes, batch)
+    return functional.piecewise_max(x, alpha, beta), alpha, beta
+
+
+def diffused(
+    x: Tensor,
+    edge_index: Tensor,
+    edge_weight: Tensor | None = None,
+    alpha: float = 0.1,
+    steps: int = 10,
+    kind: str = "power",
+    add_self_loops: bool = False,
+) -> Tensor:
+    r""":math:`\mathbf{E} = \mathbf{S}^{\mathrm{PPR}} \mathbf{X}`, by the equations."""
+    weight = x.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight.to(x.dtype)
+    edges = functional.Edges(edge_index[0], edge_index[1], weight, x.size(0))
+    edges = functional.normalized_adjacency(edges, add_self_loops)
+    return functional.pagerank(x, edges, alpha, steps, kind)
 
 
 def gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:

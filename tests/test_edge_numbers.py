@@ -11,10 +11,10 @@ from torch import Tensor
 from graphrelu import GReLU, functional
 from graphrelu import graph as graph_module
 from graphrelu.functional import MODES, Edges, normalized_adjacency
-from graphrelu.graph import DiffusionSettings, prepare
+from graphrelu.graph import DiffusionSettings, prepare, sorted_entries
 from graphrelu.lab.models.graph_backbones import GraphGNN
-from graphrelu.ops import cpu
-from graphrelu.ops.cpu import index_dtype, sorted_entries
+from graphrelu.ops import diffuse
+from graphrelu.ops.diffuse import index_dtype
 from graphrelu.ops.triton import apply
 from tests.helpers import (
     OTHER,
@@ -114,16 +114,6 @@ def test_half_precision_at_its_largest(dtype: torch.dtype, variant: str, form: d
         assert not any(bool(grad.isnan().any()) for grad in grads)
 
 
-@pytest.mark.parametrize("batch", [None, torch.zeros(1, 1, dtype=torch.long)])
-def test_half_gradient_overflows_only_as_a_whole(batch: torch.Tensor | None) -> None:
-    """One of its two terms may be beyond the type, if their sum is not."""
-    x, weight, mass = torch.ones(1, 1, 1).half(), torch.ones(1, 1, 1), torch.ones(1, 1)
-    first = torch.full((1, 1, 1), -3e4).half()
-    terms = torch.full((1, 1, 1), 7e4), torch.zeros(1, 1, 1)
-    grad, _ = cpu.project_backward(x, weight, mass, batch, *terms, first)
-    assert float(grad) == 4e4
-
-
 def test_softmax_over_ten_million_nodes() -> None:
     """Of one graph, and of one in a batch: within 1e-5 of float64 for every node."""
     logits = torch.randn(10_000_000, 1)
@@ -190,7 +180,7 @@ def test_gathered_batches_with_64_bit_indices() -> None:
     collection = net.collect(torch.randn(12, 3), edge_index, torch.tensor([0, 4, 5, 12]))
     chosen = torch.tensor([[0, 2]])
     batches = [collection.gather(chosen, collection.capacity(chosen))]
-    with mock.patch.object(cpu, "_MAX_INT32", 10):
+    with mock.patch.object(diffuse, "_MAX_INT32", 10):
         batches.append(collection.gather(chosen, collection.capacity(chosen)))
     few, many = (batch.graph.matrix for batch in batches)
     assert (few.col.dtype, many.col.dtype) == (torch.int32, torch.int64)
@@ -208,8 +198,8 @@ def test_more_graphs_than_a_grid_has_columns() -> None:
         mock.patch.object(apply, "apply_kernel", kernel),
         mock.patch.object(apply, "apply_backward_kernel", kernel),
     ):
-        apply.apply(x, gamma, parameters, base, batch)
-        apply.apply_backward(x, x, gamma, parameters, base, batch, True)
+        apply.forward(x, gamma, parameters, base, batch)
+        apply.backward(x, x, gamma, parameters, base, batch, True)
     grids = [call.args[0] for call in kernel.__getitem__.call_args_list]
     assert [first for first, *_ in grids] == [num_graphs] * 2
     assert all(max(others) <= 65_535 for _, *others in grids)

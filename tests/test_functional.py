@@ -7,7 +7,7 @@ import torch
 
 from graphrelu import GReLU, functional
 from graphrelu.functional import Form
-from tests.helpers import OTHER, OnGPU, assert_close, form_of, opened, random_graph
+from tests.helpers import OTHER, OnGPU, assert_close, form_of, opened, random_graph, reference
 
 
 def defaults(function: object) -> dict[str, object]:
@@ -19,16 +19,12 @@ def test_defaults_are_those_of_the_module() -> None:
     """What is left out means the same in both."""
     module, form = {**defaults(GReLU), "gamma_max": GReLU.gamma_max}, Form._field_defaults
     assert form == {name: module[name] for name in form}
-    assert form_of(GReLU(2)) == Form() == defaults(functional.grelu)["form"]
-    names = ("alpha", "steps", "diffusion")
-    for function in (functional.grelu, functional.diffuse):
-        assert {name: defaults(function)[name] for name in names} == {n: module[n] for n in names}
-    assert defaults(functional.grelu)["topology"] == module["topology"]
-    assert defaults(functional.hyperfunction)["batch_size"] == 1  # without a batch
+    assert form_of(GReLU(2)) == Form()
     act = opened(GReLU(4)).double()
     edge_index, x = random_graph(12, 30), torch.randn(12, 4, dtype=torch.double)
-    found = functional.grelu(x, edge_index, act.channel_mlp, act.node_mlp)
-    assert_close(found, [act(x, edge_index), *act.coefficients(x, edge_index)])
+    assert_close(
+        reference(act, x, edge_index), (act(x, edge_index), *act.coefficients(x, edge_index))
+    )
 
 
 def test_form_is_that_of_the_module() -> None:

@@ -1,4 +1,5 @@
 import re
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,11 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import APPNP
 from torch_geometric.utils import to_torch_csr_tensor
 
-from graphrelu import GReLU, functional
+from graphrelu import GReLU, HeteroGReLU, clear_cache, functional
 from graphrelu import graph as graph_module
-from graphrelu.functional import diffuse
-from graphrelu.graph import DiffusionSettings, prepare
-from graphrelu.ops import cpu
-from tests.helpers import assert_close, opened, random_graph
+from graphrelu.graph import DiffusionSettings, prepare, prepared
+from graphrelu.ops import diffuse as diffuse_module
+from tests.helpers import assert_close, diffused, opened, random_graph
 
 POWER = DiffusionSettings(0.2, 4, "power", False)
 
@@ -38,7 +38,7 @@ def test_exact_is_the_printed_inverse(undirected: bool) -> None:
     weight = torch.rand(edge_index.size(1), dtype=torch.double)
     x = torch.randn(15, 3, dtype=torch.double)
     expected = dense_operator(edge_index, weight, 0.2) @ x
-    assert_close(diffuse(x, edge_index, weight, alpha=0.2, diffusion="exact"), expected)
+    assert_close(diffused(x, edge_index, weight, alpha=0.2, kind="exact"), expected)
 
 
 @pytest.mark.parametrize("add_self_loops", [False, True])
@@ -49,7 +49,7 @@ def test_power_is_appnp(undirected: bool, add_self_loops: bool) -> None:
     weight = torch.rand(edge_index.size(1), dtype=torch.double)
     x = torch.randn(15, 3, dtype=torch.double)
     expected = APPNP(7, 0.3, add_self_loops=add_self_loops)(x, edge_index, weight)
-    out = diffuse(x, edge_index, weight, 0.3, 7, add_self_loops=add_self_loops)
+    out = diffused(x, edge_index, weight, 0.3, 7, add_self_loops=add_self_loops)
     assert_close(out, expected)
 
 
@@ -73,9 +73,9 @@ def test_chebyshev_is_the_minimax_polynomial(alpha: float, steps: int) -> None:
 def test_chebyshev_beats_power_at_equal_cost() -> None:
     edge_index = random_graph(200, 300, undirected=True)
     x = torch.randn(200, 4, dtype=torch.double)
-    exact = diffuse(x, edge_index, diffusion="exact")
+    exact = diffused(x, edge_index, kind="exact")
     errors = {
-        (method, steps): (diffuse(x, edge_index, None, 0.1, steps, method) - exact).abs().max()
+        (method, steps): (diffused(x, edge_index, None, 0.1, steps, method) - exact).abs().max()
         for method, steps in (("power", 10), ("chebyshev", 5), ("chebyshev", 10))
     }
     assert errors["chebyshev", 5] < errors["power", 10]
@@ -87,22 +87,22 @@ def test_vectors_are_multiplied_where_torch_can() -> None:
     try:
         torch.addmv(torch.zeros(2), loops, torch.ones(2))
     except RuntimeError:
-        assert not cpu._MULTIPLIES_VECTORS
+        assert not diffuse_module._MULTIPLIES_VECTORS
     else:
-        assert cpu._MULTIPLIES_VECTORS
+        assert diffuse_module._MULTIPLIES_VECTORS
 
 
 @pytest.mark.parametrize("method", ["power", "chebyshev"])
 def test_one_column_where_vectors_are_not_multiplied(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "_MULTIPLIES_VECTORS", False)
+    monkeypatch.setattr(diffuse_module, "_MULTIPLIES_VECTORS", False)
     monkeypatch.delattr(torch, "addmv")
     edge_index = random_graph(15, 40, undirected=True)
     x = torch.randn(15, 1, dtype=torch.double)
     settings = POWER._replace(diffusion=method)
     graph = prepare(edge_index, None, 15, torch.double, settings, None, True)
-    assert_close(graph.diffuse(x), diffuse(x, edge_index, None, 0.2, 4, method))
+    assert_close(graph.diffuse(x), diffused(x, edge_index, None, 0.2, 4, method))
 
 
 @pytest.mark.parametrize("method", ["power", "chebyshev"])
@@ -159,7 +159,7 @@ def test_learned_weights() -> None:
     x = torch.randn(15, 3, dtype=torch.double)
     weight.requires_grad_()
     graph = prepare(edge_index, weight, 15, torch.double, POWER, None, True)
-    expected = diffuse(x, edge_index, weight, 0.2, 4)
+    expected = diffused(x, edge_index, weight, 0.2, 4)
     pairs = [(graph.diffuse(x), expected), (graph.mass @ x, expected.sum(dim=0))]
     for out, reference in pairs:
         grads = [
@@ -195,27 +195,63 @@ def test_what_a_model_cannot_look_up() -> None:
         graph_module._prepared_at_run_time(edge_index[0], None, *arguments)
 
 
-def test_memory_holds_eight_graphs() -> None:
-    graph_module._memory.clear()
+def test_eight_graphs_are_remembered() -> None:
+    clear_cache()
     graphs = [random_graph(15, 40) for _ in range(9)]
+    made = [prepared(graph, None, 15, torch.double, POWER) for graph in graphs]
+    assert prepared(graphs[1], None, 15, torch.double, POWER) is made[1]
+    assert len(graph_module._cache) == graph_module.MAX_GRAPHS
+    assert prepared(graphs[0], None, 15, torch.double, POWER) is not made[0]
+
+
+def test_settings_of_one_graph_share_the_sorted_matrix() -> None:
+    clear_cache()
+    edge_index = random_graph(15, 40)
     made = [
-        graph_module.prepared(graph, None, 15, torch.double, POWER, None, True) for graph in graphs
+        prepared(edge_index, None, 15, torch.double, POWER._replace(alpha=alpha, steps=steps))
+        for alpha in (0.1, 0.5)
+        for steps in (2, 3)
     ]
-    again = graph_module.prepared(graphs[1], None, 15, torch.double, POWER, None, True)
-    assert len(graph_module._memory) == 8
-    assert again is made[1]
-    first = graph_module.prepared(graphs[0], None, 15, torch.double, POWER, None, True)
-    assert first is not made[0]
+    assert len({id(graph.matrices[0].col) for graph in made}) == 1
+    assert len({float(graph.mass[0]) for graph in made}) == 4
+    assert len(graph_module._cache) == 1
+    for step in range(20):  # bounded, too
+        prepared(edge_index, None, 15, torch.double, POWER._replace(steps=step + 5))
+    (known,) = graph_module._cache.values()
+    assert len(known.operators) <= graph_module.MAX_SETTINGS
+
+
+@pytest.mark.parametrize("kind", ["module", "hetero", "compiled"])
+def test_clear_cache_forgets_what_was_remembered(kind: str) -> None:
+    """The next call prepares the graph again, with the same output."""
+    act, x, edge_index = opened(GReLU(4)), torch.randn(20, 4), random_graph(20, 60)
+    run: Callable[[], Tensor] = lambda: act(x, edge_index)  # noqa: E731
+    if kind == "compiled":
+        compiled = torch.compile(act, backend="aot_eager")
+        run = lambda: compiled(x, edge_index)  # noqa: E731
+    if kind == "hetero":
+        hetero = HeteroGReLU({"paper": 4})
+        run = lambda: hetero({"paper": x}, {("paper", "cites", "paper"): edge_index})["paper"]  # noqa: E731
+    clear_cache()
+    before = run().detach()
+    (known,) = graph_module._cache.values()
+    matrix = weakref.ref(known.graph[0].col)
+    run()
+    assert next(iter(graph_module._cache.values())) is known
+    del known
+    clear_cache()
+    assert matrix() is None
+    assert torch.equal(run(), before)
 
 
 def test_an_adjacency_that_is_not_coalesced_is_remembered() -> None:
     edge_index, weight = graph_and_weight()
     adjacency = torch.sparse_coo_tensor(edge_index, weight, (15, 15))
     arguments = (None, 15, torch.double, POWER, None, True)
-    graph = graph_module.prepared(adjacency, *arguments)
-    assert graph_module.prepared(adjacency, *arguments) is graph
+    graph = prepared(adjacency, *arguments)
+    assert prepared(adjacency, *arguments) is graph
     adjacency._values().mul_(2)
-    assert graph_module.prepared(adjacency, *arguments) is not graph
+    assert prepared(adjacency, *arguments) is not graph
 
 
 def test_the_index_that_is_too_large_is_named() -> None:
@@ -325,6 +361,6 @@ def test_devices_without_float64_get_none(kind: type[Tensor]) -> None:
     weight, logits = torch.ones(20).as_subclass(kind), torch.ones(9, 1).as_subclass(kind)
     with Types() as types:
         functional.normalized_adjacency(functional.Edges(edge, edge, weight, 9))
-        functional.node_weights(logits, functional.DEFAULT, batch, 3)
-        functional.node_weights(logits, functional.DEFAULT)
+        functional.weigh(logits, functional.DEFAULT, batch, 3)
+        functional.weigh(logits, functional.DEFAULT)
     assert (torch.double in types.seen) == (kind is Tensor)

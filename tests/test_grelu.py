@@ -19,7 +19,7 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_t
 from graphrelu import GReLU
 from graphrelu import graph as graph_module
 from graphrelu.functional import MODES
-from graphrelu.ops import cpu
+from graphrelu.ops import apply as apply_module
 from tests import oracle
 from tests.helpers import (
     OTHER,
@@ -173,7 +173,7 @@ def test_several_blocks_of_nodes(variant: dict, batched: bool) -> None:
     act, x = opened(GReLU(4, **variant)).double(), torch.randn(45, 4, dtype=torch.double)
     inputs = [x.requires_grad_(), *act.parameters()]
     expected = outcome(reference(act, x, edge_index, **graph)[0], inputs)
-    with mock.patch.object(cpu, "_BLOCK", 4 * 16):  # 16 nodes, and 13 in the last block
+    with mock.patch.object(apply_module, "_BLOCK", 4 * 16):  # 16 nodes, and 13 in the last block
         found = outcome(act(x, edge_index, **graph), inputs)
     assert_close(found, expected, 1e-10)
 
@@ -257,8 +257,8 @@ def test_copies() -> None:
 def preparations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with each graph that is prepared from now on."""
     calls: list[int] = []
-    prepare = graph_module.prepare
-    monkeypatch.setattr(graph_module, "prepare", lambda *a: calls.append(1) or prepare(*a))
+    to_csr = graph_module.to_csr
+    monkeypatch.setattr(graph_module, "to_csr", lambda *a: calls.append(1) or to_csr(*a))
     return calls
 
 
@@ -331,14 +331,14 @@ def test_threads_share_the_memory() -> None:
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few graphs are remembered, and none that is gone."""
     graphs, x, refs = [random_graph(5, 9) for _ in range(20)], torch.randn(5, 4), []
-    prepare = graph_module.prepare
+    to_csr = graph_module.to_csr
 
     def watched(*arguments: Any) -> Any:
-        graph = prepare(*arguments)
-        refs.append(weakref.ref(graph.mass))
+        graph = to_csr(*arguments)
+        refs.append(weakref.ref(graph[0].col))
         return graph
 
-    monkeypatch.setattr(graph_module, "prepare", watched)
+    monkeypatch.setattr(graph_module, "to_csr", watched)
     for edge_index in graphs:
         GReLU(4)(x, edge_index)
     assert len(refs) == 20

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphrelu import GReLU, HeteroGReLU, functional
 from graphrelu.functional import Form
-from tests.helpers import OTHER, SHARP, assert_close, opened, random_graph
+from tests.helpers import OTHER, SHARP, assert_close, diffused, opened, random_graph
 
 # Relative to the largest entry, and to one for gradients, whose terms may cancel.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -81,10 +81,10 @@ class Halves(torch.nn.Module):
         """By the operator S of the whole graph, as a dense matrix."""
         features = x.to(torch.promote_types(x.dtype, torch.float))
         sizes, form = [len(x) // 2, len(x) - len(x) // 2], Form()
-        S = functional.diffuse(torch.eye(len(x), dtype=features.dtype), edge_index, edge_weight)
+        S = diffused(torch.eye(len(x), dtype=features.dtype), edge_index, edge_weight)
         acts, parts = self.act.acts.values(), features.split(sizes)
         logits = [act.node_mlp(part) for act, part in zip(acts, parts, strict=True)]
-        gamma = functional.calibrated_node_parameters(S @ torch.cat(logits), form)
+        gamma = functional.weigh(S @ torch.cat(logits), form)
         masses, gammas, outs = S.sum(dim=0).split(sizes), gamma.split(sizes), []
         for act, part, mass, own in zip(acts, parts, masses, gammas, strict=True):
             mean = (mass @ part).view(1, 4) / max(1, len(part))

@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv
 from graphrelu import GReLU
 from graphrelu.functional import MODES
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
-from graphrelu.ops.cpu import CSR
+from graphrelu.ops.diffuse import CSR
 from tests.helpers import SHARP, assert_close, batch_of_graphs, opened, outcome, random_graph
 
 

@@ -20,8 +20,7 @@ POINTERS = dict.fromkeys(["batch_ptr"], "*i64") | dict.fromkeys(
 )
 FLOATS = ("a", "b", "base_first", "base_rest", "temperature", "gamma_max")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64, "STAGES": 1}
-CONSTANTS |= {"J": 1, "K_PADDED": 4, "BATCHED": True, "ACCUMULATE": True, "CALIBRATED": True}
-CONSTANTS |= {"ENTRIES": 8}
+CONSTANTS |= {"J": 1, "K_PADDED": 4, "BATCHED": True, "CALIBRATED": True, "ENTRIES": 8}
 KERNELS = [
     value
     for module in (project, diffuse, weigh, apply)
@@ -107,13 +106,13 @@ def test_programs_that_wait_for_each_other_fit_on_any_gpu(capability: int) -> No
 
 def test_programs_that_wait_for_each_other_are_started_together() -> None:
     """CUDA refuses a cooperative launch that does not fit, instead of waiting for ever."""
-    kernel, matrix = mock.MagicMock(), diffuse.CSR(torch.zeros(1001), torch.ones(1), torch.ones(1))
+    kernel, matrix = mock.MagicMock(), (torch.zeros(1001), torch.ones(1), torch.ones(1))
     with (
         mock.patch.object(diffuse, "column_kernel", kernel),
         mock.patch.object(diffuse, "_num_programs", return_value=4),
         mock.patch.object(diffuse, "HAS_COOPERATIVE_LAUNCH", True),
     ):
-        diffuse.diffuse(torch.ones(1000, 1), matrix, 0.1, 3, "power")
+        diffuse.forward(torch.ones(1000, 1), matrix, 0.1, 3, "power")
     assert kernel.__getitem__.call_args.args[0] == (4,)
     options = kernel.__getitem__.return_value.call_args.kwargs
     assert options["launch_cooperative_grid"]

@@ -21,9 +21,11 @@ from graphrelu import GReLU, functional
 from graphrelu.graph import DiffusionSettings, prepare
 from graphrelu.lab.engine import timing
 from graphrelu.lab.record.machine import commit, device_name, environment, now
-from graphrelu.ops import cpu, dispatch
-from graphrelu.ops.dispatch import backend
+from graphrelu.ops import uses_triton
+from graphrelu.ops.diffuse import by_library
+from graphrelu.ops.project import project
 from graphrelu.ops.triton import diffuse as triton_diffuse
+from graphrelu.ops.weigh import weigh
 from tests.helpers import OTHER, SHARP, batch_of_graphs, opened, random_graph, reference
 
 # Relative to the largest entry of the exact result, computed in float64. In half precision a
@@ -128,7 +130,7 @@ def errors_of(
 ) -> Errors:
     """Of the output and all gradients, in the Triton backend."""
     act, x = act.to(device), x.to(device, dtype).requires_grad_()
-    assert backend(x) == "triton"
+    assert uses_triton(x)
     graph = {"edge_index": edge_index, "edge_weight": weight, **batch}
     graph = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in graph.items()}
     exact, z = copy.deepcopy(act).double(), x.detach().double().requires_grad_()
@@ -219,7 +221,7 @@ def infinite(device: str, diffusion: str) -> Errors:
     graph = prepare(edge_index.to(device), None, 12, torch.float32, settings, None, True)
     assert graph.matrices is not None
     arguments = (x.to(device), graph.matrices[0], *settings[:3])
-    found = [passes.diffuse(*arguments).isnan() for passes in (triton_diffuse, cpu)]
+    found = [run(*arguments).isnan() for run in (triton_diffuse.forward, by_library)]
     return {"other places": float((found[0] != found[1]).sum())}
 
 
@@ -235,7 +237,7 @@ def vmap(device: str, nodes: int) -> Errors:
         out = torch.func.functional_call(acts[0], p, (x, edge_index))
         return out.pow(3).sum(), out
 
-    assert backend(x) == "triton"
+    assert uses_triton(x)
     run = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
     (grads, grad_x), out = torch.func.vmap(run)(parameters, x)
     errors: Errors = {}
@@ -260,13 +262,13 @@ def vmap_batches(device: str) -> Errors:
     form = GReLU(5)._form
 
     def fast(x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor) -> Tensor:
-        logits, mean, x = dispatch.project(x, weight, mass, batch, 4)
-        gamma = dispatch.weigh(logits, form, batch, 4)
+        logits, mean = project(x, weight, mass, batch, 4)
+        gamma = weigh(logits, form, batch, 4)
         return (gamma * x).pow(2).sum() + mean.pow(3).sum()
 
     def exact(x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor) -> Tensor:
-        gamma = functional.node_weights(x @ weight.t(), form, batch, 4)
-        mean = functional.graph_mean(mass.unsqueeze(1) * x, batch, 4)
+        gamma = functional.weigh(x @ weight.t(), form, batch, 4)
+        mean = functional.graph_mean(x, mass, batch, 4)
         return (gamma * x).pow(2).sum() + mean.pow(3).sum()
 
     arguments = (x, weight, mass, batch)

@@ -1,0 +1,95 @@
+r"""The four operations that GReLU has fast implementations of, one file for each.
+
+- :func:`~graphrelu.ops.project.project`: from the features to the node logits, and to the mean of
+  each graph.
+- :func:`~graphrelu.ops.diffuse.diffuse`: personalised PageRank over a sorted matrix.
+- :func:`~graphrelu.ops.weigh.weigh`: from the diffused logits to the weight of each node.
+- :func:`~graphrelu.ops.apply.apply`: the piecewise maximum, straight from the factors of its
+  coefficients.
+
+A file has what the operation computes on a CPU, its gradient, the shapes that a compiler asks for
+and the rule of :func:`torch.func.vmap`; the file of the same name in :mod:`graphrelu.ops.triton`
+has the kernels of a GPU. An operation is an autograd function around custom operators: torch's own
+`register_autograd` takes twice the time (27 against 13 us on a small graph), and cannot be used
+below `vmap(grad(...))`. Second derivatives are those of :mod:`graphrelu.functional`.
+
+Tensors may have a dimension of replicas in front, which comes from a vmap: stacked models.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphrelu.functional import backend
+
+HAS_TRITON = find_spec("triton") is not None  # asked once: a compiler does not follow the question
+# Triton's interpreter runs the kernels of a GPU on a CPU, for tests.
+INTERPRETS = bool(os.environ.get("TRITON_INTERPRET"))
+
+
+def uses_triton(x: Tensor) -> bool:
+    """Whether Triton's kernels compute for `x`: on a GPU where it is installed, unless
+    `GRAPHRELU_BACKEND` says something else."""
+    name = backend()
+    if name:
+        return name == "triton"
+    return x.is_cuda and x.dtype != torch.float64 and HAS_TRITON
+
+
+def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
+    """The argument of a vmap rule with its replicas in front."""
+    return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def stacked(
+    size: int, dims: Sequence[int | None], tensors: Sequence[Tensor], own_dims: Sequence[int]
+) -> tuple[list[Tensor], tuple[int, ...]]:
+    """The arguments of a vmap rule with one dimension of replicas in front of their own: the
+    mapped one and, below another vmap, the one that is there already. Also the sizes of both, to
+    take the replicas of an output apart again."""
+    inner: tuple[int, ...] = ()
+    for tensor, dim, own in zip(tensors, dims, own_dims, strict=True):
+        if tensor.dim() - (dim is not None) > own:
+            inner = (replicated(tensor, dim, size).size(1),)
+    out = []
+    for tensor, dim, own in zip(tensors, dims, own_dims, strict=True):
+        tensor = replicated(tensor, dim, size)
+        if inner and tensor.dim() == own + 1:
+            tensor = tensor.unsqueeze(1)
+        tensor = tensor.expand(size, *inner, *tensor.shape[tensor.dim() - own :])
+        out.append(tensor.flatten(0, len(inner)))
+    return out, (size, *inner)
+
+
+def shared(tensor: Tensor | None, dim: int | None) -> bool:
+    """Whether a number for each node, or none, is the same in all replicas."""
+    return tensor is None or (dim is None and tensor.dim() == 1)
+
+
+def map_by_loop(operator: Any) -> None:
+    """Below a vmap, as of batched gradients, the operator runs for one replica after the other."""
+
+    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
+        each = [
+            operator(
+                *(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True))
+            )
+            for i in range(info.batch_size)
+        ]
+        if isinstance(each[0], Tensor):
+            return torch.stack(each), 0
+        return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
+
+    torch.library.register_vmap(operator, rule)
+
+
+def differentiated(
+    function: Callable[..., Any], inputs: Sequence[Tensor], grads: Any
+) -> tuple[Tensor, ...]:
+    """The gradients of the inputs in terms that can be differentiated again."""
+    out: tuple[Tensor, ...] = torch.func.vjp(function, *inputs)[1](grads)
+    return out

@@ -8,9 +8,9 @@ import torch
 from hypothesis import assume
 from torch import Tensor
 
-from graphrelu import GReLU, functional
+from graphrelu import GReLU
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
-from tests.helpers import reference
+from tests.helpers import diffused, reference
 from tests.property.strategies import TOLERANCE, Graph, Setup
 
 # Closer than this, relative to the largest number around, rounding may fall on either side.
@@ -86,7 +86,7 @@ def largest_logit(act: GReLU, x: Tensor, graph: Graph) -> float:
     e = x
     if act.topology:
         settings = act.alpha, act.steps, act.diffusion
-        e = functional.diffuse(x, graph.edge_index, graph.edge_weight, *settings)
+        e = diffused(x, graph.edge_index, graph.edge_weight, *settings)
     temperature = act.temperature if act.mode == "calibrated" else 1.0
     return float(act.node_mlp(e).detach().abs().max()) / temperature
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import HeteroGReLU, functional
-from tests.helpers import form_of, opened
+from tests.helpers import diffused, form_of, opened
 from tests.property.comparison import assert_near
 from tests.property.strategies import CONSTANTS, Graph, graphs
 
@@ -80,9 +80,9 @@ def expected_of(act: HeteroGReLU, x_dict: dict[str, Tensor], graph: Graph) -> li
     settings = own.alpha, own.steps, own.diffusion
     edges = graph.edge_index, graph.edge_weight
     identity = torch.eye(graph.num_nodes, dtype=torch.double)
-    operator = functional.diffuse(identity, *edges, *settings)
+    operator = diffused(identity, *edges, *settings)
     logits = [x @ act.acts[name].node_mlp.weight.to(x.dtype).t() for name, x in x_dict.items()]
-    gamma = functional.calibrated_node_parameters(operator @ torch.cat(logits), form)
+    gamma = functional.weigh(operator @ torch.cat(logits), form)
     out = []
     by_type = gamma.split(sizes), operator.sum(dim=0).split(sizes)
     for one, x, weights, mass in zip(acts, x_dict.values(), *by_type, strict=True):

@@ -5,8 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphrelu.checks import check_batch, check_count, check_features, may_look
-from graphrelu.graph import DiffusionSettings, PreparedGraph, prepared
+from graphrelu.checks import check_count
+from graphrelu.functional import values_on_cpu
+from graphrelu.graph import (
+    DiffusionSettings,
+    PreparedGraph,
+    check_batch,
+    check_features,
+    prepared,
+)
 
 
 class GraphActivation(torch.nn.Module):
@@ -33,11 +40,11 @@ class GraphActivation(torch.nn.Module):
         r"""Forward pass; the arguments are those of :meth:`graphrelu.GReLU.forward`."""
         if not isinstance(edge_index, PreparedGraph):
             check_features(x, edge_index, edge_weight, self.channels)
-            batch, batch_size = check_batch(x, batch, batch_size, may_look(x))
+            batch, batch_size = check_batch(x, batch, batch_size)
         dtype, graph = torch.promote_types(x.dtype, torch.float32), edge_index
         with torch.autocast(x.device.type, enabled=False):
             if not isinstance(graph, PreparedGraph):
-                rest = (x.size(0), dtype, self.propagation, batch, may_look(x))
+                rest = (x.size(0), dtype, self.propagation, batch, values_on_cpu(x))
                 graph = prepared(edge_index, edge_weight, *rest)
             return self.activate(x.to(dtype), graph, batch, batch_size or 1).to(x.dtype)
 

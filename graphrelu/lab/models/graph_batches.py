@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from graphrelu.lab.models.sparse import GatheredMatrix, SparseMatrix
-from graphrelu.ops.cpu import CSR, index_dtype
+from graphrelu.ops.diffuse import CSR, index_dtype
 
 
 class GraphBatch(NamedTuple):

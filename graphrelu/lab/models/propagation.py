@@ -31,6 +31,7 @@ from torch_geometric.utils import (
 )
 
 from graphrelu.functional import Edges
+from graphrelu.graph import sorted_entries
 from graphrelu.lab.models.sparse import (
     Features,
     GatheredMatrix,
@@ -40,8 +41,7 @@ from graphrelu.lab.models.sparse import (
     matmul,
     maximum,
 )
-from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import sorted_entries
+from graphrelu.ops.diffuse import diffuse
 
 
 class AttentionGraph(NamedTuple):
@@ -184,7 +184,7 @@ def _simple(conv: SimpleConv, x: Tensor, graph: GatheredMatrix) -> Tensor:
 
 
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
-    return dispatch.diffuse(x, *graph.csr, conv.alpha, conv.K, "power")
+    return diffuse(x, *graph.csr, conv.alpha, conv.K, "power")
 
 
 def _sgc(conv: SGConv, x: Features, graph: SparseMatrix) -> Tensor:

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.ops import dispatch
-from graphrelu.ops.cpu import CSR, block_diagonal, can_be_read, index_dtype, sorted_entries
-from graphrelu.ops.dispatch import replicated
+from graphrelu.functional import has_values
+from graphrelu.graph import sorted_entries
+from graphrelu.ops import replicated
+from graphrelu.ops.diffuse import CSR, block_diagonal, diffuse, index_dtype
 
 # Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
 # and the time of the products are then below those of a dense matrix.
@@ -64,7 +65,7 @@ class Pattern:
             rowptr, col = (part.expand(replicas, -1) for part in (self.rowptr, self.col))
             rowptr, col = block_diagonal(rowptr, col, self.num_cols)
         blocks = Pattern(rowptr, col, replicas * self.num_cols)
-        if can_be_read(rowptr, col):  # a tensor of a transform ends with the transform
+        if has_values(rowptr, col):  # a tensor of a transform ends with the transform
             while len(self._blocks) >= _REMEMBERED:
                 self._blocks.pop(next(iter(self._blocks)))
             self._blocks[replicas] = blocks
@@ -248,7 +249,7 @@ def matmul(matrix: SparseMatrix | GatheredMatrix, x: Tensor) -> Tensor:
     gathered, in `matrix.value`."""
     if isinstance(matrix, GatheredMatrix):
         # Power iteration that never teleports.
-        return dispatch.diffuse(x, *matrix, alpha=0.0, steps=1, diffusion="power")
+        return diffuse(x, *matrix, alpha=0.0, steps=1, kind="power")
     if x.dim() != 2 or x.size(0) != matrix.size(1):
         raise ValueError(f"x must be of shape [{matrix.size(1)}, *], got {list(x.shape)}.")
     patterns = matrix.pattern, matrix.pattern_t

@@ -14,7 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.ops.triton.tiles import UNROLLED, cut, nodes_of, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import (
+    UNROLLED,
+    nodes_of,
+    plan,
+    replica_stride,
+    with_dense_rows,
+    with_replicas,
+)
 
 
 @triton.jit
@@ -236,20 +243,18 @@ def _ends(base: Sequence[float]) -> tuple[float, float]:
     return float(base[0]), float(base[-1])
 
 
-def apply(
-    x: Tensor,
-    gamma: Tensor,
-    parameters: Tensor,
-    base: Sequence[float],
-    batch: Tensor | None,
+def forward(
+    x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float], batch: Tensor | None
 ) -> Tensor:
-    """The forward pass: reads x once, writes y once."""
-    x, gamma, parameters = rows_apart(x), rows_apart(gamma), parameters.contiguous()
-    replicas = max(x.size(0), gamma.size(0), parameters.size(0))
-    _, num_nodes, channels = x.shape
-    y = torch.empty_like(x) if x.size(0) == replicas else x.new_empty(replicas, *x.shape[1:])
+    """Reads x once, writes y once."""
+    has_replicas = x.dim() > 2
+    x, gamma = (with_dense_rows(with_replicas(t, 2)) for t in (x, gamma))
+    parameters = with_replicas(parameters, 4).contiguous()
+    out = torch.empty_like(x) if has_replicas else torch.empty_like(x[0])
+    y = with_replicas(out, 2)
+    replicas, num_nodes, channels = x.shape
     if y.numel() == 0:
-        return y
+        return out
     _, num_graphs, _, K, _ = parameters.shape
     strides = (
         replica_stride(x),
@@ -261,7 +266,7 @@ def apply(
         replica_stride(parameters),
     )
     tensors = (x, gamma, parameters, x if batch is None else batch, y)  # not read without
-    programs, options = cut("apply", x.dtype, num_nodes, channels, num_graphs, replicas)
+    programs, options = plan("apply", x.dtype, num_nodes, channels, num_graphs, replicas)
     with torch.cuda.device_of(x):
         apply_kernel[(num_graphs, programs, replicas)](
             *tensors,
@@ -273,10 +278,10 @@ def apply(
             BATCHED=batch is not None,
             **options,
         )
-    return y
+    return out
 
 
-def apply_backward(
+def backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
@@ -287,17 +292,17 @@ def apply_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
     if grad.numel() == 0:
-        zeros = [t.new_zeros(grad.size(0), *t.shape[1:]) for t in (gamma, parameters)]
-        return torch.empty_like(grad if needs_x else grad[:, :0]), zeros[0], zeros[1]
-    grad, x, gamma = rows_apart(grad), rows_apart(x), rows_apart(gamma)
-    parameters = parameters.contiguous()
+        grad_x = torch.empty_like(x if needs_x else x[..., :0, :])
+        return grad_x, torch.zeros_like(gamma), torch.zeros_like(parameters)
+    has_replicas = x.dim() > 2
+    grad, x, gamma = (with_dense_rows(with_replicas(t, 2)) for t in (grad, x, gamma))
+    parameters = with_replicas(parameters, 4).contiguous()
     replicas, num_nodes, channels = grad.shape
     num_graphs, K, J = parameters.size(1), parameters.size(3), gamma.size(2)
-    programs, options = cut("apply_backward", x.dtype, num_nodes, channels, num_graphs, replicas)
     # In the layout of the features: a norm before them is slow where its gradient has another.
-    like = x if x.shape == grad.shape else grad
-    grad_x = torch.empty_like(like if needs_x else like[:, :0])
+    grad_x = torch.empty_like(x if needs_x else x[:, :0])
     grad_gamma = gamma.new_empty(replicas, num_nodes, J)
+    programs, options = plan("apply_backward", x.dtype, num_nodes, channels, num_graphs, replicas)
     partial = parameters.new_empty(replicas, num_graphs, programs, 2, K, channels)
     strides = (
         grad.stride(0),
@@ -325,4 +330,7 @@ def apply_backward(
             NEEDS_X=needs_x,
             **options,
         )
-    return grad_x, grad_gamma, partial.sum(dim=2)
+    grad_parameters = partial.sum(dim=2)
+    if has_replicas:
+        return grad_x, grad_gamma, grad_parameters
+    return grad_x[0], grad_gamma[0], grad_parameters[0]

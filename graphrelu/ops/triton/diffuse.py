@@ -13,8 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.functional import polynomial
-from graphrelu.ops import cpu
-from graphrelu.ops.cpu import CSR
+
+CompressedRows = tuple[Tensor, Tensor, Tensor]  # where they begin, columns, values
 
 # Of one column, a program takes so many rows, and entries of each at a time.
 _ROWS, _ENTRIES = 32, 16
@@ -46,7 +46,7 @@ def column_kernel(
     value_ptr,
     vector_ptr,
     constant_ptr,
-    rooms_ptr,
+    buffers_ptr,
     arrived_ptr,
     num_rows,
     steps,
@@ -55,10 +55,10 @@ def column_kernel(
     ROWS: tl.constexpr,
     ENTRIES: tl.constexpr,
 ):
-    """`vector = a * matrix @ vector + b * constant`, for one column, so many times. Of `rooms` one
-    is read while the other is written."""
+    """`vector = a * matrix @ vector + b * constant`, for one column, `steps` times. Of two buffers
+    one is read while the other is written."""
     for step in range(steps):
-        out_ptr = rooms_ptr + (step % 2) * num_rows
+        out_ptr = buffers_ptr + (step % 2) * num_rows
         first_row = tl.program_id(0).to(tl.int64) * ROWS
         for first in range(first_row, num_rows, tl.num_programs(0) * ROWS):
             rows = first + tl.arange(0, ROWS)
@@ -129,7 +129,9 @@ def _num_programs(device: torch.device) -> int:
     return fit * gpu.multi_processor_count
 
 
-def _iterate(x: Tensor, matrix: CSR, constant: Tensor, a: float, b: float, steps: int) -> Tensor:
+def _iterate(
+    x: Tensor, matrix: CompressedRows, constant: Tensor, a: float, b: float, steps: int
+) -> Tensor:
     """`a * matrix @ x + b * constant`, so many times, of one column: in one launch."""
     num_rows = x.size(0)
     programs = -(-num_rows // _ROWS)  # the host waits longer for `triton.cdiv`
@@ -138,38 +140,38 @@ def _iterate(x: Tensor, matrix: CSR, constant: Tensor, a: float, b: float, steps
         programs = min(programs, _num_programs(x.device))
         if programs > 1:
             options = {"launch_cooperative_grid": True, "maxnreg": _REGISTERS}
-    rooms = x.new_empty(min(steps, 2), num_rows, 1)
+    buffers = x.new_empty(min(steps, 2), num_rows, 1)
     counter = torch.zeros if steps > 1 else torch.empty  # of a single step nobody waits for
     arrived = counter(1, dtype=torch.int32, device=x.device)
     with torch.cuda.device_of(x):
         column_kernel[(programs,)](
-            *(*matrix, x, constant, rooms, arrived, num_rows, steps, a, b),
+            *(*matrix, x, constant, buffers, arrived, num_rows, steps, a, b),
             **{"ROWS": _ROWS, "ENTRIES": _ENTRIES, "num_warps": _WARPS, **options},
         )
-    return rooms[(steps - 1) % 2]
+    return buffers[(steps - 1) % 2]
 
 
-def diffuse(x: Tensor, matrix: CSR, alpha: float, steps: int, diffusion: str) -> Tensor:
-    """:func:`graphrelu.functional.polynomial` of `x [N, F]`."""
-    if matrix.value.numel() == 0 or x.numel() == 0 or x.dtype != torch.float:
-        return cpu.diffuse(x, matrix, alpha, steps, diffusion)
+def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int, kind: str) -> Tensor:
+    """:func:`graphrelu.functional.polynomial` of a contiguous `x [N, F]` in float32."""
     num_rows, width = x.shape
-    if width == 1 and diffusion == "power" and HAS_COOPERATIVE_LAUNCH:
+    if width == 1 and kind == "power" and HAS_COOPERATIVE_LAUNCH:
         return _iterate(x, matrix, x, 1.0 - alpha, float(alpha), steps)
     cols = min(_COLS, triton.next_power_of_2(width))
 
-    def step(current: Tensor, previous: Tensor, a: float, b: float) -> Tensor:
+    def add_product(
+        previous: Tensor, matrix: CompressedRows, current: Tensor, *, beta: float, alpha: float
+    ) -> Tensor:
         if width == 1:
-            return _iterate(current, matrix, previous, a, b, steps=1)
+            return _iterate(current, matrix, previous, alpha, beta, steps=1)
         out = torch.empty_like(current)
         with torch.cuda.device_of(out):
             columns_kernel[(num_rows, triton.cdiv(width, cols))](
-                *(*matrix, current, previous, out, width, a, b),
-                ADDS=b != 0,
+                *(*matrix, current, previous, out, width, alpha, beta),
+                ADDS=beta != 0,
                 ENTRIES=_TILE // cols,
                 COLS=cols,
                 num_warps=1,
             )
         return out
 
-    return polynomial(x, step, alpha, steps, diffusion)
+    return polynomial(x, matrix, add_product, alpha, steps, kind)

@@ -8,8 +8,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.ops import cpu
-from graphrelu.ops.triton.tiles import UNROLLED, cut, nodes_of, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import (
+    UNROLLED,
+    nodes_of,
+    plan,
+    replica_stride,
+    with_dense_rows,
+    with_replicas,
+)
 
 
 @triton.jit
@@ -18,7 +24,7 @@ def project_kernel(
     weight_ptr,
     mass_ptr,
     batch_ptr,
-    projection_ptr,
+    logits_ptr,
     partial_ptr,
     num_nodes,
     mass_replica,
@@ -39,7 +45,7 @@ def project_kernel(
     x_ptr += replica * x_replica
     weight_ptr += replica * C
     mass_ptr += replica * mass_replica
-    projection_ptr += replica * num_nodes
+    logits_ptr += replica * num_nodes
     group = replica * tl.num_programs(0) + graph
     partial_ptr += (group * tl.num_programs(1) + program) * C  # [R, B, programs, C]
     SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
@@ -61,8 +67,8 @@ def project_kernel(
                 total += x * mass[:, None]
                 projected = tl.sum(x * weight[None, :], axis=1)
                 if chunk > 0:
-                    projected += tl.load(projection_ptr + rows, mask=in_rows, other=0.0)
-                tl.store(projection_ptr + rows, projected, mask=in_rows)
+                    projected += tl.load(logits_ptr + rows, mask=in_rows, other=0.0)
+                tl.store(logits_ptr + rows, projected, mask=in_rows)
             share = tl.sum(total, axis=0) / tl.maximum(end - start, 1)
             tl.store(partial_ptr + cols, share, mask=in_cols)
 
@@ -73,7 +79,7 @@ def project_backward_kernel(
     weight_ptr,
     mass_ptr,
     batch_ptr,
-    grad_projection_ptr,
+    grad_logits_ptr,
     grad_mean_ptr,
     grad_x_ptr,
     partial_ptr,
@@ -86,12 +92,11 @@ def project_backward_kernel(
     grad_x_row,
     C: tl.constexpr,
     BATCHED: tl.constexpr,
-    ACCUMULATE: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """The gradients of x (added to what is there) and of the projection, in one pass."""
+    """The gradients of x and of the weight, in one pass."""
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
     batch_ptr += replica * batch_replica
@@ -99,7 +104,7 @@ def project_backward_kernel(
     x_ptr += replica * x_replica
     weight_ptr += replica * C
     mass_ptr += replica * mass_replica
-    grad_projection_ptr += replica * num_nodes
+    grad_logits_ptr += replica * num_nodes
     grad_mean_ptr += (replica * tl.num_programs(0) + graph) * C
     grad_x_ptr += replica * grad_x_replica
     group = replica * tl.num_programs(0) + graph
@@ -122,73 +127,68 @@ def project_backward_kernel(
                 x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
                 x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
                 mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
-                grad = tl.load(grad_projection_ptr + rows, mask=in_rows, other=0.0)[:, None]
+                grad = tl.load(grad_logits_ptr + rows, mask=in_rows, other=0.0)[:, None]
                 total += x * grad
                 grad_x = grad * weight + mass * grad_sum
                 grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
-                if ACCUMULATE:
-                    grad_x += tl.load(grad_x_at, mask=mask, other=0.0).to(tl.float32)
                 tl.store(grad_x_at, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
             tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
 
 
-def project(
+def forward(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
 ) -> tuple[Tensor, Tensor]:
-    """`x @ weight.T` `[R, N, H]` and the means of `mass * x` over the nodes of each graph
-    `[R, B, C]`."""
-    if weight.size(1) > 1:  # a hidden layer: a matrix product, which torch does best
-        return cpu.project(x, weight, mass, batch, batch_size)
-    replicas, num_nodes, channels = x.shape
-    projection = weight.new_empty(replicas, num_nodes, 1)
+    """The node logits `[..., N, 1]`, and the mean of `mass * x` of each graph `[..., B, C]`."""
+    has_replicas = x.dim() > 2
+    logits = weight.new_empty(*x.shape[:-1], 1)
     if x.numel() == 0:
-        return projection, weight.new_zeros(replicas, batch_size, channels)
-    x, weight, mass = rows_apart(x), weight.contiguous(), rows_apart(mass)
-    graphs = x if batch is None else rows_apart(batch)  # not read without
+        return logits, weight.new_zeros(*x.shape[:-2], batch_size, x.size(-1))
+    x, weight = with_dense_rows(with_replicas(x, 2)), with_replicas(weight, 2).contiguous()
+    mass = with_dense_rows(with_replicas(mass, 1))
+    graphs = x if batch is None else with_dense_rows(with_replicas(batch, 1))  # not read without
+    replicas, num_nodes, channels = x.shape
     strides = (*map(replica_stride, (mass, graphs, x)), x.stride(1))
-    programs, options = cut("project", x.dtype, num_nodes, channels, batch_size, replicas)
+    programs, options = plan("project", x.dtype, num_nodes, channels, batch_size, replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
     with torch.cuda.device_of(x):
         project_kernel[(batch_size, programs, replicas)](
-            *(x, weight, mass, graphs, projection, partial, num_nodes, *strides),
+            *(x, weight, mass, graphs, logits, partial, num_nodes, *strides),
             BATCHED=batch is not None,
             **options,
         )
-    return projection, partial.sum(dim=2)
+    return logits, partial.sum(dim=2) if has_replicas else partial[0].sum(dim=1)
 
 
-def project_backward(
+def backward(
     x: Tensor,
     weight: Tensor,
     mass: Tensor,
     batch: Tensor | None,
-    grad_projection: Tensor,
+    grad_logits: Tensor,
     grad_mean: Tensor,
-    grad_x: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x, added to `grad_x` in place where it is given, and of the weight."""
-    if weight.size(1) > 1:
-        return cpu.project_backward(x, weight, mass, batch, grad_projection, grad_mean, grad_x)
-    x, weight, mass = rows_apart(x), weight.contiguous(), rows_apart(mass)
-    grad_projection, grad_mean = grad_projection.contiguous(), grad_mean.contiguous()
-    replicas, num_nodes, channels = x.shape
-    batch_size = grad_mean.size(1)
-    out = torch.empty_like(x) if grad_x is None else rows_apart(grad_x)
+    """The gradients of x and of the weight."""
+    has_replicas = x.dim() > 2
     if x.numel() == 0:
-        return out, torch.zeros_like(weight)
-    graphs = x if batch is None else rows_apart(batch)
-    shared = map(replica_stride, (mass, graphs, x))
-    strides = (*shared, x.stride(1), out.stride(0), out.stride(1))
-    programs, options = cut("project_backward", x.dtype, num_nodes, channels, batch_size, replicas)
+        return torch.empty_like(x), torch.zeros_like(weight)
+    x, weight = with_dense_rows(with_replicas(x, 2)), with_replicas(weight, 2).contiguous()
+    mass = with_dense_rows(with_replicas(mass, 1))
+    graphs = x if batch is None else with_dense_rows(with_replicas(batch, 1))
+    grad_logits, grad_mean = grad_logits.contiguous(), grad_mean.contiguous()
+    replicas, num_nodes, channels = x.shape
+    batch_size = grad_mean.size(-2)
+    grad_x = torch.empty_like(x)
+    strides = (*map(replica_stride, (mass, graphs, x)), x.stride(1), *grad_x.stride()[:2])
+    programs, options = plan("project_backward", x.dtype, num_nodes, channels, batch_size, replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
-    tensors = (x, weight, mass, graphs, grad_projection, grad_mean, out, partial)
+    tensors = (x, weight, mass, graphs, grad_logits, grad_mean, grad_x, partial)
     with torch.cuda.device_of(x):
         project_backward_kernel[(batch_size, programs, replicas)](
             *tensors,
             num_nodes,
             *strides,
             BATCHED=batch is not None,
-            ACCUMULATE=grad_x is not None,
             **options,
         )
-    return out, partial.sum(dim=(1, 2)).unsqueeze(1)
+    grad_weight = partial.sum(dim=(1, 2)).unsqueeze(1)
+    return (grad_x, grad_weight) if has_replicas else (grad_x[0], grad_weight[0])

@@ -1,4 +1,4 @@
-"""How a pass over the features is cut up: programs, and the tiles of rows and channels they take.
+"""How a pass over the features is divided: programs, and the tiles of rows and channels they take.
 
 A program walks over tiles of rows and keeps sums over the rows in registers. Partial sums are
 written by program and added in a fixed order: the same input gives the same bits twice. Everything
@@ -26,7 +26,7 @@ _WIDE = 128
 
 
 class Setting(NamedTuple):
-    """How a pass is cut up."""
+    """How a pass is divided."""
 
     tile: int  # elements
     num_warps: int
@@ -75,7 +75,7 @@ def nodes_of(batch_ptr, graph, num_nodes, BATCHED: tl.constexpr):
 
 
 @lru_cache(maxsize=1024)
-def cut(
+def plan(
     name: str, dtype: torch.dtype, num_nodes: int, channels: int, graphs: int, replicas: int
 ) -> tuple[int, dict[str, Any]]:
     """The programs of a pass for each graph of a replica, and their constants."""
@@ -90,9 +90,14 @@ def cut(
     return programs, {"num_warps": setting.num_warps, **tile}
 
 
-def rows_apart(tensor: Tensor) -> Tensor:
+def with_dense_rows(tensor: Tensor) -> Tensor:
     """The tensor itself where its last dimension is consecutive; else a copy."""
     return tensor if tensor.stride(-1) == 1 or tensor.size(-1) == 1 else tensor.contiguous()
+
+
+def with_replicas(tensor: Tensor, own_dims: int) -> Tensor:
+    """With a dimension of replicas in front of its own."""
+    return tensor if tensor.dim() > own_dims else tensor.unsqueeze(0)
 
 
 def replica_stride(tensor: Tensor) -> int:

@@ -1,7 +1,7 @@
 """Node weights on a GPU: the softmax over the nodes of each graph, and what is made of it, in one
 pass forward and one backward.
 
-One program takes a column of a graph. Layout: `logits [R, N, H]`, `batch [1 or R, N]`, sorted.
+One program takes a column of a graph. Layout: `logits [N, H]`, `batch [N]`, sorted.
 """
 
 import math
@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.functional import Form
-from graphrelu.ops.triton.tiles import nodes_of, replica_stride, rows_apart
+from graphrelu.ops.triton.tiles import nodes_of
 
 _FEW_NODES, _MANY_NODES = 1024, 4096  # that a program takes at a time
 _NODES_OF_A_WARP = 256
@@ -45,12 +45,11 @@ def _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _column(batch_ptr, batch_replica, num_nodes, H, BATCHED: tl.constexpr):
+def _column(batch_ptr, num_nodes, BATCHED: tl.constexpr):
     """Of this program: where its nodes begin and end, and where its column begins."""
     graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    replica = tl.program_id(2).to(tl.int64)
-    start, end = nodes_of(batch_ptr + replica * batch_replica, graph, num_nodes, BATCHED)
-    return start, end, column + replica * num_nodes * H
+    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
+    return start, end, column
 
 
 @triton.jit
@@ -61,13 +60,12 @@ def weigh_kernel(
     num_nodes,
     temperature,
     gamma_max,
-    batch_replica,
     H,
     BATCHED: tl.constexpr,
     CALIBRATED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    start, end, column = _column(batch_ptr, batch_replica, num_nodes, H, BATCHED)
+    start, end, column = _column(batch_ptr, num_nodes, BATCHED)
     logits_ptr += column
     largest, total = _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK)
     size = (end - start).to(tl.float32) if CALIBRATED else 1.0
@@ -88,13 +86,12 @@ def weigh_backward_kernel(
     num_nodes,
     temperature,
     gamma_max,
-    batch_replica,
     H,
     BATCHED: tl.constexpr,
     CALIBRATED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    start, end, column = _column(batch_ptr, batch_replica, num_nodes, H, BATCHED)
+    start, end, column = _column(batch_ptr, num_nodes, BATCHED)
     logits_ptr += column
     largest, total = _softmax_parts(logits_ptr, start, end, temperature, H, BLOCK)
     size = (end - start).to(tl.float32) if CALIBRATED else 1.0
@@ -119,20 +116,19 @@ def weigh_backward_kernel(
 def _launch(
     kernel: Any, logits: Tensor, form: Form, batch: Tensor | None, batch_size: int, *rest: Tensor
 ) -> None:
-    replicas, num_nodes, columns = logits.shape
-    graphs = logits if batch is None else rows_apart(batch)  # not read without
+    num_nodes, columns = logits.shape
+    graphs = logits if batch is None else batch.contiguous()  # not read without
     is_calibrated = form.mode == "calibrated"
     block = 1 << (num_nodes // batch_size).bit_length()
     block = min(max(block, _FEW_NODES), _MANY_NODES)
     with torch.cuda.device_of(logits):
-        kernel[(batch_size, columns, replicas)](
+        kernel[(batch_size, columns)](
             logits,
             graphs,
             *rest,
             num_nodes,
             form.temperature if is_calibrated else 1.0,
             form.gamma_max if is_calibrated else math.inf,
-            replica_stride(graphs),
             columns,
             BATCHED=batch is not None,
             CALIBRATED=is_calibrated,
@@ -141,8 +137,8 @@ def _launch(
         )
 
 
-def weigh(logits: Tensor, form: Form, batch: Tensor | None, batch_size: int) -> Tensor:
-    """:func:`graphrelu.functional.node_weights`."""
+def forward(logits: Tensor, form: Form, batch: Tensor | None, batch_size: int) -> Tensor:
+    """:func:`graphrelu.functional.weigh`."""
     logits = logits.contiguous()
     gamma = torch.empty_like(logits)
     if logits.numel() > 0:
@@ -150,7 +146,7 @@ def weigh(logits: Tensor, form: Form, batch: Tensor | None, batch_size: int) -> 
     return gamma
 
 
-def weigh_backward(
+def backward(
     grad: Tensor, logits: Tensor, form: Form, batch: Tensor | None, batch_size: int
 ) -> Tensor:
     """The gradient of the logits."""

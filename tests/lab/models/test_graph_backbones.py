@@ -14,7 +14,7 @@ from graphrelu.graph import DiffusionSettings, prepare
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.backbones import MaskedBatchNorm
 from graphrelu.lab.models.graph_backbones import POOLING, DeepGraphGNN, GINPaperGNN, GraphGNN, pool
-from graphrelu.ops.cpu import CSR
+from graphrelu.ops.diffuse import CSR
 from tests.helpers import assert_close, batch_of_graphs, gradients, opened, random_graph
 
 SIZES = [4, 1, 7, 3, 5, 2]

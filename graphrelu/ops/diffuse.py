@@ -1,0 +1,170 @@
+r"""Diffuse: personalised PageRank over a sorted matrix. Its gradient is a diffusion again, over the
+transposed matrix; nothing of the features is saved."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphrelu.functional import polynomial, without_autocast
+from graphrelu.ops import INTERPRETS, map_by_loop, replicated, uses_triton
+
+# Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
+_MULTIPLIES_VECTORS = torch.backends.mkl.is_available() and sys.platform == "linux"
+_announced: list[bool] = []
+_MAX_INT32 = torch.iinfo(torch.int32).max
+
+
+class CSR(NamedTuple):
+    """A sparse matrix in compressed rows."""
+
+    rowptr: Tensor
+    col: Tensor
+    value: Tensor
+
+
+def index_dtype(*sizes: int) -> torch.dtype:
+    """The type that counts so far. MKL takes 32-bit indices: others would be converted in every
+    product; and a product is bound by the memory that it reads, half of which are indices."""
+    return torch.int32 if max(sizes) <= _MAX_INT32 else torch.int64
+
+
+def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
+    """One matrix in compressed rows, with `R` of the same size along its diagonal: those of
+    `rowptr [R, rows + 1]` and `col [R, nonzeros]`."""
+    replicas, nonzeros = col.shape
+    sizes = (replicas * (rowptr.size(1) - 1), replicas * num_cols, replicas * nonzeros)
+    block = torch.arange(replicas, dtype=index_dtype(*sizes), device=col.device).view(-1, 1)
+    starts = (rowptr[:, :-1] + nonzeros * block).flatten()
+    end = starts.new_full((1,), replicas * nonzeros)
+    return torch.cat([starts, end]), (col + num_cols * block).flatten()
+
+
+torch.library.define(
+    "graphrelu::diffuse",
+    "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps, str kind) "
+    "-> Tensor",
+)
+
+
+@torch.library.impl("graphrelu::diffuse", "default")
+def _diffuse(
+    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, kind: str
+) -> Tensor:
+    if value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
+        return polynomial(x, None, _without_edges, alpha, steps, kind).contiguous()
+    x = x.contiguous()
+    if (x.is_cuda or INTERPRETS) and x.dtype == torch.float and uses_triton(x):
+        from graphrelu.ops.triton import diffuse as kernels
+
+        return kernels.forward(x, CSR(rowptr, col, value), alpha, steps, kind)
+    return by_library(x, CSR(rowptr, col, value), alpha, steps, kind)
+
+
+def _sparse_tensor(matrix: CSR, size: int) -> Tensor:
+    if not _announced:
+        # torch says once per process that CSR is in beta: not to users of an activation.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            torch.sparse_csr_tensor([0, 1], [0], [1.0], check_invariants=False)
+        _announced.append(True)
+    return torch.sparse_csr_tensor(*matrix, (size, size), check_invariants=False)
+
+
+def by_library(x: Tensor, matrix: CSR, alpha: float, steps: int, kind: str) -> Tensor:
+    """:func:`~graphrelu.functional.polynomial` with the update in the product, by the sparse
+    library that torch has for the device."""
+    csr, shape = _sparse_tensor(matrix, x.size(0)), x.shape
+    add_product: Callable[..., Tensor] = torch.addmm
+    if x.is_cpu and x.size(1) == 1 and _MULTIPLIES_VECTORS:  # faster than one column
+        x, add_product = x.view(-1), torch.addmv
+    with without_autocast(x):
+        return polynomial(x, csr, add_product, alpha, steps, kind).view(shape)
+
+
+def _without_edges(
+    previous: Tensor, matrix: None, current: Tensor, *, beta: float, alpha: float
+) -> Tensor:
+    return beta * previous if beta else torch.zeros_like(previous)
+
+
+def _diffuse_shapes(x: Tensor, *rest: Any) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+torch.library.register_fake("graphrelu::diffuse", _diffuse_shapes)
+_forward = torch.ops.graphrelu.diffuse.default
+map_by_loop(_forward)
+
+
+class _Diffuse(torch.autograd.Function):
+    """Of a symmetric matrix there is no transposed one: a compiler refuses a tensor twice."""
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        rowptr: Tensor,
+        col: Tensor,
+        value: Tensor,
+        rowptr_t: Tensor | None,
+        col_t: Tensor | None,
+        value_t: Tensor | None,
+        alpha: float,
+        steps: int,
+        kind: str,
+    ) -> Tensor:
+        out: Tensor = _forward(x, rowptr, col, value, alpha, steps, kind)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:7])  # the graph, not the features
+        ctx.settings = inputs[7:]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
+        matrices = saved if saved[3] is None else (*saved[3:], *saved[:3])
+        if torch.is_grad_enabled():
+            grad = _Diffuse.apply(grad, *matrices, *ctx.settings)
+        else:
+            grad = _forward(grad, *matrices[:3], *ctx.settings)
+        return grad, *([None] * 9)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any) -> tuple[Tensor, int]:
+        if all(dim is None for dim in in_dims[1:7]):
+            x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
+            return _Diffuse.apply(x.flatten(1), *args).view(x.shape), 1
+        # Each replica has a graph of its own: all of them are one graph, block by block.
+        size = info.batch_size
+        x = replicated(x, in_dims[0], size)
+        matrices: list[Tensor | None] = []
+        for first in (0, 3):
+            if args[first] is None:
+                matrices += [None] * 3
+                continue
+            rowptr, col, value = (
+                replicated(args[i], in_dims[i + 1], size) for i in range(first, first + 3)
+            )
+            matrices += [*block_diagonal(rowptr, col, x.size(1)), value.flatten()]
+        return _Diffuse.apply(x.flatten(0, 1), *matrices, *args[6:]).view(x.shape), 0
+
+
+def diffuse(x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, kind: str) -> Tensor:
+    """The fast twin of :func:`graphrelu.functional.pagerank`, by power iteration or Chebyshev.
+
+    Args:
+        x: `[N, F]`, every column of which is diffused.
+        matrix: The normalised adjacency; rows are targets.
+        transposed: Its transpose, or the same object where it is symmetric.
+        alpha: The teleport probability.
+        steps: The number of products.
+        kind: `power` or `chebyshev`.
+    """
+    other = (None, None, None) if transposed.col is matrix.col else transposed
+    out: Tensor = _Diffuse.apply(x, *matrix, *other, alpha, steps, kind)
+    return out
