@@ -169,6 +169,8 @@ def page(found: Sequence[Row], entries: Entries, record: Path) -> list[str]:
         f"shared the device, {beside} side by side, and so did their steps.",
         "## Are the networks as strong as published?",
         check(found),
+        "## In short",
+        in_short(found),
     ]
     for setting, title in SETTINGS.items():
         own = [row for row in found if row.setting == setting]
@@ -196,6 +198,18 @@ def check(found: Iterable[Row]) -> str:
         return "No network has been run with the published settings and activation yet."
     head = ("cell", "", "ours", "published", "seeds", "at most 1.0 below")
     return export.table(head, lines, numbers=2).rstrip()
+
+
+def in_short(found: Iterable[Row]) -> str:
+    """GReLU's lead over ReLU at every setting, and whether it is decided."""
+    lines = [
+        f"- {row.cell}, dropout {row.dropout:g}, {row.epochs} epochs ({row.setting}): GReLU is "
+        f"{marked(row.over_relu)} {row.over_relu.unit} ahead of ReLU over {row.over_relu.n} "
+        f"{'seed' if row.over_relu.n == 1 else 'seeds'}, {row.over_relu.outcome}."
+        for row in found
+        if row.rival == "grelu" and row.over_relu is not None
+    ]
+    return "\n".join(lines) if lines else "GReLU and ReLU have not been run together yet."
 
 
 def _line(row: Row) -> tuple[str, ...]:
