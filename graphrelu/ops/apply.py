@@ -57,6 +57,9 @@ def _apply(
         from graphrelu.ops.triton import apply as kernels
 
         return kernels.forward(x, gamma, parameters, base, batch)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (x, gamma, parameters)):
+        # An exported model calls the operator itself, and torch differentiates what it does.
+        return functional.apply(x, gamma, parameters, base, batch)
     y = out = torch.empty_like(x)
     if x.dim() == 2:
         out, x, gamma, parameters = y[None], x[None], gamma[None], parameters[None]

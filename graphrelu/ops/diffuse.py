@@ -64,20 +64,23 @@ def _diffuse(
     return by_library(x, CSR(rowptr, col, value), alpha, steps, kind)
 
 
-def _sparse_tensor(matrix: CSR, size: int) -> Tensor:
+def csr_tensor(matrix: CSR, num_cols: int) -> Tensor:
+    """The matrix as torch's sparse tensor."""
     if not _announced:
-        # torch says once per process that CSR is in beta: not to users of an activation.
+        # torch says so once per process: not to users of an activation.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
             torch.sparse_csr_tensor([0, 1], [0], [1.0], check_invariants=False)
         _announced.append(True)
-    return torch.sparse_csr_tensor(*matrix, (size, size), check_invariants=False)
+    size = (matrix.rowptr.size(0) - 1, num_cols)
+    return torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
 
 
 def by_library(x: Tensor, matrix: CSR, alpha: float, steps: int, kind: str) -> Tensor:
     """:func:`~graphrelu.functional.polynomial` with the update in the product, by the sparse
     library that torch has for the device."""
-    csr, shape = _sparse_tensor(matrix, x.size(0)), x.shape
+    csr, shape = csr_tensor(matrix, x.size(0)), x.shape
     add_product: Callable[..., Tensor] = torch.addmm
     if x.is_cpu and x.size(1) == 1 and _MULTIPLIES_VECTORS:  # faster than one column
         x, add_product = x.view(-1), torch.addmv

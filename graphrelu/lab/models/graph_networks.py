@@ -20,6 +20,7 @@ from torch_geometric.utils import scatter
 
 from graphrelu.lab.data.molecules import Features
 from graphrelu.lab.models.activations import ACTIVATIONS
+from graphrelu.ops.diffuse import CSR, csr_tensor
 
 Conv = Literal["gcn", "gine", "gat", "sage", "bond"]
 Norm = Literal["none", "batch", "layer"]
@@ -172,7 +173,7 @@ def normalized_matrix(edge_index: Tensor, nodes: int) -> Tensor:
     rowptr = torch.searchsorted(row, starts, out_int32=True)
     scale = rowptr.diff().float().rsqrt()
     value = scale[row] * scale[col]
-    return torch.sparse_csr_tensor(rowptr, col.int(), value, (nodes, nodes))
+    return csr_tensor(CSR(rowptr, col.int(), value), nodes)
 
 
 class _Product(torch.autograd.Function):

@@ -17,7 +17,7 @@ from torch import Tensor
 from graphrelu.functional import has_values
 from graphrelu.graph import sorted_entries
 from graphrelu.ops import replicated
-from graphrelu.ops.diffuse import CSR, block_diagonal, diffuse, index_dtype
+from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, diffuse, index_dtype
 
 # Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
 # and the time of the products are then below those of a dense matrix.
@@ -77,9 +77,7 @@ def _product(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
     if value.numel() == 0 or x.numel() == 0:
         return x.new_zeros(num_rows, x.size(1))  # the sparse libraries refuse empty operands
     x = x.contiguous()
-    matrix = torch.sparse_csr_tensor(
-        rowptr, col, value, (num_rows, x.size(0)), check_invariants=False
-    )
+    matrix = csr_tensor(CSR(rowptr, col, value), x.size(0))
     with torch.autocast(x.device.type, enabled=False):
         if x.is_cpu and x.size(1) >= _WIDE:
             return torch.sparse.mm(matrix, x, "sum")
@@ -141,12 +139,10 @@ class _SampledProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
-        value, shape = left.new_zeros(pattern.col.numel()), (left.size(0), right.size(0))
+        value = left.new_zeros(pattern.col.numel())
         if value.numel() == 0 or left.size(1) == 0:
             return value
-        matrix = torch.sparse_csr_tensor(
-            pattern.rowptr, pattern.col, value, shape, check_invariants=False
-        )
+        matrix = csr_tensor(CSR(pattern.rowptr, pattern.col, value), right.size(0))
         with torch.autocast(left.device.type, enabled=False):
             right = right.contiguous().t()
             return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
@@ -352,6 +348,4 @@ def row_normalized(x: Tensor) -> Tensor:
         raise ValueError("x must not be negative where it is sparse: a shift would fill its zeros.")
     row = torch.repeat_interleave(x.crow_indices().diff())
     total = value.new_zeros(x.size(0)).index_add(0, row, value).clamp(min=1.0)
-    return torch.sparse_csr_tensor(
-        x.crow_indices(), x.col_indices(), value / total[row], x.shape, check_invariants=False
-    )
+    return csr_tensor(CSR(x.crow_indices(), x.col_indices(), value / total[row]), x.size(1))

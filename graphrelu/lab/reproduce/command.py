@@ -74,14 +74,14 @@ def start(name: str, request: Request, render: bool) -> None:
         if render or own.has_page(request.out):
             show(own.render(request.out), *said)
         else:
-            terminal.console().print(*said)
+            terminal.console().print(*said, soft_wrap=True)
 
 
 def show(written: Sequence[Path], *sentences: str) -> None:
     """Print the first of the files that were written, and where all of them are."""
     screen = terminal.console()
     screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
-    screen.print(*sentences, f"Written: {', '.join(map(str, written))}.", sep="\n")
+    screen.print(*sentences, f"Written: {', '.join(map(str, written))}.", sep="\n", soft_wrap=True)
 
 
 def _option(told: str) -> Any:
