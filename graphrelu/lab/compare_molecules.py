@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from graphrelu.checks import check_count
 from graphrelu.lab.data.molecules import Molecules, SplitKind, read_molecules
 from graphrelu.lab.engine.graph_runs import perform_all, read_record
 from graphrelu.lab.engine.graph_training import ERRORS, GraphRun, Metric
@@ -63,6 +64,7 @@ def compare_molecules(
     out: Path | None = None,
     device: str = "cpu",
     processes: int | None = None,
+    look: int = 1,
     tell: Callable[[str], object] = lambda sentence: None,
 ) -> MoleculeComparison:
     """Train each activation on the same splits and batches.
@@ -84,8 +86,11 @@ def compare_molecules(
         device (str, optional): Where to train.
         processes (int, optional): How many runs at once; as many as there are processors, unless
             given, and four on a GPU. A script needs ``if __name__ == "__main__":`` for several.
+        look (int, optional): How often this comparison is looked at by now, this time included: a
+            comparison that goes on with more runs must count, or luck becomes a finding.
         tell (callable, optional): Takes a sentence on each finished run.
     """
+    check_count("look", look)
     molecules = source if isinstance(source, Molecules) else _read(source, targets, split)
     training = {"epochs": EMBEDDED_EPOCHS, **training} if source == EMBEDDED else training
     run = GraphRun(
@@ -111,7 +116,7 @@ def compare_molecules(
         perform_all(wanted, Path(scratch), record, side_by_side, device=device, tell=tell)
         found = {GraphRun.from_dict(entry["run"]).key(): entry for entry in read_record(record)}
     entries = [found[one.key()] for one in wanted if one.key() in found]
-    return MoleculeComparison(molecules, run, _rows(molecules, run, entries, margin), entries)
+    return MoleculeComparison(molecules, run, _rows(molecules, run, entries, margin, look), entries)
 
 
 def show(found: MoleculeComparison, screen: Console) -> None:
@@ -153,7 +158,11 @@ def _metric(molecules: Molecules, metric: Metric | None) -> Metric:
 
 
 def _rows(
-    molecules: Molecules, run: GraphRun, entries: Sequence[dict[str, Any]], margin: float
+    molecules: Molecules,
+    run: GraphRun,
+    entries: Sequence[dict[str, Any]],
+    margin: float,
+    look: int,
 ) -> list[CompareRow]:
     is_error = run.metric in ERRORS
     runs: dict[str, list[dict[str, Any]]] = {}
@@ -178,7 +187,7 @@ def _rows(
     splits = ONE
     if molecules.split is None:
         splits = Splits(len(train) / len(molecules.y), len(test) / len(train), len(test))
-    leads = over_relu(scores, splits, margin, is_error=is_error)
+    leads = over_relu(scores, splits, margin, (look, look), is_error)
     return [
         CompareRow(
             name, *percent(own, is_error), leads.get(name), prices[name], lost[name], is_error

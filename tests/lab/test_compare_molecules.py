@@ -43,6 +43,9 @@ def test_values(tmp_path: Path) -> None:
     again = compare_molecules(str(path), **arguments)
     assert out.read_text() == before
     assert again.rows == found.rows
+    second = compare_molecules(str(path), **arguments, look=2).rows[1].over_relu
+    assert second is not None
+    assert second.error == lead.error / 3  # 1 / (2 * 3) of alpha after 1 / (1 * 2)
 
 
 def test_labels(tmp_path: Path) -> None:
