@@ -81,7 +81,9 @@ def show(written: Sequence[Path], *sentences: str) -> None:
     """Print the first of the files that were written, and where all of them are."""
     screen = terminal.console()
     screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
-    screen.print(*sentences, f"Written: {', '.join(map(str, written))}.", sep="\n", soft_wrap=True)
+    for sentence in sentences:
+        screen.print(sentence, soft_wrap=True)
+    screen.print(f"Written: {', '.join(map(str, written))}.")
 
 
 def _option(told: str) -> Any:
