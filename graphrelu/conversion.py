@@ -654,7 +654,7 @@ class Run:
         if x.size(0) != graph.num_nodes:
             return f"it sees {list(x.shape)} where the graph has {graph.num_nodes} nodes"
         if graph.batch is None and self.batches:
-            return f"it sees {list(x.shape)} where no batch vector has so many entries"
+            return f"it sees {list(x.shape)}, and no batch vector has {x.size(0)} entries"
         return ""
 
     def activate(
@@ -942,7 +942,7 @@ _STARTS = (Method.run_original.__code__, Recomputation.__call__.__code__)  # of 
 
 
 def _wrap_methods(model: torch.nn.Module, plan: Plan) -> None:
-    closed = " "  # the module that all of what follows is inside of; no name starts so
+    closed = " "  # prefix of the names inside a closed module; no name starts with a space
     found: set[torch.nn.Module] = set()
     # A module with two names counts where it is outside of what is closed.
     for path, module in list(model.named_modules(remove_duplicate=False)):

@@ -40,7 +40,7 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def told(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[None]:
+def as_data_error(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[None]:
     """In here an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
     try:
         yield

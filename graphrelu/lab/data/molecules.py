@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import from_rdmol, is_undirected
 from torch_geometric.utils.smiles import e_map, x_map
 
-from graphrelu.lab.data.graph import PARTS, DataError, Task, require, told
+from graphrelu.lab.data.graph import PARTS, DataError, Task, as_data_error, require
 
 SplitKind = Literal["random", "scaffold", "column"]
 _SPLIT_WORDS = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
@@ -319,7 +319,7 @@ def _rows(path: Path) -> Iterator[Any]:
     opener: Any = gzip.open if path.suffix == ".gz" else open
     no_csv = (gzip.BadGzipFile, EOFError, UnicodeError, csv.Error)
     with (
-        told(f"{path.name} is not a CSV file", kinds=no_csv),
+        as_data_error(f"{path.name} is not a CSV file", kinds=no_csv),
         opener(path, "rt", encoding="utf-8-sig", newline="") as file,
     ):
         yield csv.reader(file)

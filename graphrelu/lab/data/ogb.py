@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, scatter, to_undirected
 
-from graphrelu.lab.data.graph import PARTS, DataError, require, told
+from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
 
 FAILURES = (Exception, SystemExit)
 
@@ -32,7 +32,9 @@ def read_ogb(name: str, root: Path) -> Data:
             f"{name} needs the package ogb; install it with: pip install ogb."
         ) from None
     home = root / name.replace("-", "_")
-    failed = told(f"OGB cannot load {name}", f"; it looks for its files in {home}", FAILURES)
+    failed = as_data_error(
+        f"OGB cannot load {name}", f"; it looks for its files in {home}", FAILURES
+    )
     with failed, redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # OGB's own cache is a pickle, which torch does not load any more; it is made anew.

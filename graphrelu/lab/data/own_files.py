@@ -23,11 +23,11 @@ from torch_geometric.edge_index import EdgeIndex
 
 from graphrelu.lab.data.graph import (
     DataError,
+    as_data_error,
     checked_edges,
     checked_features,
     quiet_csr,
     require,
-    told,
 )
 from graphrelu.lab.data.graph_set import GraphSet, graph_set
 
@@ -56,7 +56,7 @@ LAYOUTS = (
 
 def sha256(path: Path) -> str:
     """The SHA-256 sum of a file, in hexadecimal."""
-    with told(f"{path} cannot be read", kinds=OSError):
+    with as_data_error(f"{path} cannot be read", kinds=OSError):
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -105,7 +105,7 @@ def read_npz(path: Path) -> Data:
     weights are left out, as PyG does; features keep their values, where PyG sets them to one.
     """
     # A damaged file raises many kinds of errors, in numpy and in zipfile.
-    with told(f"{path} cannot be read as an .npz file"):
+    with as_data_error(f"{path} cannot be read as an .npz file"):
         arrays = read_arrays(path)
         is_known = not arrays.keys().isdisjoint(("edges", *CSR_KEYS["adj_"]))
         require(is_known, f"{path} is of no known layout; {LAYOUTS}.")
@@ -223,7 +223,7 @@ def _loaded(path: Path, how: str) -> Any:
     # torch does not check the indices of sparse tensors unless it is told to.
     checked = torch.sparse.check_sparse_tensor_invariants()
     # On a damaged file, torch.load raises many kinds of errors.
-    unreadable = told(f"{path} cannot be loaded", f"; {how}")
+    unreadable = as_data_error(f"{path} cannot be loaded", f"; {how}")
     with unreadable, quiet_csr(), checked, path.open("rb") as stream:
         check_size(_unpacked(stream), path)
         try:
@@ -241,7 +241,7 @@ def _fields(data: Any, path: Path, how: str) -> Data:
     """The fields of a graph that are used, as plain tensors."""
     require(isinstance(data, Data), f"{path} holds a {type(data).__name__}; {how}.")
     # The object may not have been put together as PyG does.
-    with told(f"{path} cannot be loaded", f"; {how}"):
+    with as_data_error(f"{path} cannot be loaded", f"; {how}"):
         return Data(**{key: _plain(data[key], key, path) for key in FIELDS if key in data})
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from torch_geometric import datasets
 from torch_geometric.data import Batch, Dataset
 
-from graphrelu.lab.data.graph import Family, Graph, from_data, require, told
+from graphrelu.lab.data.graph import Family, Graph, as_data_error, from_data, require
 from graphrelu.lab.data.graph_set import GraphSet, graph_set
 from graphrelu.lab.names import hint
 
@@ -68,7 +68,7 @@ def open_dataset(spec: str, root: Path, use: Callable[[Any], T], **options: Any)
     remedy = f"; if a download broke off, remove {root / spec} and try again"
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
         changes = {"processed_dir": folder, "_process": _quiet(cls._process)}
-        with told(f"PyG cannot load {spec}", remedy):
+        with as_data_error(f"PyG cannot load {spec}", remedy):
             return use(type(class_name, (cls,), changes)(**options))
 
 

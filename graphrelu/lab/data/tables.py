@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphrelu.lab.data.graph import PARTS, DataError, first_line, require, told
+from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, first_line, require
 from graphrelu.lab.data.own_files import check_size
 
 HEADERS = (["source", "target"], ["src", "dst"], ["from", "to"])  # any of these, or none
@@ -53,7 +53,9 @@ def read_tables(edges: Path) -> Data:
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The place of each line that is not empty, for an error message, and its fields."""
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    unreadable = told(f"{path} cannot be read as a table", "", (csv.Error, OSError, UnicodeError))
+    unreadable = as_data_error(
+        f"{path} cannot be read as a table", "", (csv.Error, OSError, UnicodeError)
+    )
     with unreadable, path.open(encoding="utf-8-sig", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter, strict=True)
         for fields in reader:

@@ -67,7 +67,7 @@ def run(
         seeds_at_once: The most runs in one batch; by default as many as fit.
         deadline: A value of `time.monotonic()` after which no batch is begun.
         progress: Called every few epochs; of a cluster, whenever a batch is finished.
-        pool: `local`, this process; a number, so many processes; or `ray`, the workers of a
+        pool: `local`, this process; a number of processes; or `ray`, the workers of a
             Ray cluster.
     """
     before = [] if record is None else in_order(record.read(), configs, seeds)

@@ -109,7 +109,7 @@ class PreparedCells:
         return train(config, graph, inputs, seeds, self.device, progress)
 
     def seconds_per_epoch(self, config: Config, size: int) -> float:
-        """The time of the second epoch of so many runs at once."""
+        """How long the second epoch of these runs takes, all at once."""
         graph, short = self.graph(config), replace(config, epochs=2)
         kind: type[StackedRuns] = FoldBatch if isinstance(graph, GraphSet) else SeedBatch
         advance = kind(short, graph, self.inputs_of(config), range(size), self.device).stepper()
@@ -138,7 +138,7 @@ class PreparedCells:
 def expected_seconds(
     runs: Mapping[Config, int], graphs: Mapping[str, Graph | GraphSet], device: str = "auto"
 ) -> float:
-    """The time that so many runs of each cell take here, if no run stops early.
+    """How long the given number of runs of each cell takes here, if none stops early.
 
     Of each graph and network, the first and the last activation are trained for two epochs, and the
     second epoch is timed. After :data:`MEASURING` seconds no more networks are timed; the others

@@ -73,7 +73,7 @@ def read_look(path: Path) -> dict[str, np.ndarray]:
         raise
     except Exception as error:  # a damaged file raises many kinds, in numpy and in zipfile
         reason = first_line(error)
-        raise ValueError(f"{path} is not a look inside of a model ({reason}).") from error
+        raise ValueError(f"{path} is not a look inside a model ({reason}).") from error
     return arrays
 
 

@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="the file of runs (.pt)")
     parser.add_argument("record", type=Path, help="the record to continue or begin (.jsonl)")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    parser.add_argument("--seconds", type=float, help="stop starting runs after so many")
+    parser.add_argument("--seconds", type=float, help="start no run after this many seconds")
     parser.add_argument("--engine", default="local", help="local, or a number of processes")
     given = parser.parse_args()
     try:

@@ -87,7 +87,7 @@ def _parts(pairs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return first, {name: seeds for name, seeds in pairs.items() if name != PRIMARY}
 
 
-def told(seeds: Collection[int]) -> str:
+def in_ranges(seeds: Collection[int]) -> str:
     """Seeds in a few characters: ``0-9,12``."""
     ends: list[list[int]] = []
     for seed in sorted(seeds):

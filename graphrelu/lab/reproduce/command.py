@@ -121,7 +121,7 @@ def _command(name: str) -> Callable[..., None]:
             float | None, _option("Stop starting new runs after this many seconds.")
         ] = None,
         engine: Annotated[
-            str, _option("local: this process; a number: so many; ray: a cluster.")
+            str, _option("local: this process; N: N processes; ray: a cluster.")
         ] = "local",
         prepare: Annotated[
             Path | None, _option("Train nothing; write the missing runs to this file (.pt).")

@@ -55,7 +55,7 @@ class Request:
         root: Where the datasets are; see :func:`graphrelu.lab.data.data_root`.
         seconds: No run starts after this many seconds.
         progress: Called every few epochs.
-        engine: ``local``, this process; a number, so many processes; or ``ray``, the workers of a
+        engine: ``local``, this process; a number of processes; or ``ray``, the workers of a
             Ray cluster.
         prepare: Where the missing runs are written instead of being trained.
     """

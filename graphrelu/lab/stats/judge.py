@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.looks import Look, numbers, told
+from graphrelu.lab.record.looks import Look, in_ranges, numbers
 from graphrelu.lab.record.machine import now
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.stats.comparison import over_relu
@@ -42,7 +42,7 @@ def judge(record: Record, results: Sequence[Result], must_count: bool = True) ->
     for result in results:
         scores.setdefault(result.config.variant, {})[result.seed] = result.score
     relu = scores.get("relu", {}).keys()
-    pairs = {name: told(own.keys() & relu) for name, own in scores.items() if name != "relu"}
+    pairs = {name: in_ranges(own.keys() & relu) for name, own in scores.items() if name != "relu"}
     look = replace(before[-1], pairs={name: own for name, own in pairs.items() if own}, date=now())
     counted = True
     try:

@@ -15,5 +15,5 @@ def test_a_damaged_look(tmp_path: Path) -> None:
     np.savez_compressed(path, seed=3, prediction=np.zeros(12))
     assert read_look(path)["prediction"].shape == (12,)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"look\.npz is not a look inside of a model \(.*\)\.$"):
+    with pytest.raises(ValueError, match=r"look\.npz is not a look inside a model \(.*\)\.$"):
         read_look(path)
