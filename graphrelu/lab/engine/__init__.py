@@ -14,7 +14,6 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import (
     PreparedCells,
     choose_device,
-    expected_seconds,
     prepare_inputs,
     scaled_features,
 )
@@ -25,8 +24,8 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.output import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
 
-__all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "expected_seconds"]
-__all__ += ["in_order", "prepare_inputs", "run", "run_all", "scaled_features"]
+__all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "in_order"]
+__all__ += ["prepare_inputs", "run", "run_all", "scaled_features"]
 
 MOST_PROCESSES = 256
 

@@ -1,15 +1,11 @@
-"""The runs of a cell: their graph, their prepared inputs, and how long they take."""
+"""The runs of a cell: their device, their graph and their prepared inputs."""
 
 from __future__ import annotations
 
 import gc
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,17 +14,13 @@ from torch import Tensor
 from graphrelu.lab.data import load, load_graphs
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine.fold_train import FoldBatch, collect, train_folds
-from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory, runs_at_once
-from graphrelu.lab.engine.stacked import StackedRuns
-from graphrelu.lab.engine.timing import seconds
+from graphrelu.lab.engine.fold_train import collect, train_folds
+from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory
 from graphrelu.lab.engine.train import SeedBatch, build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.results import Batch, Result
-
-MEASURING = 30.0  # seconds, at most, to find out how long an experiment takes
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -83,7 +75,7 @@ class PreparedCells:
 
     def train(
         self, batch: Batch, report: Callable[[tuple[int, ...], int], None]
-    ) -> Iterator[tuple[StackedRuns, list[Result]]]:
+    ) -> Iterator[tuple[SeedBatch, list[Result]]]:
         """Trains the runs of a batch at once or, where memory does not suffice, half by half."""
         try:
             trained = self._train(batch.config, batch.seeds, partial(report, batch.seeds))
@@ -102,19 +94,11 @@ class PreparedCells:
 
     def _train(
         self, config: Config, seeds: Sequence[int], progress: Callable[[int], None]
-    ) -> tuple[StackedRuns, list[Result]]:
+    ) -> tuple[SeedBatch, list[Result]]:
         graph, inputs = self.graph(config), self.inputs_of(config)
         if isinstance(graph, GraphSet):
             return train_folds(config, graph, inputs, seeds, self.device, progress)
         return train(config, graph, inputs, seeds, self.device, progress)
-
-    def seconds_per_epoch(self, config: Config, size: int) -> float:
-        """How long the second epoch of these runs takes, all at once."""
-        graph, short = self.graph(config), replace(config, epochs=2)
-        kind: type[StackedRuns] = FoldBatch if isinstance(graph, GraphSet) else SeedBatch
-        advance = kind(short, graph, self.inputs_of(config), range(size), self.device).stepper()
-        advance()
-        return seconds(advance, self.device)
 
     def inputs_of(self, config: Config) -> Any:
         graph = self.graph(config)
@@ -133,37 +117,3 @@ class PreparedCells:
             self.inputs = prepare_inputs(config, graph, self.device)
         self.key = key
         return self.inputs
-
-
-def expected_seconds(
-    runs: Mapping[Config, int], graphs: Mapping[str, Graph | GraphSet], device: str = "auto"
-) -> float:
-    """How long the given number of runs of each cell takes here, if none stops early.
-
-    Of each graph and network, the first and the last activation are trained for two epochs, and the
-    second epoch is timed. After :data:`MEASURING` seconds no more networks are timed; the others
-    count as the mean.
-    """
-    where = choose_device(device)
-    prepared = PreparedCells(graphs, None, where)
-    groups: dict[tuple[Any, ...], list[Config]] = {}
-    for config in runs:
-        network = (config.dataset, config.split, config.backbone, config.backbone_options)
-        groups.setdefault((*network, config.hidden), []).append(config)
-    mixed = random.Random(0).sample(list(groups.values()), len(groups))
-    epochs = [sum(runs[config] * config.epochs for config in group) for group in mixed]
-    deadline = time.monotonic() + MEASURING
-    paces: list[float] = []
-    try:
-        for group in mixed:
-            if paces and time.monotonic() > deadline:
-                break
-            ends = (group[0], group[-1])  # in most tables ReLU and GReLU, fast and slow
-            sizes = [runs_at_once(c, prepared.graph(c), where, runs[c]) for c in ends]
-            pairs = zip(ends, sizes, strict=True)
-            paces.append(fmean(prepared.seconds_per_epoch(c, size) / size for c, size in pairs))
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):  # a training halves its batch
-            raise
-    timed = sum(pace * n for pace, n in zip(paces, epochs, strict=False))
-    return timed + sum(epochs[len(paces) :]) * (fmean(paces) if paces else 0.0)

@@ -26,7 +26,7 @@ from graphrelu.lab.data.folds import (
 )
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
-from graphrelu.lab.engine.stacked import Nodes, StackedRuns, seeded
+from graphrelu.lab.engine.train import Nodes, SeedBatch, seeded
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.graph_backbones import DeepGraphGNN, GINPaperGNN, GraphGNN
 from graphrelu.lab.models.graph_batches import GraphBatch, GraphCollection
@@ -50,7 +50,7 @@ def collect(config: Config, graphs: GraphSet, device: torch.device) -> GraphColl
     return model.collect(x, graphs.edge_index, graphs.node_ptr).to(device)
 
 
-class FoldBatch(StackedRuns):
+class FoldBatch(SeedBatch):
     """The folds of one configuration that are trained together."""
 
     graph: GraphSet
@@ -84,7 +84,7 @@ class FoldBatch(StackedRuns):
         self.train_loss = torch.zeros(len(seeds), dtype=torch.double, device=device)
         self.same_assignment = _same_assignment(config, self.seeds).to(device)
 
-    def model(self, seed: int) -> GraphGNN:
+    def model(self, seed: int) -> GraphGNN:  # type: ignore[override]
         return build_graph_model(self.config, self.graph, seed)
 
     def split(self, seed: int) -> Split:
@@ -106,7 +106,7 @@ class FoldBatch(StackedRuns):
             for piece in pieces
         ]
 
-    def logits(
+    def logits(  # type: ignore[override]
         self, state: dict[str, Tensor], batch: GraphBatch, size: int, training: bool
     ) -> Tensor:
         """The outputs of all runs, `[R, size, classes]`, each on its own mini-batch."""
@@ -131,7 +131,7 @@ class FoldBatch(StackedRuns):
             for _ in range(times):
                 part()
 
-    def descend(self) -> None:
+    def descend(self) -> None:  # type: ignore[override]
         """One optimiser step of every run on its next mini-batch."""
         self.lr.copy_(self.rates.index_select(0, self.step.view(1)).squeeze(0))
         order = self.order.index_select(0, self.minibatch.view(1)).squeeze(0)

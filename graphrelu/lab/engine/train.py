@@ -1,23 +1,65 @@
 """Training of all seeds of a cell at once.
 
-Every run has its own split, initialisation and dropout stream, all from its own seed: what comes
-out depends on configuration and seed alone, not on the runs beside it.
+The parameters of the runs are stacked, one `vmap` serves all forward passes, and Adam works
+elementwise; on a GPU a whole epoch is captured once and replayed. Every run has its own split,
+initialisation and dropout stream, all from its own seed: what comes out depends on configuration
+and seed alone, not on the runs beside it.
 """
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
+
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import functional_call, stack_module_state, vmap
 
-from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph import Graph, Task
+from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split, make_split
-from graphrelu.lab.engine.stacked import StackedRuns, seeded
+from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
-from graphrelu.lab.models.propagation import PreparedInputs
-from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
+from graphrelu.lab.record.machine import surroundings
+from graphrelu.lab.record.results import Result, thin
 from graphrelu.lab.signals import held
+
+# Epochs between two checks whether all runs have stopped; each check waits for the GPU.
+CHECK_EVERY = {"cpu": 1, "cuda": 20}
+CURVES = ("train_loss", "val_loss", "val_accuracy")
+CURVE_POINTS = 20
+MOST_CLASSES = 30  # more are not kept apart on record
+
+Model = TypeVar("Model", bound=torch.nn.Module)
+
+
+def seeded(
+    network: Callable[..., Model], config: Config, data: Graph | GraphSet, seed: int
+) -> Model:
+    """A model with the parameters that a seed stands for, the same on every device.
+
+    All but the activations' own are those of the model with ReLU: whatever an activation draws for
+    itself, the runs of one seed start alike.
+    """
+
+    def make(activation: str, options: dict[str, Any]) -> Model:
+        torch.manual_seed(seed)
+        sizes = data.num_features, config.hidden, data.num_classes
+        rest = {"dropout": config.dropout, "activation_options": options}
+        rest |= dict(config.backbone_options)
+        return network(config.backbone, *sizes, activation=activation, **rest)
+
+    with torch.random.fork_rng(devices=[]):
+        model = make(config.activation, dict(config.activation_options))
+        with_relu = make("none" if config.activation == "none" else "relu", {})
+    model.load_state_dict(with_relu.state_dict(), strict=False)
+    return model.to(getattr(torch, config.dtype))
 
 
 def build(config: Config, graph: Graph, seed: int) -> GNN:
@@ -25,17 +67,144 @@ def build(config: Config, graph: Graph, seed: int) -> GNN:
     return seeded(DeepGNN if config.is_deep else GNN, config, graph, seed)
 
 
-class SeedBatch(StackedRuns):
-    """The runs of one configuration that are trained together."""
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """One part of the splits of all runs, nodes or graphs: `index [R, n]`, padded with weight zero.
 
-    graph: Graph
-    inputs: PreparedInputs
+    A model predicts values in `units`: their mean and standard deviation, both `[R, 1]`, among the
+    training nodes. Losses and scores take the logits `[R, n, classes]` of these nodes alone.
+    """
+
+    index: Tensor
+    weight: Tensor
+    label: Tensor
+    task: Task = "classes"
+    units: tuple[Tensor, Tensor] | None = None
+
+    @classmethod
+    def stack(
+        cls, parts: Sequence[Tensor], y: Tensor, device: torch.device, task: Task = "classes"
+    ) -> Nodes:
+        width = max(len(part) for part in parts)
+        index = torch.zeros(len(parts), width, dtype=torch.long)
+        weight = torch.zeros(len(parts), width, dtype=torch.double)
+        for row, part in enumerate(parts):
+            index[row, : len(part)] = part
+            weight[row, : len(part)] = 1 / len(part)
+        return cls(index.to(device), weight.to(device), y[index].to(device), task)
+
+    def own_units(self) -> tuple[Tensor, Tensor] | None:
+        """The mean and the standard deviation of these values; one is 1 where all are the same."""
+        if self.task != "values":
+            return None
+        mean = (self.weight * self.label).sum(dim=1, keepdim=True)
+        std = (self.weight * (self.label - mean).square()).sum(dim=1, keepdim=True).sqrt()
+        return mean, torch.where(std > 0, std, 1.0)
+
+    def chosen(self, logits: Tensor) -> Tensor:
+        """The logits of these nodes, from those of all nodes."""
+        return logits.take_along_dim(self.index.unsqueeze(2), dim=1)
+
+    def loss(self, logits: Tensor) -> Tensor:
+        """The mean loss of each run, `[R]`."""
+        label = self.label
+        if self.units is not None:
+            mean, std = self.units
+            label = (label - mean) / std
+        losses = TASKS[self.task].loss(logits, label)
+        return (self.weight.to(logits.dtype) * losses).sum(dim=1)
+
+    def accuracy(self, logits: Tensor) -> Tensor:
+        right = logits.argmax(dim=2) == self.label
+        return (self.weight * right).sum(dim=1)
+
+    def score(self, logits: Tensor, metric: Metric) -> Tensor:
+        if self.units is not None:
+            mean, std = (unit.unsqueeze(2) for unit in self.units)
+            logits = logits * std + mean
+        return TASKS[self.task].scores[metric](logits, self.label, self.weight > 0)
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all batches: a stream that has multiplied matrices keeps memory for it."""
+    return torch.cuda.Stream(device)
+
+
+class SeedBatch:
+    """The runs of one configuration that are trained together: their state, and the books that
+    choosing an epoch and the record need."""
+
+    def __init__(
+        self, config: Config, graph: Any, inputs: Any, seeds: Sequence[int], device: torch.device
+    ) -> None:
+        self.config, self.seeds, self.device = config, tuple(seeds), device
+        self.graph, self.inputs = graph, inputs
+        models = [self.model(seed) for seed in seeds]
+        parameters, buffers = stack_module_state(models)
+        self.initial = {n: v.detach().clone() for n, v in {**parameters, **buffers}.items()}
+        self.state = {name: value.to(device, copy=True) for name, value in self.initial.items()}
+        self.parameters = {name: self.state[name].requires_grad_() for name in parameters}
+        self.best = {name: value.detach().clone() for name, value in self.state.items()}
+        self.skeleton = models[0].to("meta")
+        self.optimizer = torch.optim.Adam(
+            list(self.parameters.values()),
+            lr=self.learning_rate(),
+            weight_decay=config.weight_decay,
+            fused=True,
+            capturable=device.type == "cuda",
+        )
+        runs = len(seeds)
+        self.seed_tensor = torch.tensor(seeds, device=device)
+        self.step = torch.zeros((), dtype=torch.long, device=device)
+        self.active = torch.ones(runs, dtype=torch.bool, device=device)
+        self.best_value = torch.full((runs,), torch.inf, device=device, dtype=torch.double)
+        self.best_epoch = torch.zeros(runs, dtype=torch.long, device=device)
+        self.epochs_run = torch.zeros(runs, dtype=torch.long, device=device)
+        names = CURVES if graph.task == "classes" else CURVES[:2]
+        self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in names}
+        self.splits = [self.split(seed) for seed in seeds]
+        parts = [
+            Nodes.stack(
+                [getattr(split, part) for split in self.splits], graph.y, device, graph.task
+            )
+            for part in ("train", "val", "test")
+        ]
+        units = parts[0].own_units()
+        self.train, self.val, self.test = (replace(part, units=units) for part in parts)
+
+    @classmethod
+    def trained(
+        cls,
+        config: Config,
+        graph: Any,
+        inputs: Any,
+        seeds: Sequence[int],
+        device: torch.device,
+        progress: Callable[[int], None] | None = None,
+    ) -> tuple[SeedBatch, list[Result]]:
+        """Trains the runs of a cell at once; returns the trained batch and its results.
+
+        Their time and memory are those of the epochs: without first calls, which compile kernels,
+        and without what a batch before has left.
+        """
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        batch = cls(config, graph, inputs, seeds, device)
+        return batch, batch.results(batch.run(progress))
 
     def model(self, seed: int) -> GNN:
         return build(self.config, self.graph, seed)
 
     def split(self, seed: int) -> Split:
         return make_split(self.graph, seed, self.config.split)
+
+    def learning_rate(self) -> float | Tensor:
+        return self.config.lr
+
+    def parts(self) -> list[tuple[Callable[[], None], int]]:
+        """The parts of an epoch, each captured on a GPU, and how often each part runs."""
+        return [(self.epoch, 1)]
 
     def logits(self, state: dict[str, Tensor], training: bool) -> Tensor:
         """The outputs of all runs, `[R, N, classes]`."""
@@ -101,6 +270,140 @@ class SeedBatch(StackedRuns):
         logits = self.logits(self.best, training=False)
         parts = {"train": self.train, "val": self.val, "test": self.test}
         return {name: part.chosen(logits) for name, part in parts.items()}
+
+    def update(self, loss: Tensor) -> None:
+        """One optimiser step of every run, from their losses `[R]`."""
+        leaves = list(self.parameters.values())
+        # A convolution may hold parameters that it does not use (ARMA's with one layer).
+        grads = torch.autograd.grad(loss.sum(), leaves, allow_unused=True)
+        for leaf, grad in zip(leaves, grads, strict=True):
+            # The fused optimiser does not look at strides.
+            leaf.grad = None if grad is None else grad.contiguous()
+        self.optimizer.step()
+
+    def keep_the_best(self, value: Tensor) -> None:
+        """The state of the lowest value `[R]`: the only thing that chooses an epoch."""
+        self.epochs_run += self.active
+        improved = self.active & (value < self.best_value)
+        self.best_value.copy_(torch.where(improved, value.double(), self.best_value))
+        self.best_epoch.copy_(torch.where(improved, self.step + 1, self.best_epoch))
+        for name, best in self.best.items():
+            chosen = improved.view(-1, *(1,) * (best.dim() - 1))
+            best.copy_(torch.where(chosen, self.state[name], best))
+
+    def note(self, train_loss: Tensor, val_loss: Tensor, logits: Tensor) -> None:
+        """Adds this epoch to the curves; the logits are those of the validation set."""
+        values = {"train_loss": train_loss, "val_loss": val_loss}
+        if "val_accuracy" in self.curves:
+            values["val_accuracy"] = self.val.accuracy(logits)
+        for name, value in values.items():
+            self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
+
+    def run(self, progress: Callable[[int], None] | None = None) -> float:
+        """Trains until every run has stopped or the epochs are over; returns the seconds of it."""
+        if self.device.type == "cuda":
+            with torch.no_grad():
+                self.outputs()  # a stream keeps memory for products: let the first batch count it
+        advance = self.stepper()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        started = time.perf_counter()
+        check_every = CHECK_EVERY[self.device.type]
+        for epoch in range(1, self.config.epochs + 1):
+            advance()
+            if epoch % check_every == 0 or epoch == self.config.epochs:
+                if progress is not None:
+                    progress(epoch)
+                if not bool(self.active.any()):
+                    break
+        return time.perf_counter() - started
+
+    def stepper(self) -> Callable[[], None]:
+        """A function that runs an epoch; on a GPU as CUDA graphs, since launches take long."""
+        if self.device.type != "cuda":
+            return self.epoch
+        stream = _side_stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for part, _ in self.parts():
+                # Whatever is prepared lazily must be there before the capture.
+                for _ in range(min(2, self.config.epochs)):
+                    part()
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        self.restart()
+        replays = []
+        for part, times in self.parts():
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=stream):
+                part()
+            replays += [graph.replay] * times
+
+        def advance() -> None:
+            for replay in replays:
+                replay()
+
+        return advance
+
+    def restart(self) -> None:
+        """Back to the start, in place: a captured graph keeps the addresses."""
+        with torch.no_grad():
+            for name, value in self.initial.items():
+                self.state[name].copy_(value)
+                self.best[name].copy_(value)
+            for state in self.optimizer.state.values():
+                for value in state.values():
+                    value.zero_()
+            for counter in (self.step, self.best_epoch, self.epochs_run, *self.curves.values()):
+                counter.zero_()
+            self.active.fill_(True)
+            self.best_value.fill_(torch.inf)
+
+    @torch.no_grad()
+    def results(self, seconds: float) -> list[Result]:
+        """One result per run, from the parameters of its best epoch."""
+        config, outs, runs = self.config, self.outputs(), len(self.seeds)
+        values: dict[str, list[Any]] = {
+            "score": self.test.score(outs["test"], config.metric).tolist(),
+            "val_score": self.val.score(outs["val"], config.metric).tolist(),
+            "best_epoch": self.best_epoch.tolist(),
+            "epochs_run": self.epochs_run.tolist(),
+            "calibration_error": [math.nan] * runs,
+        }
+        if any(map(math.isnan, values["score"] + values["val_score"])):
+            raise ValueError(
+                f"The metric {config.metric} needs validation and test labels that differ."
+            )
+        for part, out in outs.items():
+            values[f"{part}_loss"] = getattr(self, part).loss(out).tolist()
+        if config.select == "loss" and config.split not in FOLD_SPLITS:
+            values["val_loss"] = self.best_value.tolist()
+        if self.test.task == "classes":
+            tested = (outs["test"], self.test.label, self.test.weight > 0)
+            values["calibration_error"] = calibration_error(*tested).tolist()
+            if self.graph.num_classes <= MOST_CLASSES:
+                values["class_accuracy"] = [
+                    [None if math.isnan(share) else round(share, 4) for share in run]
+                    for run in class_accuracy(*tested).tolist()
+                ]
+        common = surroundings(self.device) | {"config": config, "seconds": seconds / runs}
+        common["parameters"] = sum(p[0].numel() for p in self.parameters.values())
+        common["epochs_computed"] = int(self.step)
+        last = self.curves["train_loss"].gather(0, (self.epochs_run - 1).clamp(min=0).unsqueeze(0))
+        values["diverged"] = (~last.squeeze(0).isfinite()).tolist()
+        if self.device.type == "cuda":
+            common["peak_memory"] = torch.cuda.max_memory_allocated(self.device) // runs
+        results = []
+        for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
+            own = {name: of_runs[row] for name, of_runs in values.items()}
+            points = dict.fromkeys(CURVES, CURVE_POINTS)
+            if config.split in GIN_SPLITS:  # the protocol is a statement on this curve
+                points["val_accuracy"] = own["epochs_run"]
+            curves = {
+                name: thin(curve[: own["epochs_run"], row].tolist(), points[name])
+                for name, curve in self.curves.items()
+            }
+            results.append(Result(seed=seed, note=split.note, curves=curves, **own, **common))
+        return results
 
 
 train = SeedBatch.trained

@@ -92,9 +92,7 @@ class GraphTable(Table):
         wanted = list(self.chosen(request).values())
         of_table = {_names(config) for config in wanted}
         seeds, more = range(NUM_FOLDS), range(NUM_FOLDS, request.runs)
-        largest = {_names(config): config for config in wanted}.values()  # for the chosen ones
-        grid = dict.fromkeys(wanted, seeds)
-        finished, total = train_missing(grid, request, dict.fromkeys(largest, more))
+        finished, total = train_missing(dict.fromkeys(wanted, seeds), request)
         if finished == total and more:
             # Chosen from all runs on record, as in the table.
             choices = fold_choices(Record(request.out).read()).values()

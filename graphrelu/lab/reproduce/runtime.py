@@ -78,7 +78,6 @@ def collect(request: Request) -> str:
         plan.append((here, configs))
     total, missing = len(plan) * len(ACTIVATIONS), sum(len(configs) for _, configs in plan)
     finished = total - missing
-    request.announce(lambda: missing * (1 + request.runs) * budget)  # one to warm up
     for here, configs in plan:
         if not configs or time.monotonic() > deadline:
             continue

@@ -86,20 +86,6 @@ class Request:
         """What differs from the table's settings: a quick run has few epochs."""
         return {"epochs": QUICK_EPOCHS} if self.quick else {}
 
-    def announce(self, expected: Callable[[], float]) -> None:
-        """Say how many seconds the work takes here; nothing is measured if nobody watches."""
-        if self.progress is not None and self.engine == "local" and (seconds := expected()) > 0:
-            print(f"This takes about {duration(seconds)} on this machine.", flush=True)
-
-
-def duration(seconds: float) -> str:
-    """A time in its usual unit: ``40 minutes``."""
-    units = {"days": 86_400, "hours": 3_600, "minutes": 60}
-    for unit, size in units.items():
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(1, round(seconds))} seconds" if seconds >= 1.5 else "a second"
-
 
 def filled(page: str, **blanks: Any) -> list[str]:
     """The text of a page: its Markdown file in ``pages/``, with texts and numbers filled in."""
@@ -381,11 +367,8 @@ def beside_paper(source: str, row: Row) -> dict[str, Any]:
     }
 
 
-def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tuple[int, int]:
-    """Train the runs that the record lacks; return the number of finished and of all runs.
-
-    ``then`` are as many runs as will be chosen once these are finished, for the expected time.
-    """
+def train_missing(runs: Runs, request: Request) -> tuple[int, int]:
+    """Train the runs that the record lacks; return the number of finished and of all runs."""
     from graphrelu.lab import engine
     from graphrelu.lab.engine import prepared
 
@@ -393,26 +376,20 @@ def train_missing(runs: Runs, request: Request, then: Runs | None = None) -> tup
     if request.engine != "ray":
         engine.choose_device(request.device)
     record = Record(output.check_record(request.out), curves=False)
-    finished = {(result.config, result.seed) for result in record.read()}
-    missing = {c: sum((c, seed) not in finished for seed in seeds) for c, seeds in runs.items()}
-    missing = {config: number for config, number in missing.items() if number > 0}
-    if missing and then:
-        for config, seeds in then.items():
-            missing[config] = missing.get(config, 0) + len(seeds)
+    left = {config: record.left(config, seeds) for config, seeds in runs.items()}
+    left = {config: seeds for config, seeds in left.items() if seeds}
     # Load every graph before the first training, to find a damaged file at once.
     graphs: dict[str, Any] = {}
-    for name, split in {config.dataset: config.split for config in missing}.items():
+    for name, split in {config.dataset: config.split for config in left}.items():
         read = data.load_graphs if split in FOLD_SPLITS else data.load
         graphs[name] = read(name, request.root)
     total = sum(map(len, runs.values()))
     if request.prepare is not None:
-        left = {config: record.left(config, seeds) for config, seeds in runs.items()}
-        prepared.write(request.prepare, {c: s for c, s in left.items() if s}, graphs)
+        prepared.write(request.prepare, left, graphs)
         number = sum(map(len, left.values()))
         how = f"python -m {prepared.__name__} {request.prepare} RECORD.jsonl"
         print(f"{number:,} missing runs are in {request.prepare}. Train them with: {how}.")
         return total - number, total
-    request.announce(lambda: engine.expected_seconds(missing, graphs, request.device))
     found = engine.run_all(
         runs,
         record,

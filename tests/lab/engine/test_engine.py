@@ -64,27 +64,6 @@ def test_deadline(tmp_path: Path) -> None:
     assert not record.path.exists()
 
 
-def test_expected_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An epoch of a batch takes a second: ten runs of GCN at once, or six of SAGE."""
-    gcn, sage = cells("relu", "grelu"), recipe("blocks", "other", "sage", "relu", epochs=7)
-    graphs = {"blocks": blocks()}
-    monkeypatch.setattr(engine.cells, "seconds", lambda step, device: 1.0)
-    assert engine.expected_seconds({}, graphs, "cpu") == 0
-    alike = dict.fromkeys(gcn, 20)
-    assert engine.expected_seconds(alike, graphs, "cpu") == pytest.approx(2 * 20 * 6 / 10)
-    both = {gcn[0]: 10, sage: 6}
-    assert engine.expected_seconds(both, graphs, "cpu") == pytest.approx(6 + 7)
-    monkeypatch.setattr(engine.cells, "MEASURING", -1.0)  # after the first network no time is left
-    rough = engine.expected_seconds(both, graphs, "cpu")
-    assert rough in (pytest.approx(102 / 10), pytest.approx(102 / 6))
-
-    def too_large(step: object, device: object) -> float:
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(engine.cells, "seconds", too_large)
-    assert engine.expected_seconds(both, graphs, "cpu") == 0
-
-
 def test_a_time_is_that_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, calls = iter([10.0, 12.5]), []
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))

@@ -14,7 +14,7 @@ from graphrelu.lab.data.folds import fold_split, steps_per_epoch, training_order
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine import fold_train
 from graphrelu.lab.engine.fold_train import FoldBatch, build_graph_model, collect, train_folds
-from graphrelu.lab.engine.stacked import Nodes
+from graphrelu.lab.engine.train import Nodes
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import graph_cell

@@ -12,7 +12,7 @@ from graphrelu.lab.data.graph import DataError, Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.fold_train import FoldBatch, collect
-from graphrelu.lab.engine.stacked import Nodes
+from graphrelu.lab.engine.train import Nodes
 from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.record.recipes import modern
 from tests.lab.engine.test_train import CPU, assert_alone_as_together, batch_of, blocks

@@ -15,7 +15,6 @@ from torch_geometric.nn import GCNConv
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
-from graphrelu.lab.engine.stacked import StackedRuns
 from graphrelu.lab.engine.train import SeedBatch, build
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
@@ -70,7 +69,7 @@ def test_seconds_are_those_of_the_epochs(monkeypatch: pytest.MonkeyPatch) -> Non
         return one_epoch
 
     monkeypatch.setattr(SeedBatch, "stepper", slow_to_prepare)
-    monkeypatch.setattr("graphrelu.lab.engine.stacked.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("graphrelu.lab.engine.train.time.perf_counter", lambda: now[0])
     config, graph = cell("gcn", "relu", epochs=6, patience=0), blocks()
     inputs = PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
     _, results = SeedBatch.trained(config, graph, inputs, [0, 1, 2], CPU)
@@ -110,7 +109,7 @@ def test_only_the_activation_differs(backbone: str) -> None:
 
 
 def assert_alone_as_together(
-    alone: StackedRuns, together: StackedRuns, tolerance: float = 1e-8
+    alone: SeedBatch, together: SeedBatch, tolerance: float = 1e-8
 ) -> None:
     """Trains both; the run of the first batch comes out as in the second one."""
     row = together.seeds.index(alone.seeds[0])

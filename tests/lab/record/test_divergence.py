@@ -15,7 +15,6 @@ import torch
 from graphrelu.lab import data
 from graphrelu.lab.engine import run
 from graphrelu.lab.engine.fold_train import FoldBatch
-from graphrelu.lab.engine.stacked import StackedRuns
 from graphrelu.lab.engine.train import SeedBatch
 from graphrelu.lab.page.origin import origin_of
 from graphrelu.lab.record.divergence import diverged, sentence
@@ -32,7 +31,7 @@ ROW, SEEDS = 1, range(4)
 
 
 @pytest.fixture
-def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[StackedRuns], int], None]:
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[SeedBatch], int], None]:
     """From the given step on, the parameters of one of the runs are NaN."""
 
     def change(kind: Any, step: int) -> None:

@@ -33,7 +33,6 @@ def test_the_command(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["runtime", "--quick", "--runs", "2", "--device", "cpu", "--out", str(small)]
     shown = invoke("reproduce", *arguments)
     assert (shown.exit_code, shown.stderr) == (0, "")
-    assert shown.stdout.startswith("This takes about 7 seconds on this machine.\n")
     assert f"4 of these 4 timings are in {small}." in shown.stdout
     entries = [json.loads(line) for line in small.read_text().splitlines()]
     assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [

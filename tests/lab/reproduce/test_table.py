@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import node_table, recipe
+from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import ablation, segments, structure
 from graphrelu.lab.reproduce.command import EXPERIMENTS, experiment
-from graphrelu.lab.reproduce.table import Request, Table, train_missing
-from tests.lab import fake_engine
+from graphrelu.lab.reproduce.table import Request, Table
 from tests.lab.fake_engine import invoke, make_result
 from tests.lab.reproduce import test_deep, test_segments, test_strong, test_structure
 
@@ -137,13 +136,12 @@ def test_no_page_without_runs(name: str, sentence: str, tmp_path: Path) -> None:
     ],
 )
 def test_quick_run(name: str, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without datasets, from the expected time to the page, in the terminal."""
+    """Without datasets, from the training to the page, in the terminal."""
     monkeypatch.setenv("GRAPHRELU_DATA", str(tmp_path / "empty"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("graphrelu.lab.reproduce.table.QUICK_EPOCHS", 2)
     shown = invoke("reproduce", name, "--quick", "--runs", 1, "--device", "cpu")
     assert (shown.exit_code, shown.stderr) == (0, "")
-    assert re.match("This takes about (a second|[0-9]+ seconds) on this machine.", shown.stdout)
     assert "In haste: another graph, or fewer epochs" in shown.stdout
     assert f"{runs} of these {runs} runs are in results/quick/{name}.jsonl." in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 100
@@ -153,28 +151,6 @@ def test_quick_run(name: str, runs: int, tmp_path: Path, monkeypatch: pytest.Mon
     assert {path.name for path in (tmp_path / "results" / "quick").glob(f"{name}.[mcps]*")} == {
         f"{name}.{ending}" for ending in endings
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0.2, "a second"),
-        (59, "59 seconds"),
-        (2_400, "40 minutes"),
-        (7_300, "2 hours"),
-        (250_000, "3 days"),
-    ],
-)
-def test_expected_time_in_words(
-    seconds: float, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    request = Request(1, tmp_path / "a.jsonl", progress=lambda now: None)
-    request.announce(lambda: seconds)
-    assert capsys.readouterr().out == f"This takes about {expected} on this machine.\n"
-    request.announce(lambda: 0.0)
-    replace(request, progress=None).announce(lambda: seconds)
-    replace(request, engine="ray").announce(lambda: seconds)
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
@@ -201,22 +177,3 @@ def test_full_run_has_every_cell(
     said = chosen.collect(Request(chosen.runs, tmp_path / "a.jsonl"))
     assert said.startswith(f"0 of these {runs} runs are in ")
     assert asked == list(table.wanted().values())
-
-
-def test_expected_time_counts_the_runs_that_follow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected: list[dict[Config, int]] = []
-    fake_engine.only_fakes(tmp_path, monkeypatch)
-
-    def note(runs: dict[Config, int], *_: object) -> float:
-        expected.append(dict(runs))
-        return 0.0
-
-    monkeypatch.setattr(fake_engine, "expected_seconds", note)
-    first, then = recipe("digits", "other", "gcn", "relu"), recipe("digits", "other", "gcn", "elu")
-    later = {then: range(2, 5), first: range(2, 6)}
-    request = Request(2, tmp_path / "a.jsonl", progress=lambda now: None)
-    for _ in range(2):  # the second time, nothing is left to train
-        assert train_missing({first: range(2)}, request, later) == (2, 2)
-    assert expected == [{first: 6, then: 3}, {}]
