@@ -26,7 +26,6 @@ API = (
     "conversion",
     "lab/models/activations",
     "lab/own_model",
-    "lab/render/loggers",
     "lab/models/undecomposed",
     "lab/models/backbones",
     "lab/models/graph_backbones",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import io
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -33,8 +32,6 @@ from graphrelu.conversion import call_with, convert, read_graph
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
-from graphrelu.lab.render.export import to_csv
-from graphrelu.lab.render.loggers import Epoch
 from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, percent, verdict
 from graphrelu.lab.stats import MARGIN, Splits, check_margin, over_relu
 
@@ -49,6 +46,17 @@ Example: TypeAlias = Callable[[Module], float]
 COMPARED = ("relu", "prelu", "gelu", "grelu")
 PARTS = ("train", "val", "test")
 GRAPHS_AT_ONCE = 32
+
+
+class Epoch(NamedTuple):
+    """What a callback is called with after each epoch."""
+
+    activation: str
+    seed: int
+    epoch: int  # from 1
+    epochs: int
+    loss: float
+    val_score: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,27 +83,14 @@ class ModelComparison:
         """All numbers, a row for each activation."""
         import pandas as pd
 
-        return pd.read_csv(io.StringIO(self.to_csv()), index_col="activation")
+        rows = [asdict(row) for row in self.rows]
+        leads = [row.pop("over_relu") or {} for row in rows]
+        numbers = [row | {"over_relu": lead} for row, lead in zip(rows, leads, strict=True)]
+        return pd.json_normalize(numbers, sep="_").set_index("activation")
 
-    def to_csv(self) -> str:
-        """All numbers, with six digits."""
-        return to_csv(self.rows, CompareRow)
-
-    def to_html(self) -> str:
-        """The table as it is shown, and the verdict."""
-        return f"{self._shown().to_html()}\n<p>{escape(self.verdict)}</p>\n"
-
-    def to_latex(self) -> str:
-        """The table as it is shown."""
-        return str(self._shown().to_latex(escape=True))
-
-    def _repr_html_(self) -> str:
-        return self.to_html()
-
-    def __repr__(self) -> str:
-        return f"{self._shown().to_string()}\n\n{self.verdict}"
-
-    def _shown(self) -> pd.DataFrame:
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The table as the command line shows it."""
         import pandas as pd
 
         cells = pd.DataFrame(compare_cells(self.rows)).set_index("activation")
@@ -103,6 +98,12 @@ class ModelComparison:
             index={"ReLU": self.baseline},
             columns={"difference to ReLU": f"difference to {self.baseline}"},
         )
+
+    def __repr__(self) -> str:
+        return f"{self.shown.to_string()}\n\n{self.verdict}"
+
+    def _repr_html_(self) -> str:
+        return f"{self.shown.to_html()}\n<p>{escape(self.verdict)}</p>\n"
 
 
 def compare(
@@ -151,7 +152,7 @@ def compare(
         lr, weight_decay (float, optional): Of Adam. (default: :obj:`0.01` and :obj:`0.0`)
         device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
         callbacks (list of callable, optional): Each is called with an
-            :class:`~graphrelu.lab.render.loggers.Epoch` after every epoch. (default: :obj:`()`)
+            :class:`Epoch` after every epoch. (default: :obj:`()`)
         margin (float, optional): The largest difference, in percentage points, that does not
             matter. (default: :obj:`0.5`)
         look (int, optional): How often this comparison is looked at by now, this time included: a

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphrelu.lab import data, engine
-from graphrelu.lab.prepare import DEFAULTS
+from graphrelu.lab.cli.compare import DEFAULTS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record

@@ -1,4 +1,4 @@
-"""Runs and looks that pages are made of: nothing is trained."""
+"""Runs and models that pages are made of: nothing is trained."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def runs(config: Config, seeds: int = 8) -> list[Result]:
     ]
 
 
-def judged(results: list[Result], command: str = "", **options: Any) -> Decided:
+def decided(results: list[Result], command: str = "", **options: Any) -> Decided:
     """The decisions on one cell, without a record."""
     (scores,) = scores_by_cell(results).values()
     return Decided(over_relu(scores, **options), command)
 
 
-def keep_look(record: Path, config: Config, nodes: int = 12) -> None:
+def keep_model(record: Path, config: Config, nodes: int = 12) -> None:
     """What :func:`graphrelu.lab.engine.keep.inspect` writes; node n has gamma n, and slopes n."""
     path = inspection_path(record, config.key())
     path.parent.mkdir(parents=True)
@@ -69,9 +69,9 @@ def ring_page(ring: Data, folder: Path, dataset: str = HOSTILE) -> Path:
     """The page of a comparison on the ring, under a name that must do no harm."""
     configs = [cell(dataset, "gcn", name) for name in NAMES]
     record = folder / "runs.jsonl"
-    keep_look(record, configs[-1])
+    keep_model(record, configs[-1])
     results = [run for config in configs for run in runs(config)]
     graph = from_data(ring, dataset)
     command = f"compare {HOSTILE}"
-    content = page.from_comparison(results, judged(results, command), graph, record, command)
+    content = page.from_comparison(results, decided(results, command), graph, record, command)
     return page.write(folder / "page.html", content)

@@ -22,9 +22,12 @@ COMMANDS = {
 }
 # The module of each command's ``app``; those of experiments depend on the command line, not the
 # command line on them.
-MODULES = dict.fromkeys(COMMANDS, "graphrelu.lab.cli.commands") | dict.fromkeys(
-    ("reproduce", "observations"), "graphrelu.lab.reproduce.command"
-)
+MODULES = {
+    "compare": "graphrelu.lab.cli.compare",
+    "report": "graphrelu.lab.cli.report",
+    "reproduce": "graphrelu.lab.reproduce.command",
+    "observations": "graphrelu.lab.reproduce.command",
+}
 # By way of its subclass, as Typer has moved it from one module to another.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 
@@ -36,7 +39,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, _, rest = super().resolve_command(ctx, args)
         known: Any = typer.main.get_command(import_module(MODULES[str(name)]).app)
-        return name, known.commands[name], rest
+        return name, getattr(known, "commands", {name: known})[name], rest
 
 
 app = typer.Typer(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
+import torch
 import typer
 
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page
+from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import (
     INTERRUPTED,
     Device,
@@ -19,27 +24,53 @@ from graphrelu.lab.cli.options import (
     check_runs,
     names,
     one_sentence,
-    standing,
 )
-from graphrelu.lab.prepare import prepare, split_rule, splits_in, to_json, wants_deep
-from graphrelu.lab.record import divergence, output
-from graphrelu.lab.record.machine import MachineError
-from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES, compared
-from graphrelu.lab.record.results import Record
+from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.own_files import sha256
+from graphrelu.lab.data.splits import Split, make_split
+from graphrelu.lab.engine.fold_train import build_graph_model
+from graphrelu.lab.engine.scores import TASKS
+from graphrelu.lab.engine.train import build
+from graphrelu.lab.models.backbones import NORMS
+from graphrelu.lab.names import check_name
+from graphrelu.lab.record import divergence, machine, output
+from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric, SplitName
+from graphrelu.lab.record.recipes import (
+    ACTIVATIONS,
+    BACKBONES,
+    GRAPH_BACKBONES,
+    GRAPH_DATASETS,
+    NODE_DATASETS,
+    compared,
+    graph_cell,
+    modern,
+    recipe,
+)
+from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import tables, terminal
-from graphrelu.lab.render.loggers import TensorBoard
-from graphrelu.lab.render.tables import going_on, verdict
 from graphrelu.lab.stats import (
     FIRST_LOOK,
     MARGIN,
+    Splits,
     announce,
     check_margin,
     decide_at_look,
     decided,
     looks_until,
+    measured,
+    splits_of,
 )
 
 RUNS, MOST_RUNS = 10, 80
+# Of a comparison on a deep network: a minute or two for a small graph on two cores.
+DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}
+DEEP_SETTINGS = ("norm", "residual", "layers")
+LABELS = {"classes": "classes", "labels": "labels, any number of each node", "values": "values"}
+
+app = typer.Typer(add_completion=False)
+
 DATASET = (
     f"{', '.join(on_disk.NAMES)}; your .npz, .pt, or edges.csv beside nodes.csv; pyg:CLASS/NAME; "
     "ogbn-NAME; csbm:NAME=VALUE,... (generated). Sets of graphs: "
@@ -61,6 +92,10 @@ METRIC = (
 PATIENCE = "Epochs without a better validation score or loss before training stops; 0: never."
 
 
+@app.command(
+    help=f"{COMMANDS['compare']}\n\nEvery activation has the same seeds, splits and settings.",
+    epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json",
+)
 def compare(
     dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
     backbone: Annotated[str, typer.Option(help=BACKBONE)] = "gcn",
@@ -75,7 +110,6 @@ def compare(
         Path | None, typer.Option(help="Keep runs here (.jsonl); the same command goes on.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page here (.html).")] = None,
-    log: Annotated[Path | None, typer.Option(help="Folder of curves for TensorBoard.")] = None,
     split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
     metric: Annotated[str | None, typer.Option(help=METRIC)] = None,
     hidden: Annotated[int | None, typer.Option(help="Hidden units of each layer.")] = None,
@@ -93,7 +127,6 @@ def compare(
         bool | None, typer.Option(help="Features of a node sum to 1.")
     ] = None,
 ) -> None:
-    """Train each activation on a graph, and say whether GReLU is better than ReLU there."""
     settings: dict[str, Any] = {
         "split": split,
         "metric": metric,
@@ -118,8 +151,7 @@ def compare(
             check_runs(runs)
             check_margin(margin)
             where = engine.choose_device(device)
-            _check_files(out, json, report, log)
-            board = None if log is None else _board(log)
+            _check_files(out, json, report)
             deep = wants_deep(dataset, settings)
             activations = activations or ",".join(compared() if deep else ACTIVATIONS)
             if until_decided and not {"relu", "grelu"} <= set(names(activations)):
@@ -135,7 +167,7 @@ def compare(
             given = {"backbone": backbone, "activations": activations, "margin": margin}
             given |= {"until_decided": until_decided or None, "data": data} | settings
             given |= {"device": None if device == "auto" else device}
-            command = page.compare_command(dataset, given)
+            command = command_of(dataset, given)
             announce(record, configs[0], margin, splits_in(graph, configs[0]), command)
             for look in looks_until(runs) if until_decided else [runs]:
                 with terminal.progress_bar() as progress:
@@ -148,32 +180,25 @@ def compare(
                         device=device,
                         progress=progress,
                     )
-                if not results:  # another process is at work on all of them
-                    raise ValueError(f"{out} has no finished runs yet; look again later.")
-                judged = decide_at_look(record, results)
-                rows = tables.compare_rows(results, judged.decisions)
-                if decided(judged.decisions):
+                found = decide_at_look(record, results)
+                if decided(found.decisions):
                     break
-            found = verdict(rows)
-            further = going_on(found, judged.command, record.path)
-            if board is not None:
-                for result in results:
-                    board.write(result)
+            rows = tables.compare_rows(results, found.decisions)
+            verdict = tables.verdict(rows)
+            further = tables.going_on(verdict, command, record.path)
             if report is not None:
                 repeat = f"{command} --runs {runs}"
-                content = page.from_comparison(results, judged, graph, record.path, repeat)
-                page.write(report, content)
-            screen.print(f"Split: {split_rule(results)}.")
+                page.write(report, page.from_comparison(results, found, graph, record.path, repeat))
+            screen.print(f"Split: {tables.split_rule(results)}.")
             screen.print("", terminal.compare_table(rows), "", sep="\n")
             notes = (terminal.compare_notes(rows), divergence.sentence(results))
             screen.print(*filter(None, notes), sep="\n")
-            screen.print(found.sentence, style="bold")
+            screen.print(verdict.sentence, style="bold")
             if further:
                 screen.print(f"Go on with: {further}", soft_wrap=True)
-            if out is not None and len(results) < len(configs) * look:
-                screen.print(standing(len(results), len(configs) * look, out), soft_wrap=True)
             if json is not None:
-                output.write_json(json, to_json(graph, results, rows, found, further, where))
+                content = to_json(graph, results, rows, verdict.sentence, further, where)
+                output.write_json(json, content)
             if report is not None:
                 screen.print(f"Page: {report}", soft_wrap=True)
             if further:  # that record holds the look
@@ -183,19 +208,7 @@ def compare(
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _board(folder: Path) -> TensorBoard:
-    try:
-        return TensorBoard(folder)
-    except ImportError as error:
-        raise MachineError(str(error)) from error
-
-
-def _check_files(
-    record: Path | None,
-    json: Path | None,
-    report: Path | None,
-    log: Path | None,
-) -> None:
+def _check_files(record: Path | None, json: Path | None, report: Path | None) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
     files = [path for path in (record, json, report) if path is not None]
     for i, path in enumerate(files):
@@ -207,5 +220,176 @@ def _check_files(
         check_ending(output.check_file(report), ".html", "a page")
     if json is not None:
         output.check_file(json)
-    if log is not None:
-        output.check_folder(log)
+
+
+def command_of(dataset: str, options: Mapping[str, Any]) -> str:
+    """``graphrelu compare`` with all options that are not ``None``."""
+    words = ["graphrelu", "compare", dataset]
+    for name, value in options.items():
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        elif value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def wants_deep(dataset: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a comparison is on a deep network: on every graph and set of graphs but the paper's,
+    and wherever a setting of deep networks is given; the paper's of graphs have layers, too. The
+    protocol gin_paper has networks of its own."""
+    if str(settings.get("split")).lower() == "gin_paper":
+        return False
+    of_deep = DEEP_SETTINGS[:2] if on_disk.holds_graphs(dataset) else DEEP_SETTINGS
+    asked = any(settings.get(name) is not None for name in of_deep)
+    return asked or dataset.lower() not in (*NODE_DATASETS, *GRAPH_DATASETS)
+
+
+def prepare(
+    dataset: str,
+    backbone: str,
+    activations: Iterable[str],
+    seeds: Sequence[int],
+    *,
+    root: str | Path | None = None,
+    deep: bool = False,
+    **settings: Any,
+) -> tuple[Graph | GraphSet, list[Config]]:
+    """Load a graph or a set of graphs, and make the configuration of each activation.
+
+    ``settings`` are the same for every activation: fields of :class:`Config`, and in a ``deep``
+    network arguments of :func:`~graphrelu.lab.record.recipes.modern`. The recipe decides what is
+    ``None``, the graph on its split and metric; the norm ``"none"`` means no norm.
+    """
+    settings = {name: value for name, value in settings.items() if value is not None}
+    for name, choices in (("split", SplitName), ("metric", Metric)):
+        if name in settings:
+            settings[name] = check_name(name, settings[name], get_args(choices))
+    if "norm" in settings:
+        name = check_name("norm", settings["norm"], (*NORMS, "none"))
+        settings["norm"] = None if name == "none" else name
+    if on_disk.holds_graphs(dataset):
+        return _prepare_graphs(dataset, backbone, activations, seeds, root, deep, settings)
+
+    def cell(name: str, family: str, activation: str) -> Config:
+        if not deep:
+            return recipe(name, family, backbone, activation, **settings)
+        return modern(name, backbone, activation, **{**DEFAULTS, **settings})
+
+    # Once without the graph, to find a misspelt name before anything is downloaded.
+    activations = [cell("any", "other", name).activation for name in activations]
+    graph = on_disk.load(dataset, root)
+    # A graph that comes with splits has been compared on them; the paper's are split at random.
+    has_masks = None not in (graph.train_mask, graph.val_mask, graph.test_mask)
+    own = deep and has_masks and dataset.lower() not in NODE_DATASETS
+    settings.setdefault("split", "masks" if own else "random")
+    settings["metric"] = _metric(graph, settings.get("metric"), deep)
+    for seed in seeds:
+        make_split(graph, seed, settings["split"])
+    configs = [cell(identity(dataset, graph), graph.family, name) for name in activations]
+    build(configs[0], graph, 0)  # finds a width that the heads cannot share before the training
+    return graph, configs
+
+
+def _prepare_graphs(
+    dataset: str,
+    backbone: str,
+    activations: Iterable[str],
+    seeds: Sequence[int],
+    root: str | Path | None,
+    deep: bool,
+    settings: dict[str, Any],
+) -> tuple[GraphSet, list[Config]]:
+    for name in ("patience", "normalize_features"):
+        if name in settings:
+            raise ValueError(f"{dataset} is a set of graphs, whose training takes no {name}.")
+    split = settings.get("split", "random")
+    split = "folds" if split == "random" else split
+    if split not in FOLD_SPLITS:
+        known = ", ".join(FOLD_SPLITS)
+        raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not {split}.")
+    settings["split"] = split
+    for name in DEEP_SETTINGS[:2]:
+        if name in settings and not deep:
+            raise ValueError(f"The networks of the split {split} take no {name}.")
+    cell = modern if deep else graph_cell
+    configs = [cell(dataset, backbone, name, **settings) for name in activations]
+    if split in GIN_SPLITS and len(seeds) % NUM_FOLDS:
+        raise ValueError(
+            f"runs must be a multiple of {NUM_FOLDS} for the split {split}, which chooses an "
+            f"epoch for all folds, not {len(seeds)}."
+        )
+    graphs = on_disk.load_graphs(dataset, root)
+    if split in GIN_SPLITS and graphs.task != "classes":
+        raise ValueError(f"The split {split} chooses an epoch by accuracy, so y must be classes.")
+    metric = _metric(graphs, settings.get("metric"), deep)
+    for seed in seeds:
+        fold_split(graphs.strata, seed, split)
+    name = identity(dataset, graphs)
+    configs = [replace(config, dataset=name, metric=metric) for config in configs]
+    build_graph_model(configs[0], graphs, 0)
+    return graphs, configs
+
+
+def _metric(graph: Graph | GraphSet, asked: Metric | None, deep: bool) -> Metric:
+    """The metric that was asked for, if it fits the labels; else the usual one."""
+    known: tuple[Metric, ...] = tuple(TASKS[graph.task].scores)
+    if asked is None:
+        binary = deep and isinstance(graph, Graph) and graph.num_classes == 2
+        return "rocauc" if binary and "rocauc" in known else known[0]
+    if asked not in known:
+        raise ValueError(
+            f"The metric {asked} does not fit {graph.name}, whose y holds {LABELS[graph.task]}; "
+            f"known are {', '.join(known)}."
+        )
+    return asked
+
+
+def identity(dataset: str, graph: Graph | GraphSet) -> str:
+    """The graph's name; of files also their content: no record mixes two versions of them."""
+    hashes = "".join(sha256(path)[:8] for path in on_disk.files_of(dataset))
+    return f"{graph.name}@{hashes}" if hashes else graph.name
+
+
+def splits_in(graph: Graph | GraphSet, config: Config) -> Splits:
+    """The sizes of the splits of a comparison, and what they share."""
+
+    def split(seed: int) -> Split:
+        if isinstance(graph, GraphSet):
+            return fold_split(graph.strata, seed, config.split)
+        return make_split(graph, seed, config.split)
+
+    known = splits_of(config, split(0).note)
+    return measured(split, range(known.count or 10), int((graph.strata >= 0).sum()), known)
+
+
+def to_json(
+    graph: Graph | GraphSet,
+    results: Sequence[Result],
+    rows: Sequence[tables.CompareRow],
+    verdict: str,
+    command: str,
+    device: torch.device,
+) -> dict[str, Any]:
+    """Everything about a comparison in plain JSON types; the rows are in percent, or errors, and
+    ``table`` as they are shown. The command goes on with what is undecided."""
+    config = results[0].config
+    runs = [{"activation": r.config.activation, **r.to_dict()} for r in results]
+    return {
+        "dataset": config.dataset,
+        **({"graphs": graph.num_graphs} if isinstance(graph, GraphSet) else {}),
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "features": graph.num_features,
+        "task": graph.task,
+        "classes": graph.num_classes,
+        "backbone": config.backbone,
+        "metric": config.metric,
+        "split": tables.split_rule(results),
+        "verdict": verdict,
+        "next": command,
+        "table": tables.compare_cells(rows),
+        "rows": [asdict(row) for row in rows],
+        "configs": {result.config.activation: result.config.to_dict() for result in results},
+        "runs": [{name: run[name] for name in run if name != "config"} for run in runs],
+        **machine.surroundings(device),
+    }

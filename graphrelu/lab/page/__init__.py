@@ -16,82 +16,51 @@ from torch_geometric.utils import homophily
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.page.charts import speeds
-from graphrelu.lab.page.explorer import graphs_at_hand, looks
-from graphrelu.lab.page.origin import compare_command as compare_command
+from graphrelu.lab.page.explorer import kept_configs, kept_models
 from graphrelu.lab.page.tables import tables_of
-from graphrelu.lab.prepare import identity, split_rule
 from graphrelu.lab.record import machine, output
-from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render.tables import compare_rows, going_on, label, verdict
+from graphrelu.lab.render.tables import compare_rows, going_on, label, split_rule, verdict
 from graphrelu.lab.render.terminal import size_of
 from graphrelu.lab.stats import Decided, decide_at_look
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 3_000_000
-LISTS = ("missing", "tables", "looks", "speed", "sources")
 
 
-def from_records(
-    paths: Sequence[Path], root: str | Path | None = None, graphs: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The content of a page, from records, and from graphs that are named or lie on the disk."""
+def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
+    """The content of a page, from records; the graphs of kept models are read from the disk, where
+    they are known by name."""
     content = _empty("Activations compared")
-    given = {identity(name, graph): graph for name in graphs for graph in [data.load(name, root)]}
     for path in paths:
         if not path.is_file():
             raise ValueError(f"There is no record {path}.")
-        of_benchmark = path.suffix == ".json"
         record = Record(path)
-        results = [] if of_benchmark else record.read()
-        charts = speeds(path) if of_benchmark else {}
-        if not results and not any(charts.values()):
+        results = record.read()
+        if not results:
             content["missing"].append(f"{path.name} has no finished runs to show.")
-        # A record of runs does not know the lines of other records.
-        lines = record.corrupt_lines if results or of_benchmark else unreadable(path)
-        content["missing"] += gaps(path.name, results, lines)
-        for name, found in charts.items():
-            content[name] += found
-        if results:
-            decided, not_counted = judge_all(record, results)
-            content["missing"] += not_counted
-            if len(paths) == 1 and len(decided) == 1:
-                ((key, one),) = decided.items()
-                own = [result for result in results if result.config.cell_key() == key]
-                _answer(content, own, one, path)
-            inspected = path.with_name(f"{path.stem}_inspection").is_dir()
-            at_hand = graphs_at_hand(results, root, given) if inspected else {}
-            _add_runs(content, results, path.name, path, at_hand, decided)
-            lacking = {result.config.dataset for result in results} - at_hand.keys()
-            if inspected and lacking:
-                content["missing"].append(
-                    f"{path.name}: the explorer lacks {', '.join(map(label, sorted(lacking)))}; "
-                    "name the graph with graphrelu report --graph."
-                )
-    unknown = [graph.name for name, graph in given.items() if name not in content["graphs"]]
-    if unknown:
-        raise ValueError(
-            f"No model of these records was trained on {unknown[0]} as it is now, or none was kept."
-        )
+            continue
+        content["missing"] += gaps(path.name, results, record.corrupt_lines)
+        decided = decide_all(record, results)
+        if not all(one.counted for one in decided.values()):
+            content["missing"].append(
+                f"{path.name} cannot be written to, so that this look at its runs is not counted; "
+                "the verdict is that of a look that is."
+            )
+        if len(paths) == 1 and len(decided) == 1:
+            ((key, one),) = decided.items()
+            own = [result for result in results if result.config.cell_key() == key]
+            _answer(content, own, one, path)
+        names = {config.dataset for config in kept_configs(results, path)}
+        graphs = {name: data.load(name, root) for name in names if data.at_hand(name, root)}
+        if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
+            content["missing"].append(
+                f"{path.name}: the explorer lacks {lacking}; the page of graphrelu compare has it."
+            )
+        _add_runs(content, results, path.name, path, graphs, decided)
+    if not content["tables"]:
+        raise ValueError(content["missing"][0])
     return content
-
-
-def unreadable(path: Path) -> list[int]:
-    """The numbers of the lines that are not entries of a record; an error if none is."""
-    every = enumerate(path.read_bytes().splitlines(), start=1)
-    lines = [(number, line) for number, line in every if line.strip()]
-    found = [number for number, line in lines if not _is_entry(line)]
-    if lines and len(found) == len(lines):
-        raise ValueError(f"{path} is not a record: none of its lines can be read.")
-    return found
-
-
-def _is_entry(line: bytes) -> bool:
-    try:
-        return "event" in parse_line(line)
-    except ValueError:
-        return False
 
 
 def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str]:
@@ -112,23 +81,16 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
     return sentences
 
 
-def judge_all(record: Record, results: Sequence[Result]) -> tuple[dict[str, Decided], list[str]]:
-    """The decisions on the comparisons of a record by the key of their cell, and a sentence where
-    the looks at them cannot be counted."""
+def decide_all(record: Record, results: Sequence[Result]) -> dict[str, Decided]:
+    """The decisions on the comparisons of a record, by the key of their cell."""
     cells: dict[str, list[Result]] = {}
     for result in results:
         cells.setdefault(result.config.cell_key(), []).append(result)
-    decided = {
+    return {
         key: decide_at_look(record, own, must_count=False)
         for key, own in cells.items()
         if record.looks(key)
     }
-    if all(one.counted for one in decided.values()):
-        return decided, []
-    return decided, [
-        f"{record.path.name} cannot be written to, so that this look at its runs is not counted; "
-        "the verdict is that of a look that is."
-    ]
 
 
 def from_comparison(
@@ -138,7 +100,7 @@ def from_comparison(
     record: Path,
     command: str,
 ) -> dict[str, Any]:
-    """The content of a page, from one comparison as it was decided, and the command that repeats
+    """The content of a page, from one comparison with its decisions, and the command that repeats
     it."""
     config = results[0].config
     content = _empty("") | {"command": command}
@@ -165,7 +127,7 @@ def render(content: dict[str, Any]) -> str:
     templates = Environment(loader=PackageLoader("graphrelu.lab.page"))
     script = "\n".join(templates.get_template(name).render() for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Inside of a script element only "<" can end or change it.
+    # Inside a script element only "<" can end or change it.
     text = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return templates.get_template("page.html").render(digest=digest, data=text, script=script)
 
@@ -183,9 +145,9 @@ def write(path: Path, content: dict[str, Any]) -> Path:
 
 
 def _empty(title: str) -> dict[str, Any]:
-    lists: dict[str, Any] = {name: [] for name in LISTS}
     made = {"date": machine.now(), "version": machine.environment()["graphrelu"]}
     texts = dict.fromkeys(("answer", "verdict", "next", "command", "graph"), "")
+    lists: dict[str, Any] = {name: [] for name in ("missing", "tables", "models")}
     return {"title": title, "made": made, "graphs": {}, **texts, **lists}
 
 
@@ -194,11 +156,10 @@ def _answer(
 ) -> None:
     """What the page begins with: the words of the terminal."""
     config = results[0].config
-    title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
     found = verdict(compare_rows(results, decided.decisions))
-    further = going_on(found, decided.command, record)
-    words = {"answer": found.answer, "verdict": found.sentence, "next": further}
-    content |= {"title": title, **words}
+    content["title"] = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
+    content |= {"answer": found.answer, "verdict": found.sentence}
+    content["next"] = going_on(found, decided.command, record)
 
 
 def _add_runs(
@@ -206,11 +167,11 @@ def _add_runs(
     results: Sequence[Result],
     name: str,
     record: Path,
-    graphs: dict[str, Graph],
+    graphs: Mapping[str, Graph],
     decided: Mapping[str, Decided],
 ) -> None:
     decisions = {key: one.decisions for key, one in decided.items()}
     content["tables"] += tables_of(results, name, decisions)
-    layouts, found = looks(results, record, graphs)
-    content["graphs"] |= layouts
-    content["looks"] += found
+    drawn, models = kept_models(results, record, graphs)
+    content["graphs"] |= drawn
+    content["models"] += models

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.keep import inspection_path, read_look
 from graphrelu.lab.record.config import Config
@@ -24,47 +23,35 @@ DRAWN_CHANNELS = 12
 LAYOUT_STEPS = 120
 
 
-def graphs_at_hand(
-    results: Sequence[Result], root: str | Path | None, given: Mapping[str, Graph]
-) -> dict[str, Graph]:
-    """The graphs of some runs, if they are given or lie on the disk; nothing is downloaded."""
-    wanted = dict.fromkeys(result.config.dataset for result in results)
-    return {
-        name: given[name] if name in given else data.load(name, root)
-        for name in wanted
-        if name in given or data.at_hand(name, root)
-    }
+def kept_configs(results: Sequence[Result], record: Path) -> list[Config]:
+    """The configurations of some runs of which a GReLU was kept beside the record."""
+    configs = dict.fromkeys(r.config for r in results if r.config.activation == "grelu")
+    return [config for config in configs if inspection_path(record, config.key()).is_file()]
 
 
-def looks(
-    results: Sequence[Result], record: Path, graphs: dict[str, Graph]
+def kept_models(
+    results: Sequence[Result], record: Path, graphs: Mapping[str, Graph]
 ) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """The drawn graphs, and a look inside one model for each cell that has one."""
-    drawn: dict[str, Nodes] = {}
-    layouts: dict[str, dict[str, Any]] = {}
+    """The drawn graphs, and the GReLUs of each model that was kept and whose graph is there."""
+    drawn: dict[str, dict[str, Any]] = {}
     found = []
-    for config in dict.fromkeys(result.config for result in results):
-        path = inspection_path(record, config.key())
-        if config.activation != "grelu" or config.dataset not in graphs or not path.is_file():
-            continue
-        graph = graphs[config.dataset]
-        content = read_look(path)
+    for config in kept_configs(results, record):
+        graph = graphs.get(config.dataset)
+        content = read_look(inspection_path(record, config.key()))
         layers = [name.removesuffix(".nodes") for name in content if name.endswith(".nodes")]
-        if not layers or len(content["prediction"]) != graph.num_nodes:  # another edition of it
-            continue
+        if graph is None or not layers or len(content["prediction"]) != graph.num_nodes:
+            continue  # it is not at hand, or another edition of it
         if config.dataset not in drawn:
-            nodes = sample(graph, content[f"{layers[0]}.nodes"])
-            drawn[config.dataset] = nodes
-            layouts[config.dataset] = layout(graph, nodes)
-        found += [look(config, drawn[config.dataset], content, layer) for layer in layers]
-    return layouts, found
+            drawn[config.dataset] = layout(graph, sample(graph, content[f"{layers[0]}.nodes"]))
+        nodes = np.array(drawn[config.dataset]["nodes"])
+        found += [functions(config, nodes, content, layer) for layer in layers]
+    return drawn, found
 
 
-def look(config: Config, nodes: Nodes, content: dict[str, Any], layer: str) -> dict[str, Any]:
+def functions(config: Config, nodes: Nodes, content: dict[str, Any], layer: str) -> dict[str, Any]:
     """One GReLU: gamma and prediction of the drawn nodes, the functions of some of them."""
-    gamma = content[f"{layer}.gamma"].astype(float)
-    slopes, intercepts = (
-        content[f"{layer}.{name}"].astype(float) for name in ("slopes", "intercepts")
+    gamma, slopes, intercepts = (
+        content[f"{layer}.{name}"].astype(float) for name in ("gamma", "slopes", "intercepts")
     )
     channels = np.unique(np.linspace(0, slopes.shape[2] - 1, DRAWN_CHANNELS).round().astype(int))
     options = "".join(f", {name}={value}" for name, value in config.told_options)

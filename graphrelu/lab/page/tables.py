@@ -1,4 +1,4 @@
-"""The tables of the page, from runs: cells, leads, marks, seeds and curves."""
+"""The tables of the page, from runs: cells, leads, seeds and curves, and where they come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from graphrelu.lab.choice import fold_choices
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.page.origin import command, origin_of
+from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
@@ -26,7 +26,6 @@ Runs: TypeAlias = dict[Cell, dict[str, list[Result]]]  # cell -> variant -> runs
 Decisions: TypeAlias = Mapping[str, Decision]
 Leads: TypeAlias = dict[tuple[Cell, str], Decision]
 
-SCORES = ("mean", "std", "best", "n")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
 PLANNED = (
@@ -43,19 +42,19 @@ PROTOCOLS = {
 
 
 def tables_of(
-    results: Sequence[Result], source: str, judged: Mapping[str, Decisions] | None = None
+    results: Sequence[Result], source: str, decided: Mapping[str, Decisions] | None = None
 ) -> list[Plain]:
     """A table for the graphs of a record, and one for each protocol of its sets of graphs; errors,
     which are no shares, have tables of their own.
 
-    ``judged`` are the decisions on comparisons, by the key of their cell. All other cells are those
-    of a table whose runs were fixed beforehand."""
+    ``decided`` are the decisions on comparisons, by the key of their cell. All other cells are
+    those of a table whose runs were fixed beforehand."""
     parts: dict[str, list[Result]] = {}
     for result in results:
         config = result.config
         names = (source, PROTOCOLS.get(config.split), "errors" if config.metric == "mae" else None)
         parts.setdefault(", ".join(filter(None, names)), []).append(result)
-    return [_table(part, name, judged or {}) for name, part in parts.items()]
+    return [_table(part, name, decided or {}) for name, part in parts.items()]
 
 
 def runs_by_cell(results: Sequence[Result]) -> Runs:
@@ -136,70 +135,80 @@ def by_class(runs: Sequence[Result], relu: Sequence[Result]) -> list[list[float 
     return found
 
 
-def _table(results: Sequence[Result], name: str, judged: Mapping[str, Decisions]) -> Plain:
+def origin_of(results: Sequence[Result]) -> Plain:
+    """Where and when runs took place, and how their nodes were split."""
+    dates = sorted(result.date for result in results)
+    return {
+        "runs": len(results),
+        "devices": sorted({result.device for result in results}),
+        "versions": sorted({f"{name} {v}" for r in results for name, v in r.versions.items()}),
+        "dates": [dates[0], dates[-1]],
+        "commits": sorted({result.commit for result in results if result.commit}),
+        "splits": list(dict.fromkeys(result.note for result in results))[:3],
+        "diverged": divergence.sentence(results),
+    }
+
+
+def _table(results: Sequence[Result], name: str, decided: Mapping[str, Decisions]) -> Plain:
     cells = runs_by_cell(results)
     keys = {cell: next(iter(own.values()))[0].config.cell_key() for cell, own in cells.items()}
-    leads = planned_leads({cell: own for cell, own in cells.items() if keys[cell] not in judged})
+    leads = planned_leads({cell: own for cell, own in cells.items() if keys[cell] not in decided})
     for cell, key in keys.items():
-        leads |= {(cell, which): lead for which, lead in judged.get(key, {}).items()}
+        leads |= {(cell, which): lead for which, lead in decided.get(key, {}).items()}
     titles = {cell[0]: label(cell[0]) for cell in cells}
     if len(set(titles.values())) < len(titles):  # two editions of a user's file
         titles = {name: name for name in titles}
-    rows = []
-    repeated = []
+    rows, settings = [], []
     for cell, by_name in cells.items():
         names = {"dataset": titles[cell[0]], "backbone": label(cell[1]) + _difference(cell, cells)}
-        relu, own_rows = by_name.get("relu", []), []
-        for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
-            runs = by_name[which]
-            lead = leads.get((cell, which))
-            row = row_of(which, runs, lead)
-            factor = -1 if row.is_error else 100
-            own_rows.append(
-                {
-                    **names,
-                    "activation": label_of(runs[0].config),
-                    "family": runs[0].config.activation,
-                    "metric": runs[0].config.metric,
-                    **{name: getattr(row, name) for name in SCORES},
-                    "shown": shown(row),
-                    "price": asdict(row.price),
-                    "classes": by_class(runs, [] if which == "relu" else relu),
-                    "paper": _paper(runs[0].config),
-                    "lead": None if lead is None else {**asdict(lead), "text": amount(lead)},
-                    "seeds": [[run.seed, factor * run.score] for run in by_seed(runs)],
-                    "curves": bands(runs),
-                }
-            )
-        best = (min if row.is_error else max)(own["mean"] for own in own_rows)
-        for own in own_rows:
-            own["highest"] = len(by_name) > 1 and own["mean"] == best
-        rows += own_rows
+        rows += _rows(by_name, names, {which: leads.get((cell, which)) for which in by_name})
         configs = [runs[0].config for runs in by_name.values()]
-        number = max(len(runs) for runs in by_name.values())
-        settings = {
-            label_of(runs[0].config): {
-                **runs[0].config.to_dict(),
-                "dataset": None,
-                "backbone": None,
-            }
-            for runs in by_name.values()
-        }
-        repeated.append({**names, "command": command(configs, number), "settings": settings})
-    note = (
-        reading({which: lead for (_, which), lead in leads.items()}) if len(cells) == 1 else PLANNED
-    )
+        same = {"dataset": None, "backbone": None}  # the page names them
+        settings.append({**names, "settings": {label_of(c): c.to_dict() | same for c in configs}})
+    note = PLANNED
+    if len(cells) == 1:
+        note = reading({which: lead for (_, which), lead in leads.items()})
     origin = origin_of(results)
-    return {"name": name, "rows": rows, "cells": repeated, "note": note, "origin": origin}
+    return {"name": name, "rows": rows, "cells": settings, "note": note, "origin": origin}
+
+
+def _rows(
+    by_name: Mapping[str, list[Result]], names: Plain, leads: Mapping[str, Decision | None]
+) -> list[Plain]:
+    """The rows of a cell, in the order of the table of activations."""
+    rows = []
+    for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
+        runs, config, lead = by_name[which], by_name[which][0].config, leads[which]
+        row = row_of(which, runs, lead)
+        factor = -1 if row.is_error else 100
+        by_seed = sorted(runs, key=lambda run: run.seed)
+        rows.append(
+            {
+                **names,
+                "activation": label_of(config),
+                "family": config.activation,
+                "metric": config.metric,
+                "mean": row.mean,
+                "std": row.std,
+                "n": row.n,
+                "shown": shown(row),
+                "price": asdict(row.price),
+                "classes": by_class(runs, [] if which == "relu" else by_name.get("relu", [])),
+                "paper": _paper(config),
+                "lead": None if lead is None else {**asdict(lead), "text": amount(lead)},
+                "seeds": [[run.seed, factor * run.score] for run in by_seed],
+                "curves": bands(runs),
+            }
+        )
+    best = (min if rows[0]["metric"] == "mae" else max)(row["mean"] for row in rows)
+    for own in rows:
+        own["highest"] = len(rows) > 1 and own["mean"] == best
+    return rows
 
 
 def label_of(config: Config) -> str:
     """An activation as the paper spells it, with the options that differ from the default."""
     return label(config.activation) + config.variant.removeprefix(config.activation)
-
-
-def by_seed(runs: Sequence[Result]) -> list[Result]:
-    return sorted(runs, key=lambda run: run.seed)
 
 
 def _place(config: Config) -> tuple[int, str]:

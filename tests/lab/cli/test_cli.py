@@ -16,7 +16,7 @@ from typer.testing import Result
 
 from graphrelu import __version__
 from graphrelu.lab import cli
-from graphrelu.lab.prepare import wants_deep
+from graphrelu.lab.cli.compare import wants_deep
 from graphrelu.lab.record.config import CONSTANTS
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import terminal

@@ -88,7 +88,6 @@ BAD = {
         ["--json", "x", "--out", "./x"],
         "x cannot be two of record, summary and page at",
     ),
-    "log is a file": (["--log", "a_file"], "a_file cannot be a folder"),
 }
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.archives import Named, npy, pickled, pt_of, with_entry
 from tests.lab.fake_engine import invoke
@@ -48,32 +44,6 @@ def test_one_sentence(folder: Path, make_npz: MakeNpz, ring: Data) -> None:
     assert not trap.exists()
 
 
-FAULTY = {  # what is said of a file, and files of which it is said
-    "r.jsonl is not a record: none of its lines can be read.": (
-        b"\xff\xfe\n",
-        b"[" * 100_000 + b"\n",
-        b'{"event":NaN}\n',
-    ),
-    "r.json is not a record of benchmarks/activation.py.": (
-        b"[1]",
-        b'{"rows": 1}',
-        b"[" * 100_000,
-        b'{"rows": {"a": 1}, "setting": {}}',
-        b'{"a": NaN}',
-    ),
-}
-
-
-@pytest.mark.parametrize("sentence", FAULTY)
-def test_records_of_another_kind(folder: Path, sentence: str) -> None:
-    path = Path(sentence.split()[0])
-    for content in FAULTY[sentence]:
-        path.write_bytes(content)
-        result = invoke("report", path)
-        assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"{sentence}\n")
-    assert not Path("report.html").exists()
-
-
 @pytest.mark.parametrize("ending", ["npz", "pt"])
 def test_odd_paths(folder: Path, make_npz: MakeNpz, ring: Data, ending: str) -> None:
     path = make_npz(f"{ODD}/{ODD}.npz").with_suffix(f".{ending}")
@@ -86,29 +56,6 @@ def test_odd_paths(folder: Path, make_npz: MakeNpz, ring: Data, ending: str) -> 
     assert all(file.stat().st_size > 0 for file in (out, page, json))
     result = invoke("report", out, "--out", page)
     assert (result.exit_code, result.stderr) == (0, "")
-
-
-def test_curves_for_tensorboard(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, board = "torch.utils.tensorboard", Mock()
-    writers: dict[str, Mock] = {}
-    board.side_effect = lambda folder: writers.setdefault(folder, Mock())
-    monkeypatch.setitem(sys.modules, module, SimpleNamespace(SummaryWriter=board))
-    command = ("compare", "--runs", 2, "--activations", "relu,grelu", "--log", "logs")
-    result = invoke(*command, "--out", "r.jsonl")
-    assert (result.exit_code, result.stderr) == (0, "")
-    runs = Record("r.jsonl").read()
-    assert writers.keys() == {f"logs/{run.config.activation}/{run.seed}" for run in runs}
-    for run in runs:
-        *points, closed = writers[f"logs/{run.config.activation}/{run.seed}"].mock_calls
-        assert {point.args[:2] for point in points} == {
-            (name, value) for name, curve in run.curves.items() for value in curve
-        }
-        assert (points[0].args[2], points[-1].args[2]) == (1, run.epochs_run)
-        assert closed == call.close()
-    monkeypatch.setitem(sys.modules, module, None)
-    result = invoke(*command)
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "TensorBoard needs the package tensorboard: pip install tensorboard.\n"
 
 
 def test_a_record_between_torn_lines(folder: Path) -> None:

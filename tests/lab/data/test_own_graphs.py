@@ -9,8 +9,8 @@ import torch
 from torch_geometric.data import Data
 
 from graphrelu.lab import cli
+from graphrelu.lab.cli.compare import prepare
 from graphrelu.lab.data import DataError, holds_graphs, load, load_graphs
-from graphrelu.lab.prepare import prepare
 
 
 def rings(count: int = 40) -> list[Data]:

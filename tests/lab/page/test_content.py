@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,15 +10,14 @@ import pytest
 from torch_geometric.data import Data
 
 from graphrelu.lab.data.graph import from_data
-from graphrelu.lab.page import charts, explorer, origin
+from graphrelu.lab.page import explorer
 from graphrelu.lab.page import tables as page_tables
-from graphrelu.lab.record.recipes import graph_cell, modern, recipe
+from graphrelu.lab.record.recipes import graph_cell
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import amount, compare_rows, shown
 from graphrelu.lab.reproduce import node
-from tests.lab import fake_engine
-from tests.lab.fake_engine import invoke, make_result
-from tests.lab.pages import NAMES, cell, judged, keep_look, runs
+from tests.lab.fake_engine import make_result
+from tests.lab.pages import NAMES, cell, decided, keep_model, runs
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "results"
@@ -35,7 +32,7 @@ def test_rows_are_those_of_the_comparison(metric: str) -> None:
             replace(run, config=replace(run.config, metric="mae"), score=run.score - 1)
             for run in results
         ]
-    found = judged(
+    found = decided(
         results,
         margin=1.0 if metric == "accuracy" else 5.0,
         looks=(2, 3),
@@ -115,7 +112,6 @@ def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:
         "graph.jsonl, the GIN paper's protocol",
         "graph.jsonl, the GIN paper's protocol, networks and budget",
     ]
-    assert "--split gin_paper --" in tables[2]["cells"][0]["command"]
     for table in tables:
         (row,) = table["rows"]
         assert row["mean"] == pytest.approx(80)
@@ -130,20 +126,6 @@ def test_bands_are_percentiles_of_the_seeds_that_are_trained() -> None:
     lost = make_result(cell("digits", "gcn", "relu"), 0, 0.5)
     lost.curves["train_loss"][1] = float("nan")
     assert page_tables.bands([lost]) == {}
-
-
-def test_speed_is_that_of_the_record() -> None:
-    path = ROOT / "benchmarks" / "results" / "activation_cpu.json"
-    record = json.loads(path.read_text())
-    rows, drawn = record["rows"], charts.speeds(path)
-    (panel,), (source,) = drawn["speed"], drawn["sources"]
-    assert (source["name"], source["devices"]) == ("activation_cpu.json", [record["device"]])
-    found = {bar["name"]: bar for bar in panel["bars"]}
-    time, maxout = (rows[name]["forward_backward_ms"] for name in ("GReLU", "Maxout"))
-    assert (found["GReLU"]["ms"], found["GReLU"]["floor"]) == (time, rows["GReLU"]["floor_ms"])
-    assert found["GReLU"]["relative"] == pytest.approx(time / maxout)
-    assert found["Maxout"]["floor"] is None
-    assert "preparing the graph, once" not in found
 
 
 def test_layout_has_every_edge_once(ring: Data) -> None:
@@ -164,13 +146,13 @@ def test_layout_has_every_edge_once(ring: Data) -> None:
     assert next_one < opposite
 
 
-def test_a_look_at_another_edition_is_left_out(ring: Data, tmp_path: Path) -> None:
+def test_a_model_of_another_edition_is_left_out(ring: Data, tmp_path: Path) -> None:
     graph, config = from_data(ring, "ring"), cell("ring", "gcn", "grelu")
     for nodes, found in ((12, 1), (13, 0)):
         record = tmp_path / f"{nodes}.jsonl"
-        keep_look(record, config, nodes)
-        layouts, looks = explorer.looks(runs(config), record, {"ring": graph})
-        assert (len(layouts), len(looks)) == (found, found)
+        keep_model(record, config, nodes)
+        drawn, models = explorer.kept_models(runs(config), record, {"ring": graph})
+        assert (len(drawn), len(models)) == (found, found)
 
 
 def test_large_graphs_are_sampled(ring: Data, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,21 +160,3 @@ def test_large_graphs_are_sampled(ring: Data, monkeypatch: pytest.MonkeyPatch) -
     nodes = explorer.sample(from_data(ring, "ring"), np.array([0, 6]))
     assert {0, 6} <= set(nodes.tolist()) <= {11, 0, 1, 5, 6, 7}
     assert len(nodes) == 5
-
-
-def test_command_repeats_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.only_fakes(tmp_path, monkeypatch)
-    settings = {"norm": None, "epochs": 7, "patience": 3}
-    configs = [modern("digits", "sage", name, **settings, progress="either") for name in NAMES]
-    by_score = [modern("digits", "sage", name, **settings) for name in NAMES]
-    assert origin.command(by_score, 3) is None  # a comparison stops by another rule
-    words = shlex.split(str(origin.command(configs, 3)))
-    assert invoke(*words[1:], "--out", "again.jsonl").exit_code == 0
-    again = [result.config for result in Record("again.jsonl").read()]
-    assert list(dict.fromkeys(again)) == configs
-    assert origin.command([cell("my@1234", "gcn", "relu")], 3) is None
-    assert origin.command([cell("digits", "gcn", "relu")], 3) is None  # the paper's network
-    papers = [recipe("cora", "citation", "gcn", name) for name in NAMES]
-    assert str(origin.command(papers, 3)).startswith("graphrelu compare cora --backbone gcn ")
-    variant = cell("cora", "gcn", "grelu", activation_options={"K": 3})
-    assert origin.command([variant], 3) is None

@@ -9,7 +9,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from torch_geometric.data import Data
 
@@ -17,7 +16,7 @@ from graphrelu.lab import page
 from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
-from tests.lab.pages import HOSTILE, keep_look, ring_page
+from tests.lab.pages import HOSTILE, keep_model, ring_page
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -36,7 +35,7 @@ def test_text_from_data_is_harmless(ring: Data, tmp_path: Path) -> None:
     assert text.count("<script") == text.count("</script>") == 2
     content = embedded(path)
     assert content["tables"][0]["rows"][0]["dataset"] == HOSTILE
-    assert [look["name"] for look in content["looks"]] == [f"{HOSTILE}, GCN, acts.0"]
+    assert [model["name"] for model in content["models"]] == [f"{HOSTILE}, GCN, acts.0"]
     html = re.sub(r"<script.*?</script>", "", text, flags=re.S)
     assert re.findall(r'(?:src|href)="(.*?)"', html) == ["data:,", "#results"]
     for name in page.SCRIPTS:
@@ -68,44 +67,38 @@ def test_report_reads_and_changes_nothing(
     trained = next(
         r.config for r in Record(kept / "runs.jsonl").read() if r.config.activation == "grelu"
     )
-    keep_look(kept / "runs.jsonl", trained, nodes=1797)
+    keep_model(kept / "runs.jsonl", trained, nodes=1797)
     before = tree(kept)
     assert invoke("report").stdout == "Written: report.html.\n"
     content = embedded(tmp_path / "report.html")
     assert [table["name"] for table in content["tables"]] == ["runs.jsonl"]
-    assert len(content["looks"]) == 1
+    assert len(content["models"]) == 1
     assert tree(kept) == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "results"]
 
 
-def test_report_explores_a_file_that_is_named(
+def test_report_says_whose_models_it_cannot_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_npz: Callable[..., Path]
 ) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
     own = make_npz("own.npz")
-    invoke("compare", own, "--activations", "grelu", "--runs", 1, "--out", "runs.jsonl")
+    compare = ("compare", own, "--activations", "grelu", "--runs", 1, "--out", "runs.jsonl")
+    invoke(*compare)
     (run,) = Record("runs.jsonl").read()
-    keep_look(Path("runs.jsonl"), run.config)
+    keep_model(Path("runs.jsonl"), run.config)
     invoke("report", "runs.jsonl")
     assert embedded(Path("report.html"))["missing"] == [
-        "runs.jsonl: the explorer lacks own.npz; name the graph with graphrelu report --graph."
+        "runs.jsonl: the explorer lacks own.npz; the page of graphrelu compare has it."
     ]
-    assert invoke("report", "runs.jsonl", "--graph", own).exit_code == 0
-    content = embedded(Path("report.html"))
-    assert (len(content["looks"]), content["missing"]) == (1, [])
-    make_npz("own.npz", labels=(np.arange(12) + 1) % 2)
-    done = invoke("report", "runs.jsonl", "--graph", own)
-    assert (done.exit_code, done.stderr) == (
-        2,
-        "No model of these records was trained on own.npz as it is now, or none was kept.\n",
-    )
+    invoke(*compare, "--report", "own.html")
+    assert len(embedded(Path("own.html"))["models"]) == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["report"], "There are no records in results/; name one to show."),
-        (["report", "none.jsonl"], "There is no record none.jsonl."),
+        (["report", "gone.jsonl"], "There is no record gone.jsonl."),
         (
             ["report", "empty.jsonl", "-o", "empty.jsonl"],
             "empty.jsonl cannot be a record and the page at once.",
@@ -115,7 +108,8 @@ def test_report_explores_a_file_that_is_named(
             "The name of a page must end in .html, unlike x.txt.",
         ),
         (["report", "empty.jsonl", "-o", "."], ". cannot be written, as it is not a regular file."),
-        (["report", "empty.json"], "empty.json is not a record of benchmarks/activation.py."),
+        (["report", "empty.jsonl"], "empty.jsonl has no finished runs to show."),
+        (["report", "none.jsonl"], "none.jsonl has no finished runs to show."),
         (
             ["compare", "--report", "a", "--json", "a"],
             "a cannot be two of record, summary and page at once.",
@@ -126,11 +120,11 @@ def test_bad_input_costs_a_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
-    for name in ("empty.json", "empty.jsonl"):
-        (tmp_path / name).touch()
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "none.jsonl").write_bytes(b"[" * 100_000 + b"\n\xff\n")
     done = invoke(*arguments)
     assert (done.exit_code, done.stderr) == (2, sentence + "\n")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.json", "empty.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "none.jsonl"]
 
 
 def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,16 +135,13 @@ def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     lines = (tmp_path / "runs.jsonl").read_text().splitlines()
     lines.insert(1, '{"event":"finished","torn')
     (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
-    (tmp_path / "times.jsonl").write_text('{"event":"timed"}\n\nnonsense\n')
-    done = invoke("report", "empty.jsonl", "runs.jsonl", "times.jsonl")
+    done = invoke("report", "empty.jsonl", "runs.jsonl")
     assert (done.exit_code, done.stdout) == (0, "Written: report.html.\n")
     content = embedded(tmp_path / "report.html")
     assert content["missing"] == [
         "empty.jsonl has no finished runs to show.",
         "runs.jsonl: 1 line cannot be read (number 2).",
         "runs.jsonl: in 1 of 1 cells some settings have fewer runs than others.",
-        "times.jsonl has no finished runs to show.",
-        "times.jsonl: 1 line cannot be read (number 3).",
     ]
     assert len(content["tables"]) == 1
 

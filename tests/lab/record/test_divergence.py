@@ -16,7 +16,7 @@ from graphrelu.lab import data
 from graphrelu.lab.engine import run
 from graphrelu.lab.engine.fold_train import FoldBatch
 from graphrelu.lab.engine.train import SeedBatch
-from graphrelu.lab.page.origin import origin_of
+from graphrelu.lab.page.tables import origin_of
 from graphrelu.lab.record.divergence import diverged, sentence
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result

@@ -88,7 +88,6 @@ def test_numbers_that_cannot_be_reckoned_with(tmp_path: Path) -> None:
     assert record.corrupt_lines == [2]
     slow, fast = TIMINGS[0] | {"seconds": 1e150}, TIMINGS[1] | {"seconds": 1e-300}
     assert len(runtime.record_of(written(path, slow, fast)).read()) == 1
-    page.render(page.from_records([path]))
 
 
 def test_records_written_twice_and_together(tmp_path: Path) -> None:

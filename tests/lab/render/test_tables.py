@@ -14,7 +14,7 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.render.tables import verdict
 from tests.lab.fake_engine import make_result
-from tests.lab.pages import judged
+from tests.lab.pages import decided
 
 RELU = [0.80, 0.81, 0.82, 0.83, 0.84, 0.85]
 
@@ -27,7 +27,7 @@ def cell(activation: str, scores: Sequence[float], dataset: str = "cora") -> lis
 def rows(results: list[Result], **options: Any) -> list[tables.CompareRow]:
     """The rows of a comparison, with the decisions on them."""
     is_error = results[0].config.metric == "mae"
-    found = judged(results, is_error=is_error, **options)
+    found = decided(results, is_error=is_error, **options)
     return tables.compare_rows(results, found.decisions)
 
 

@@ -64,34 +64,3 @@ function drawForest(where, rows) {
   drawing.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, unitOf(rows[0])));
   where.replaceChildren(drawing);
 }
-
-/* Times as dots, each beside its floor. */
-function drawSpeed(where, panel) {
-  const width = Math.max(300, where.clientWidth), narrow = width < 560, step = narrow ? 52 : 30, bottom = 42;
-  const left = narrow ? 8 : 24 + 6.6 * Math.max(...panel.bars.map((bar) => bar.name.length)), right = narrow ? 12 : 240;
-  const height = step * panel.bars.length + bottom;
-  const values = panel.bars.flatMap((bar) => [bar.ms, bar.floor ?? bar.ms]);
-  const x = scale([Math.min(...values) * 0.8, Math.max(...values) * 1.1], left, width - right, true);
-  const drawing = svg("svg", { width, height, role: "img", "aria-label": `Milliseconds, ${panel.name}` });
-  for (const tick of x.ticks()) {
-    drawing.append(svg("line", { class: "grid", x1: x(tick), x2: x(tick), y1: 0, y2: height - bottom }));
-    drawing.append(svg("text", { class: "soft", x: x(tick), y: height - bottom + 16, "text-anchor": "middle" }, number(tick)));
-  }
-  panel.bars.forEach((bar, i) => {
-    const y = step * (i + (narrow ? 0.7 : 0.5));
-    const over = bar.floor === null ? "" : `, ${(bar.ms / bar.floor).toFixed(1)} × floor`;
-    const relative = bar.relative === null ? "" : `, ${Number(bar.relative.toPrecision(2))} × Maxout`;
-    const text = `${Number(bar.ms.toPrecision(3))} ms${over}${relative}`;
-    const group = svg("g", { class: "s5" });
-    if (narrow) group.append(svg("text", { x: left, y: y - 14 }, `${bar.name}: ${text}`));
-    else group.append(svg("text", { x: left - 8, y: y + 4, "text-anchor": "end" }, bar.name), svg("text", { class: "soft", x: width - right + 10, y: y + 4 }, text));
-    if (bar.floor !== null) {
-      group.append(svg("line", { class: "line", x1: x(bar.floor), x2: x(bar.ms), y1: y, y2: y }));
-      group.append(svg("line", { class: "thin", x1: x(bar.floor), x2: x(bar.floor), y1: y - 9, y2: y + 9 }));
-    }
-    group.append(svg("circle", { class: "dot", cx: x(bar.ms), cy: y, r: 6 }));
-    drawing.append(group);
-  });
-  drawing.append(svg("text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, "milliseconds"));
-  where.replaceChildren(drawing);
-}

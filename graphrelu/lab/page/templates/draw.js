@@ -113,43 +113,42 @@ function valueAt(points, at) {
   return b[0] === at ? b[1] : a[1] + ((b[1] - a[1]) * (at - a[0])) / (b[0] - a[0]);
 }
 
-/* Lines with bands; a point is [x, y] or [x, y, low, high]. The axes of `log` are logarithmic. */
+/* Curves with bands; a point is [epoch, middle, low, high]. */
 const hiddenLines = new Set();
 
-function lineChart(where, series, labels, log = "") {
+function lineChart(where, series, title, log) {
   const width = Math.max(300, where.clientWidth), height = Math.min(380, Math.max(240, width * 0.45));
   const [left, right, top, bottom] = [56, 12, 22, 44];
   const drawn = series.filter((one) => !hiddenLines.has(one.name));
   const points = (drawn.length ? drawn : series).flatMap((one) => one.points);
-  const x = scale(points.map((p) => p[0]), left, width - right, log.includes("x"));
-  const y = scale(points.flatMap((p) => p.slice(1).filter((v) => v !== null)), height - bottom, top, log.includes("y"));
-  const drawing = svg("svg", { class: "lines", width, height, role: "img", tabindex: 0, "aria-label": `${labels.y} by ${labels.x}: ${series.map((one) => one.name).join(", ")}` });
+  const x = scale(points.map((p) => p[0]), left, width - right);
+  const y = scale(points.flatMap((p) => p.slice(1)), height - bottom, top, log);
+  const drawing = svg("svg", { class: "lines", width, height, role: "img", tabindex: 0, "aria-label": `${title} by epoch: ${series.map((one) => one.name).join(", ")}` });
   for (const tick of y.ticks()) {
     drawing.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y(tick), y2: y(tick) }));
     drawing.append(svg("text", { class: "soft", x: left - 6, y: y(tick) + 4, "text-anchor": "end" }, number(tick)));
   }
   const places = unique(points.map((p) => p[0])).sort((a, b) => a - b);
-  const marked = places.length <= 8 && !log.includes("x") ? places : x.ticks(width < 500 ? 4 : 8);
+  const marked = places.length <= 8 ? places : x.ticks(width < 500 ? 4 : 8);
   for (const tick of marked) {
     drawing.append(svg("text", { class: "soft", x: x(tick), y: height - bottom + 17, "text-anchor": "middle" }, number(tick)));
   }
   drawing.append(svg("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }));
-  drawing.append(svg("text", { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, labels.x));
-  drawing.append(svg("text", { x: -(height - bottom) / 2, y: 13, "text-anchor": "middle", transform: "rotate(-90)" }, labels.y));
+  drawing.append(svg("text", { x: (left + width) / 2, y: height - 6, "text-anchor": "middle" }, "epoch"));
+  drawing.append(svg("text", { x: -(height - bottom) / 2, y: 13, "text-anchor": "middle", transform: "rotate(-90)" }, title));
   const chosen = styles(series);
   series.forEach((one, i) => {
     if (!drawn.includes(one)) return;
     const group = svg("g", { class: `s${chosen[i]}` });
-    const banded = one.points.filter((p) => p.length > 2 && p[2] !== null && p[3] !== null);
     const edge = (list, at) => list.map((p) => `${x(p[0]).toFixed(1)},${y(p[at]).toFixed(1)}`);
-    if (banded.length > 1) group.append(svg("polygon", { class: "band", points: [...edge(banded, 3), ...edge([...banded].reverse(), 2)].join(" ") }));
+    group.append(svg("polygon", { class: "band", points: [...edge(one.points, 3), ...edge([...one.points].reverse(), 2)].join(" ") }));
     group.append(svg("polyline", { class: "line", points: edge(one.points, 1).join(" "), "stroke-dasharray": DASHES[chosen[i]] || null }));
     if (one.points.length <= 12) for (const p of one.points) group.append(svg("circle", { class: "dot", cx: x(p[0]), cy: y(p[1]), r: 4 }));
     drawing.append(group);
   });
   const list = legend(series, chosen, (name) => {
     if (!hiddenLines.delete(name)) hiddenLines.add(name);
-    lineChart(where, series, labels, log);
+    lineChart(where, series, title, log);
     where.querySelectorAll("button")[series.findIndex((one) => one.name === name)].focus();
   });
   const values = list.querySelectorAll("output"), cross = svg("g", { class: "cross", visibility: "hidden" }, svg("line", { class: "axis", y1: top - 4, y2: height - bottom }), svg("text", { y: 12, "text-anchor": "middle" }));
@@ -165,7 +164,7 @@ function lineChart(where, series, labels, log = "") {
     if (at === undefined) return;
     for (const name of ["x1", "x2"]) cross.firstChild.setAttribute(name, x(at));
     cross.lastChild.setAttribute("x", Math.min(width - 40, x(at)));
-    cross.lastChild.textContent = `${labels.x} ${number(at)}`;
+    cross.lastChild.textContent = `epoch ${number(at)}`;
   };
   drawing.append(cross);
   drawing.addEventListener("pointermove", (event) => {

@@ -3,7 +3,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
 const state = {
   table: 0, dataset: ALL, backbone: ALL, activation: ALL, tab: "scores", sort: { column: "", down: false },
-  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null, speed: 0,
+  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
 const show = (id, wanted) => { document.getElementById(id).hidden = !wanted; };
@@ -33,8 +33,6 @@ function drawFilters() {
 }
 
 function drawRuns() {
-  show("results", DATA.tables.length > 0);
-  if (!DATA.tables.length) return ["differences", "curves"].forEach((id) => show(id, false));
   const rows = chosenRows();
   const again = (tab) => { state.tab = tab; drawRuns(); part("tabs", "[aria-selected=true]").focus(); };
   const names = ["scores", "loss and price", ...(rows.some((row) => row.classes.length) ? ["classes"] : [])];
@@ -84,50 +82,38 @@ function drawCurves(rows) {
     select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
     select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")),
     positive ? check("log", "log scale", log, again("log")) : null);
-  lineChart(part("curves", ".figure"), lines, { x: "epoch", y: state.curve.replace("_", " ") }, log ? "y" : "");
+  lineChart(part("curves", ".figure"), lines, state.curve.replace("_", " "), log);
 }
 
 function drawExplorer() {
-  show("graph", DATA.looks.length > 0);
-  if (!DATA.looks.length) return;
-  const look = DATA.looks[state.model], graph = DATA.graphs[look.graph];
-  if (!look.nodes.includes(state.node)) [state.node] = look.nodes;
+  show("graph", DATA.models.length > 0);
+  if (!DATA.models.length) return;
+  const model = DATA.models[state.model], graph = DATA.graphs[model.graph];
+  if (!model.nodes.includes(state.node)) [state.node] = model.nodes;
   const again = (name, read = String) => (value) => { state[name] = read(value); drawExplorer(); part("graph", `select[name=${name}]`).focus(); };
   put(part("graph", ".controls"),
-    select("model", DATA.looks.map((one, i) => [i, one.name]), state.model, again("model", Number)),
+    select("model", DATA.models.map((one, i) => [i, one.name]), state.model, again("model", Number)),
     select("colour", ["class", "prediction", "gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
-    select("node", look.nodes.map((node) => [node, `node ${node}`]), state.node, again("node", Number)));
-  drawGraph(part("graph", ".figure"), graph, look, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
-  drawFunctions(part("graph", ".functions"), graph, look, state.node);
+    select("node", model.nodes.map((node) => [node, `node ${node}`]), state.node, again("node", Number)));
+  drawGraph(part("graph", ".figure"), graph, model, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
+  drawFunctions(part("graph", ".functions"), graph, model, state.node);
   const sampled = graph.nodes.length < graph.total ? `${graph.nodes.length} of ${graph.total} nodes: some evenly spaced ones, and neighbours of theirs` : `All ${graph.total} nodes`;
-  part("graph", "> .note").textContent = `${sampled}. Large nodes can be chosen. The model is that of seed ${look.seed}; gamma is the node's factor of the slopes and intercepts.`;
-}
-
-function drawOthers() {
-  show("speed", DATA.speed.length > 0);
-  if (!DATA.speed.length) return;
-  put(part("speed", ".controls"), select("setting", DATA.speed.map((panel, i) => [i, panel.name]), state.speed, (value) => { state.speed = Number(value); drawOthers(); part("speed", "select").focus(); }));
-  drawSpeed(part("speed", ".figure"), DATA.speed[state.speed]);
+  part("graph", "> .note").textContent = `${sampled}. Large nodes can be chosen. The model is that of seed ${model.seed}; gamma is the node's factor of the slopes and intercepts.`;
 }
 
 function facts(pairs) {
   return el("dl", {}, ...pairs.filter(([, value]) => value !== "").flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 
-const surroundings = (origin) => [
-  ["device", origin.devices.join("; ")], ["versions", origin.versions.join(", ")],
-  ["date", unique(origin.dates).join(" to ")], ["commit", origin.commits.join(", ")],
-];
-
 function drawOrigin() {
   const parts = DATA.tables.map(({ name, origin, cells }) => {
-    const details = el("details", {}, el("summary", {}, `Settings of ${cells.length} ${cells.length === 1 ? "cell" : "cells"}, and commands to repeat them`));
+    const details = el("details", {}, el("summary", {}, `Settings of ${cells.length} ${cells.length === 1 ? "cell" : "cells"}`));
     details.addEventListener("toggle", () => { if (details.childElementCount === 1) details.append(...cells.flatMap(cellSettings)); });
     return el("div", {}, el("h3", {}, name), facts([
-      ["runs", origin.runs.toLocaleString("en")], ...surroundings(origin), ["split", origin.splits.join("; ")], ["diverged", origin.diverged],
+      ["runs", origin.runs.toLocaleString("en")], ["device", origin.devices.join("; ")], ["versions", origin.versions.join(", ")],
+      ["date", unique(origin.dates).join(" to ")], ["commit", origin.commits.join(", ")], ["split", origin.splits.join("; ")], ["diverged", origin.diverged],
     ]), details);
   });
-  for (const source of DATA.sources) parts.push(el("div", {}, el("h3", {}, source.name), facts(surroundings(source)), el("p", {}, el("code", {}, source.command))));
   const command = DATA.command ? [el("p", {}, "Repeat this comparison: ", el("code", {}, DATA.command))] : [];
   part("origin", ".figure").replaceChildren(...command, ...parts, el("p", { class: "note" }, `Page made ${DATA.made.date} by graphrelu ${DATA.made.version}.`));
 }
@@ -142,7 +128,7 @@ function cellSettings(cell) {
   for (const [name, settings] of Object.entries(cell.settings)) {
     if (own.length) pairs.push([name, own.map((key) => `${key} ${text(settings[key])}`).join(", ")]);
   }
-  return [el("h3", {}, cellOf(cell)), cell.command ? el("p", {}, el("code", {}, cell.command)) : null, facts(pairs)].filter(Boolean);
+  return [el("h3", {}, cellOf(cell)), facts(pairs)];
 }
 
 function drawAll() {
@@ -150,7 +136,6 @@ function drawAll() {
   if (DATA.verdict) drawCard(DATA.tables[0].rows);
   drawRuns();
   drawExplorer();
-  drawOthers();
 }
 
 for (const [id, text] of Object.entries({ title: DATA.title, answer: DATA.answer, verdict: DATA.verdict, about: DATA.graph })) document.getElementById(id).textContent = text;
@@ -160,7 +145,7 @@ show("answer", DATA.answer);
 show("next", DATA.next);
 if (DATA.next) document.getElementById("next").append("Go on with ", el("code", {}, DATA.next));
 show("missing", DATA.missing.length > 0);
-if (DATA.tables.length) drawFilters();
+drawFilters();
 drawOrigin();
 drawAll();
 offerFiles();
