@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from measure import power_law
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
-from graphrelu.lab import stats
 from graphrelu.lab.engine.timing import captured, seconds
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
@@ -206,7 +206,7 @@ def row_of(sweep: Sequence[Entry]) -> Entry:
     """The exponent of a sweep with its 95 % interval, the seconds that one more of the size costs,
     and the times at both ends."""
     sizes, times = ([entry[name] for entry in sweep] for name in ("value", "seconds"))
-    exponent, low, high = stats.power_law(sizes, times)
+    exponent, low, high = power_law(sizes, times)
     row = sweep[-1] | {"first": sizes[0], "last": sizes[-1], "points": len(sweep)}
     row |= {"exponent": exponent, "low": low, "high": high}
     row |= {"one_more": float(np.polyfit(sizes, times, 1)[0]), "ratio": times[-1] / times[0]}

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import torch
 from complexity import Point, Sweep, points
-from measure import save
+from measure import power_law, save
 
 from graphrelu import HeteroGReLU
-from graphrelu.lab import stats
 from graphrelu.lab.record.machine import surroundings
 
 CPU = torch.device("cpu")
@@ -63,7 +62,7 @@ def main() -> None:
     rows = []
     for sweep in SWEEPS:
         times = {point.value: measure(point) for point in points([sweep])}
-        exponent, low, high = stats.power_law(list(times), list(times.values()))
+        exponent, low, high = power_law(list(times), list(times.values()))
         row = {"axis": sweep.axis, "milliseconds": times, "exponent": exponent}
         rows.append(row | {"low": low, "high": high})
         print(f"{sweep.axis:9} {exponent:.2f} [{low:.2f}, {high:.2f}]", times)

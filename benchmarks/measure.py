@@ -4,12 +4,14 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy import stats
 
 from graphrelu.lab.engine.timing import captured, seconds
 
@@ -82,6 +84,18 @@ def _quiet() -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+def power_law(
+    sizes: Sequence[float], times: Sequence[float]
+) -> tuple[float, float | None, float | None]:
+    """The exponent of a power law, by least squares on logarithms, with its 95 % interval."""
+    line = stats.linregress(np.log(sizes), np.log(times))
+    exponent = float(line.slope)
+    if len(sizes) < 3:
+        return exponent, None, None
+    half = float(stats.t.ppf(0.975, len(sizes) - 2) * line.stderr)
+    return exponent, exponent - half, exponent + half
 
 
 def save(path: Path, record: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ TESTS = {
     "graphrelu/graph.py": ("tests/test_graph.py", *GRELU_TESTS),
     "graphrelu/grelu.py": (*GRELU_TESTS, "tests/test_running.py"),
     # Not conversion.py: it reads the stack of calls, to which mutmut adds its own.
-    "graphrelu/lab/stats/__init__.py": ("tests/lab/stats/test_stats.py",),
+    "graphrelu/lab/stats.py": ("tests/lab/test_stats.py",),
 }
 
 

@@ -24,7 +24,7 @@ from graphrelu.lab.reproduce import deep, graph, node, strong, structure, tuned
 from graphrelu.lab.reproduce.held_out import EXPLORED, is_held_out
 from graphrelu.lab.reproduce.shown import OUTCOMES, counts
 from graphrelu.lab.reproduce.table import Found, Pair, Row, Table
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats import Decision
 
 ROOT = Path(__file__).parents[1]
 FIGURE = ROOT / "results" / "leads"

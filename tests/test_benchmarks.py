@@ -86,3 +86,14 @@ def test_page_of_time_against_size_is_that_of_the_record(
     for ending in (".md", ".csv"):
         committed = complexity.RECORD.with_suffix(ending).read_text()
         assert out.with_suffix(ending).read_text() == committed
+
+
+def test_a_power_law_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    power_law = importlib.import_module("measure").power_law
+    # log10: (0, 0), (1, 1.5), (2, 2): slope 1, residuals 1/6 (-1, 2, -1), their squares' sum 1/6,
+    # standard error sqrt(1/6 / 1 / 2), and t = 12.7062 for one degree of freedom.
+    half = 12.7062 * (1 / 12) ** 0.5
+    found = power_law([1, 10, 100], [1, 10**1.5, 100])
+    assert found == pytest.approx((1, 1 - half, 1 + half), abs=1e-4)
+    assert power_law([1, 2], [1, 4]) == pytest.approx((2, None, None))

@@ -19,7 +19,7 @@ import graphrelu
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import held_out, node
-from graphrelu.lab.stats.comparison import leads_over, scores_by_cell, splits_by_cell
+from graphrelu.lab.stats import leads_over, scores_by_cell, splits_by_cell
 from scripts import readme
 
 ROOT = Path(__file__).parent.parent

@@ -17,11 +17,8 @@ from graphrelu.lab.engine.graph_runs import perform_all, read_record
 from graphrelu.lab.engine.graph_training import ERRORS, GraphRun, Metric
 from graphrelu.lab.models.graph_networks import Network
 from graphrelu.lab.render import terminal
-from graphrelu.lab.render.tables import CompareRow, Price, percent
-from graphrelu.lab.render.verdict import verdict
-from graphrelu.lab.stats.comparison import over_relu
-from graphrelu.lab.stats.decision import MARGIN
-from graphrelu.lab.stats.splits import ONE, Splits
+from graphrelu.lab.render.tables import CompareRow, Price, percent, verdict
+from graphrelu.lab.stats import MARGIN, ONE, Splits, over_relu
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -35,11 +35,8 @@ from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.render.export import to_csv
 from graphrelu.lab.render.loggers import Epoch
-from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, percent
-from graphrelu.lab.render.verdict import verdict
-from graphrelu.lab.stats.comparison import over_relu
-from graphrelu.lab.stats.decision import MARGIN, check_margin
-from graphrelu.lab.stats.splits import Splits
+from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, percent, verdict
+from graphrelu.lab.stats import MARGIN, Splits, check_margin, over_relu
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -31,9 +31,8 @@ from graphrelu.lab.record.recipes import (
     recipe,
 )
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import CompareRow, compare_cells
-from graphrelu.lab.render.verdict import Verdict
-from graphrelu.lab.stats.splits import Splits, measured, splits_of
+from graphrelu.lab.render.tables import CompareRow, Verdict, compare_cells
+from graphrelu.lab.stats import Splits, measured, splits_of
 
 # Of a comparison on a deep network: a minute or two for a small graph on two cores.
 DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}

@@ -23,7 +23,7 @@ from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats.decision import MARGIN, Decision, Outcome
+from graphrelu.lab.stats import MARGIN, Decision, Outcome
 
 __path__ = [str(Path(graphrelu.lab.__path__[0], "engine"))]  # its submodules are the real ones
 

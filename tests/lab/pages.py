@@ -15,8 +15,7 @@ from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats.comparison import over_relu, scores_by_cell
-from graphrelu.lab.stats.judge import Judged
+from graphrelu.lab.stats import Decided, over_relu, scores_by_cell
 from tests.lab.fake_engine import make_result, score
 
 NAMES = ("relu", "elu", "grelu")
@@ -43,10 +42,10 @@ def runs(config: Config, seeds: int = 8) -> list[Result]:
     ]
 
 
-def judged(results: list[Result], command: str = "", **options: Any) -> Judged:
+def judged(results: list[Result], command: str = "", **options: Any) -> Decided:
     """The decisions on one cell, without a record."""
     (scores,) = scores_by_cell(results).values()
-    return Judged(over_relu(scores, **options), command)
+    return Decided(over_relu(scores, **options), command)
 
 
 def keep_look(record: Path, config: Config, nodes: int = 12) -> None:

@@ -25,8 +25,7 @@ from graphrelu.lab import TensorBoard, WandB, compare, own_model
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.own_model import ModelComparison
 from graphrelu.lab.render.loggers import Epoch
-from graphrelu.lab.stats.comparison import over_relu
-from graphrelu.lab.stats.splits import Splits
+from graphrelu.lab.stats import Splits, over_relu
 
 CPU = torch.device("cpu")
 TWO = ["relu", "grelu"]

@@ -28,9 +28,16 @@ from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, GRAPH_BACKBONES
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.render.loggers import TensorBoard
-from graphrelu.lab.render.verdict import going_on, verdict
-from graphrelu.lab.stats.decision import FIRST_LOOK, MARGIN, check_margin, decided, looks_until
-from graphrelu.lab.stats.judge import begin, judge
+from graphrelu.lab.render.tables import going_on, verdict
+from graphrelu.lab.stats import (
+    FIRST_LOOK,
+    MARGIN,
+    announce,
+    check_margin,
+    decide_at_look,
+    decided,
+    looks_until,
+)
 
 RUNS, MOST_RUNS = 10, 80
 DATASET = (
@@ -129,7 +136,7 @@ def compare(
             given |= {"until_decided": until_decided or None, "data": data} | settings
             given |= {"device": None if device == "auto" else device}
             command = page.compare_command(dataset, given)
-            begin(record, configs[0], margin, splits_in(graph, configs[0]), command)
+            announce(record, configs[0], margin, splits_in(graph, configs[0]), command)
             for look in looks_until(runs) if until_decided else [runs]:
                 with terminal.progress_bar() as progress:
                     results = engine.run(
@@ -143,7 +150,7 @@ def compare(
                     )
                 if not results:  # another process is at work on all of them
                     raise ValueError(f"{out} has no finished runs yet; look again later.")
-                judged = judge(record, results)
+                judged = decide_at_look(record, results)
                 rows = tables.compare_rows(results, judged.decisions)
                 if decided(judged.decisions):
                     break

@@ -10,15 +10,16 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare, sorted_entries
 from graphrelu.lab.data.molecules import Molecules
 from graphrelu.lab.models.graph_networks import (
     GraphBatch,
@@ -28,11 +29,13 @@ from graphrelu.lab.models.graph_networks import (
     random_walks,
 )
 from graphrelu.lab.record.machine import surroundings
+from graphrelu.ops.diffuse import CSR
 
 Metric = Literal["mae", "rmse", "rocauc", "ap", "accuracy"]
 ERRORS = ("mae", "rmse")  # the lower the better
 EVALUATION_BATCH = 512
 DIGITS = 4  # of the curves
+_NO_CLASS = -100
 
 
 @dataclass(frozen=True)
@@ -85,46 +88,131 @@ class GraphRun:
         return f"{what}, dropout {self.network.dropout:g}, {self.epochs} epochs, seed {self.seed}"
 
 
+class Shape(NamedTuple):
+    """The nodes and edges of a mini-batch; if it is padded to them, the last graph is padding."""
+
+    nodes: int
+    edges: int
+    padded: bool = False
+
+
 class DeviceGraphs:
-    """A set of graphs on the device, to gather mini-batches from."""
+    """A set of graphs on the device, to gather mini-batches from.
+
+    The graph of number `G`, behind the last, is empty: it fills a mini-batch.
+    """
 
     def __init__(self, graphs: Molecules, device: torch.device, walks: int = 0) -> None:
-        self.node_count, self.edge_count = graphs.node_count, graphs.edge_count
+        self.node_count, self.edge_count = (
+            _with_zero(graphs.node_count),
+            _with_zero(graphs.edge_count),
+        )
+        counts = torch.stack([self.node_count, self.edge_count])
+        self.counts = counts.to(device)  # [2, G + 1]
+        self.first = self.counts.cumsum(dim=1) - self.counts
+        shift = self.first[0].cpu().repeat_interleave(self.edge_count)
+        # Edges are sorted once, here, and so are those of every mini-batch.
+        source, target = graphs.edge_index + shift
+        order = sorted_entries(source, target, *[len(graphs.nodes.kind)] * 2)
+        self.edge_index = graphs.edge_index[:, order].to(device)
+        self.edges = graphs.edges.kind[order].to(device)
         self.nodes = graphs.nodes.kind.to(device)
-        self.edges = graphs.edges.kind.to(device)
-        self.edge_index = graphs.edge_index.to(device)
-        counts = torch.stack([self.node_count, self.edge_count]).to(device)
-        self.counts = counts  # [2, G]
-        self.first = counts.cumsum(dim=1) - counts
-        self.walks: Tensor | None = None
-        if walks:
-            shift = torch.repeat_interleave(self.first[0], counts[1])
-            self.walks = random_walks(self.edge_index + shift, self.node_count, walks)
+        self.all_edges = (graphs.edge_index + shift)[:, order].to(device)  # of one large graph
+        self.walks = random_walks(self.all_edges, graphs.node_count, walks) if walks else None
+        self.settings: DiffusionSettings | None = None
+        self.mass = self.value = torch.empty(0, device=device)
 
-    def gather(self, index: Tensor, sizes: Sequence[int]) -> GraphBatch:
-        """The graphs of these numbers; ``sizes``, nodes and edges of all, save a wait for the
+    def diffuse_by(self, settings: DiffusionSettings | None) -> None:
+        """What the diffusion needs of each graph is computed once, for all mini-batches."""
+        if settings in (None, self.settings):
+            return
+        graph = prepare(self.all_edges, None, len(self.nodes), torch.float, settings, check=False)
+        assert graph.matrices is not None
+        self.settings, self.mass, self.value = settings, graph.mass, graph.matrices[0].value
+
+    def gather(
+        self, index: Tensor, shape: Shape, settings: DiffusionSettings | None = None
+    ) -> GraphBatch:
+        """The graphs of these numbers. The shape is known before, so that nothing waits for the
         device."""
         count = self.counts[:, index]
-        start = count.cumsum(dim=1) - count
+        if shape.padded:
+            count[0, -1] = shape.nodes - count[0, :-1].sum()
+            count[1, -1] = shape.edges - count[1, :-1].sum()
+        end = count.cumsum(dim=1)
+        start = end - count
         shift = self.first[:, index] - start
-        graph = torch.arange(len(index), device=index.device)
 
-        def places(part: int) -> tuple[Tensor, Tensor]:
-            owner = graph.repeat_interleave(count[part], output_size=sizes[part])
-            return owner, torch.arange(sizes[part], device=index.device) + shift[part][owner]
+        def places(part: int, size: int, last: int) -> tuple[Tensor, Tensor]:
+            place = torch.arange(size, device=index.device)
+            owner = torch.searchsorted(end[part], place, right=True)
+            return owner, (place + shift[part][owner]).clamp(max=last)
 
-        (batch, node), (owner, edge) = places(0), places(1)
+        batch, node = places(0, shape.nodes, self.nodes.numel() - 1)
+        owner, edge = places(1, shape.edges, self.edges.numel() - 1)
         edge_index = self.edge_index.index_select(1, edge) + start[0][owner]
-        walks = None if self.walks is None else self.walks.index_select(0, node)
-        return GraphBatch(self.nodes[node], edge_index, self.edges[edge], batch, len(index), walks)
+        value = self.value[edge] if settings else None
+        mass = self.mass[node] if settings else None
+        shares: tuple[Tensor, ...] = ()
+        if shape.padded:
+            # Loops of the nodes of padding, a few each.
+            padding = torch.arange(shape.edges, device=index.device) - start[1, -1]
+            loop = start[0, -1] + padding * count[0, -1] // count[1, -1].clamp(min=1)
+            is_padding = owner == len(index) - 1
+            edge_index = torch.where(is_padding, loop, edge_index)
+            value = None if value is None else value.masked_fill(is_padding, 0.0)
+            graph_share = (index < self.counts.size(1) - 1).float()
+            node_share = (batch < len(index) - 1).float()
+            mass = None if mass is None else mass * node_share
+            shares = node_share / start[0, -1], graph_share / graph_share.sum()
+        starts = torch.arange(shape.nodes + 1, device=index.device)
+        rowptr = torch.searchsorted(edge_index[0].contiguous(), starts, out_int32=True)
+        diffusion = None
+        if settings is not None and value is not None and mass is not None:
+            matrix = CSR(rowptr, edge_index[1].int(), value)
+            diffusion = PreparedGraph(settings, mass, (matrix, matrix))
+        return GraphBatch(
+            self.nodes[node],
+            edge_index,
+            self.edges[edge],
+            batch,
+            len(index),
+            rowptr,
+            None if self.walks is None else self.walks.index_select(0, node),
+            diffusion,
+            *shares,
+        )
 
-    def batches(self, order: Tensor, size: int) -> list[tuple[Tensor, list[int]]]:
-        """The numbers of graphs, on the device, and the sizes of every mini-batch."""
+    def batches(self, order: Tensor, size: int) -> list[tuple[Tensor, Shape]]:
+        """The numbers of graphs, on the device, and the shape of every mini-batch."""
         device = self.counts.device
         return [
-            (part, [int(self.node_count[own].sum()), int(self.edge_count[own].sum())])
+            (part, Shape(int(self.node_count[own].sum()), int(self.edge_count[own].sum())))
             for part, own in zip(order.to(device).split(size), order.split(size), strict=True)
         ]
+
+    def common_shape(self, orders: Iterable[Tensor], size: int) -> Shape:
+        """The least shape that every mini-batch of these orders can be padded to. A node of padding
+        has two edges at most, so that sums over its neighbours stay small."""
+        nodes = torch.cat([_sums(self.node_count[order], size) for order in orders])
+        edges = torch.cat([_sums(self.edge_count[order], size) for order in orders])
+        most = int(edges.max())
+        return Shape(int((nodes + (most - edges + 1) // 2).max()) + 1, most, padded=True)
+
+    def padded(self, order: Tensor, size: int) -> Tensor:
+        """The numbers of graphs of all mini-batches `[batches, size + 1]`, on the device."""
+        none = len(self.node_count) - 1
+        rows = [F.pad(part, (0, size + 1 - len(part)), value=none) for part in order.split(size)]
+        return torch.stack(rows).to(self.counts.device)
+
+
+def _with_zero(counts: Tensor) -> Tensor:
+    return F.pad(counts, (0, 1))
+
+
+def _sums(counts: Tensor, size: int) -> Tensor:
+    """Over each mini-batch."""
+    return torch.stack([part.sum() for part in counts.split(size)])
 
 
 class Targets:
@@ -141,15 +229,17 @@ class Targets:
             square = (own - self.mean).masked_fill(~known, 0.0).square().sum(dim=0)
             self.std = (square / known.sum(dim=0)).sqrt().clamp(min=1e-6)
             y = (y - self.mean) / self.std
-        self.known = (~y.isnan()).float()
-        self.y = y.nan_to_num()
-        self.raw = graphs.y.to(device)
+        # The last row is that of the empty graph, of which nothing is known.
+        self.known = F.pad((~y.isnan()).float(), (0, 0, 0, 1))
+        self.y = F.pad(y.nan_to_num(), (0, 0, 0, 1))
+        self.raw = F.pad(graphs.y.to(device), (0, 0, 0, 1), value=_NO_CLASS)
 
     def loss(self, out: Tensor, index: Tensor) -> Tensor:
         """The mean over the known targets."""
         y, known = self.y.index_select(0, index), self.known.index_select(0, index)
         if self.task == "classes":
-            return F.cross_entropy(out, self.raw.index_select(0, index).view(-1))
+            label = self.raw.index_select(0, index).view(-1)
+            return F.cross_entropy(out, label, ignore_index=_NO_CLASS)
         if self.task == "values":
             losses = (out - y).abs()
         else:
@@ -223,54 +313,81 @@ class Training:
     def __init__(self, run: GraphRun, graphs: Molecules, data: DeviceGraphs) -> None:
         self.run, self.graphs, self.data = run, graphs, data
         device = data.counts.device
+        is_gpu = device.type == "cuda"
         self.parts = graphs.parts(run.seed)
         self.targets = Targets(graphs, self.parts[0], device)
         self.model = build(run, graphs).to(device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
-            lr=run.lr,
+            lr=torch.tensor(run.lr, device=device) if is_gpu else run.lr,
             weight_decay=run.weight_decay,
-            fused=device.type == "cuda",
+            fused=is_gpu,
+            capturable=is_gpu,
         )
         self.device = device
         self.epoch = 0
         self.seconds = 0.0
         self.curves: dict[str, list[float]] = {"train_loss": [], "val": [], "test": []}
-        self.evaluated = [data.batches(part, EVALUATION_BATCH) for part in self.parts[1:]]
+        self.settings = self.model.diffusion
+        data.diffuse_by(self.settings)
+        self.replay: Replay | None = None
         torch.manual_seed(run.seed)  # dropout, whatever was drawn at the start
+
+    def order(self, epoch: int) -> Tensor:
+        """The training graphs, as an epoch takes them."""
+        generator = torch.Generator().manual_seed(2**20 * self.run.seed + epoch)
+        train = self.parts[0]
+        return train[torch.randperm(len(train), generator=generator)]
+
+    def step(self, index: Tensor, shape: Shape) -> Tensor:
+        """One step on these graphs; returns their loss."""
+        self.optimizer.zero_grad()
+        out = self.model(self.data.gather(index, shape, self.settings))
+        loss = self.targets.loss(out, index)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss.detach()
+
+    def predict(self, index: Tensor, shape: Shape) -> Tensor:
+        with torch.no_grad():
+            out: Tensor = self.model(self.data.gather(index, shape, self.settings))
+        return out
 
     def train_epoch(self) -> Tensor:
         """The mean loss of the steps."""
-        self.model.train()
+        rate = learning_rate(self.run, self.epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.run, self.epoch)
-        train = self.parts[0]
-        generator = torch.Generator().manual_seed(2**20 * self.run.seed + self.epoch)
-        order = train[torch.randperm(len(train), generator=generator)]
-        losses = []
-        for index, sizes in self.data.batches(order, self.run.batch_size):
-            self.optimizer.zero_grad()
-            out = self.model(self.data.gather(index, sizes))
-            loss = self.targets.loss(out, index)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            self.optimizer.step()
-            losses.append(loss.detach())
+            if isinstance(group["lr"], Tensor):  # a captured step reads it from there
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        order, size = self.order(self.epoch), self.run.batch_size
+        if self.replay is not None:
+            losses = [self.replay.step(index).clone() for index in self.data.padded(order, size)]
+        else:
+            self.model.train()
+            losses = [self.step(*batch) for batch in self.data.batches(order, size)]
         return torch.stack(losses).mean()
 
-    @torch.no_grad()
     def evaluate(self) -> list[Tensor]:
         """The validation and the test score."""
         self.model.eval()
         scores = []
-        for batches in self.evaluated:
-            out = torch.cat([self.model(self.data.gather(*batch)) for batch in batches])
-            index = torch.cat([index for index, _ in batches])
-            scores.append(self.targets.score(self.run.metric, out, index))
+        for part in self.parts[1:]:
+            if self.replay is not None:
+                rows = self.data.padded(part, self.replay.evaluated)
+                outs = [self.replay.predict(index)[:-1].clone() for index in rows]
+            else:
+                outs = [self.predict(*batch) for batch in self.data.batches(part, EVALUATION_BATCH)]
+            out = torch.cat(outs)[: len(part)]
+            scores.append(self.targets.score(self.run.metric, out, part.to(self.device)))
         return scores
 
     def train(self, until: float = math.inf) -> bool:
         """All epochs, or those begun before this time; whether all are done."""
+        if self.device.type == "cuda" and self.replay is None:
+            self.replay = Replay(self)
         while self.epoch < self.run.epochs:
             start = time.perf_counter()
             loss = self.train_epoch()
@@ -321,6 +438,67 @@ class Training:
             "curves": {name: _rounded(curve) for name, curve in self.curves.items()},
             **surroundings(self.device),
         }
+
+
+class Replay:
+    """A step and a prediction, each captured once on a GPU and then replayed: a small model's
+    launches take ten times as long as its work. All mini-batches are padded to one shape."""
+
+    def __init__(self, training: Training) -> None:
+        data, size = training.data, training.run.batch_size
+        self.evaluated = min(EVALUATION_BATCH, max(map(len, training.parts[1:])))
+        orders = [training.order(epoch) for epoch in range(training.run.epochs)]
+        shapes = (
+            data.common_shape(orders, size),
+            data.common_shape(training.parts[1:], self.evaluated),
+        )
+        model, optimizer = training.model, training.optimizer
+        state = [value.clone() for value in _tensors(model, optimizer)]
+        random = torch.cuda.get_rng_state(training.device)
+        self.step = self._capture(
+            lambda index: training.step(index, shapes[0]),
+            data.padded(orders[0], size)[0],
+            model.train(),
+        )
+        self.predict = self._capture(
+            lambda index: training.predict(index, shapes[1]),
+            data.padded(training.parts[1], self.evaluated)[0],
+            model.eval(),
+        )
+        with torch.no_grad():  # what the first calls have changed, in place
+            now = _tensors(model, optimizer)
+            for value in now[len(state) :]:  # the optimizer had none yet
+                value.zero_()
+            for value, before in zip(now, state, strict=False):
+                value.copy_(before)
+        torch.cuda.set_rng_state(random, training.device)
+
+    def _capture(
+        self, call: Callable[[Tensor], Tensor], like: Tensor, model: GraphNetwork
+    ) -> Callable[[Tensor], Tensor]:
+        """The function for any index of this shape; its result is overwritten by the next call."""
+        index, stream = like.clone(), torch.cuda.Stream(like.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # whatever is prepared lazily must be there before
+                call(index)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            out = call(index)
+
+        def replay(other: Tensor) -> Tensor:
+            index.copy_(other)
+            graph.replay()
+            return out
+
+        return replay
+
+
+def _tensors(model: GraphNetwork, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """All that a step changes."""
+    states = [optimizer.state[p] for p in model.parameters() if p in optimizer.state]
+    return [*model.state_dict().values(), *(value for state in states for value in state.values())]
 
 
 def _rounded(curve: Sequence[float]) -> list[float | None]:

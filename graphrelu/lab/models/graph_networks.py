@@ -18,6 +18,8 @@ from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, 
 from torch_geometric.nn import GATConv, GCNConv, GINEConv, MessagePassing, SAGEConv
 from torch_geometric.utils import scatter
 
+from graphrelu.graph import DiffusionSettings, PreparedGraph
+from graphrelu.grelu import GReLU
 from graphrelu.lab.data.molecules import Features
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.ops.diffuse import CSR, csr_tensor
@@ -25,19 +27,23 @@ from graphrelu.ops.diffuse import CSR, csr_tensor
 Conv = Literal["gcn", "gine", "gat", "sage", "bond"]
 Norm = Literal["none", "batch", "layer"]
 Pooling = Literal["mean", "sum", "max"]
-NORMS: dict[str, Callable[[int], Module]] = {"batch": BatchNorm1d, "layer": LayerNorm}
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class GraphBatch(NamedTuple):
-    """A mini-batch of `B` graphs, one after another."""
+    """A mini-batch of `B` undirected graphs, one after another. Where its shapes are those of every
+    batch, the last graph is padding, and takes no part in any statistics."""
 
     nodes: Tensor  # [N], the kind of each node: its row in the table of features
-    edge_index: Tensor  # [2, E]
+    edge_index: Tensor  # [2, E], sorted by the first row
     edges: Tensor  # [E], the kind of each edge
     batch: Tensor  # [N], the graph of each node
     size: int  # B
+    rowptr: Tensor  # [N + 1], where the edges of each node begin
     walks: Tensor | None = None  # [N, R], return probabilities of random walks
+    diffusion: PreparedGraph | None = None  # for activations that look at the graph
+    node_share: Tensor | None = None  # [N], one over their number, and zero for padding
+    graph_share: Tensor | None = None  # [B], likewise
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class GraphNetwork(Module):
         self.walk_norm = self.walk_lin = None
         if network.walks:
             width -= network.walk_width
-            self.walk_norm = BatchNorm1d(network.walks)
+            self.walk_norm = BatchNorm(network.walks)
             self.walk_lin = Linear(network.walks, network.walk_width)
         self.node_encoder = Encoder(nodes, width)
         takes_edges = network.conv in ("gine", "bond", "gat")
@@ -132,12 +138,22 @@ class GraphNetwork(Module):
         for layer in self.layers:
             layer.act = ACTIVATIONS[activation](hidden, **options)
 
+    @property
+    def diffusion(self) -> DiffusionSettings | None:
+        """That of the activations; none where they do not look at the graph."""
+        act = self.layers[0].act
+        if isinstance(act, GReLU):
+            own = DiffusionSettings(act.alpha, act.steps, act.diffusion)
+            return own if act.topology else None
+        return getattr(act, "propagation", None)
+
     def forward(self, graphs: GraphBatch) -> Tensor:
         x = self.node_encoder(graphs.nodes)
         if self.walk_norm is not None and self.walk_lin is not None:
-            x = torch.cat([x, self.walk_lin(self.walk_norm(graphs.walks))], dim=1)
+            walks = self.walk_lin(self.walk_norm(graphs.walks, graphs.node_share))
+            x = torch.cat([x, walks], dim=1)
         edge_attr = None if self.edge_encoder is None else self.edge_encoder(graphs.edges)
-        messages = Messages.along(self.network.conv, graphs.edge_index, edge_attr, x.size(0))
+        messages = Messages.along(self.network.conv, graphs, edge_attr)
         state = None
         for i, layer in enumerate(self.layers):
             if self.virtual_node is not None:
@@ -154,26 +170,32 @@ class Messages(NamedTuple):
     attr: Tensor | None = None
 
     @classmethod
-    def along(cls, conv: Conv, edge_index: Tensor, attr: Tensor | None, nodes: int) -> Messages:
-        if conv not in ("gcn", "gat"):
-            return cls(edge_index, attr)
-        loop = torch.arange(nodes, device=edge_index.device)
-        looped = torch.cat([edge_index, loop.expand(2, -1)], dim=1)
-        if conv == "gat":
-            assert attr is not None
-            return cls(looped, F.pad(attr, (0, 0, 0, nodes)))
-        return cls(normalized_matrix(looped, nodes))
+    def along(cls, conv: Conv, graphs: GraphBatch, attr: Tensor | None) -> Messages:
+        if conv == "gcn":
+            return cls(normalized_matrix(graphs.edge_index, graphs.rowptr))
+        if conv != "gat":
+            return cls(graphs.edge_index, attr)
+        assert attr is not None
+        nodes = graphs.nodes.numel()
+        loop = torch.arange(nodes, device=graphs.nodes.device)
+        looped = torch.cat([graphs.edge_index, loop.expand(2, -1)], dim=1)
+        return cls(looped, F.pad(attr, (0, 0, 0, nodes)))
 
 
-def normalized_matrix(edge_index: Tensor, nodes: int) -> Tensor:
-    """GCN's symmetric matrix, of an undirected graph with its loops, in compressed rows."""
-    row, order = edge_index[0].sort(stable=True)
-    col = edge_index[1].index_select(0, order)
-    starts = torch.arange(nodes + 1, device=row.device)
-    rowptr = torch.searchsorted(row, starts, out_int32=True)
-    scale = rowptr.diff().float().rsqrt()
-    value = scale[row] * scale[col]
-    return csr_tensor(CSR(rowptr, col.int(), value), nodes)
+def normalized_matrix(edge_index: Tensor, rowptr: Tensor) -> Tensor:
+    """GCN's symmetric matrix in compressed rows, of an undirected graph whose edges are sorted; a
+    row ends with the loop."""
+    (row, col), nodes = edge_index, rowptr.numel() - 1
+    node = torch.arange(nodes, device=row.device)
+    scale = (rowptr.diff() + 1).float().rsqrt()
+    place = torch.arange(row.numel(), device=row.device) + row  # a loop more for each row before
+    loop = rowptr[1:].long() + node
+    columns = rowptr.new_empty(row.numel() + nodes)
+    columns[place], columns[loop] = col.to(rowptr.dtype), node.to(rowptr.dtype)
+    value = scale.new_empty(row.numel() + nodes)
+    value[place], value[loop] = scale[row] * scale[col], scale.square()
+    starts = rowptr + torch.arange(nodes + 1, dtype=rowptr.dtype, device=row.device)
+    return csr_tensor(CSR(starts, columns, value), nodes)
 
 
 class _Product(torch.autograd.Function):
@@ -194,6 +216,27 @@ class UndirectedGCNConv(GCNConv):  # type: ignore[misc]
 
     def message_and_aggregate(self, adj_t: Tensor, x: Tensor) -> Tensor:
         return _Product.apply(adj_t, x)
+
+
+class BatchNorm(BatchNorm1d):
+    """Torch's, over those rows that are not padding."""
+
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+
+    def forward(self, x: Tensor, share: Tensor | None = None) -> Tensor:
+        if share is None or not self.training:
+            return super().forward(x)
+        mean = share @ x
+        centred = x - mean
+        variance = share @ centred.square()
+        with torch.no_grad():
+            count = 1 / share.max()
+            unbiased = variance * (count / (count - 1))
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(unbiased, self.momentum)
+        return torch.addcmul(self.bias, centred, (variance + self.eps).rsqrt() * self.weight)
 
 
 class Encoder(Module):
@@ -263,13 +306,14 @@ class Layer(Module):
             self.conv = SAGEConv(hidden, hidden)
         else:
             self.conv = BondConv(hidden, hidden)
-        self.norm = NORMS.get(network.norm, lambda _: Identity())(hidden)
+        norms = {"none": Identity, "batch": BatchNorm, "layer": LayerNorm}
+        self.norm = norms[network.norm](hidden)
         self.feed_forward = FeedForward(network) if network.feed_forward else None
 
     def forward(self, x: Tensor, messages: Messages, graphs: GraphBatch) -> Tensor:
         def activate(out: Tensor) -> Tensor:
-            batch, size = graphs.batch, graphs.size
-            return self.act(out, graphs.edge_index, batch=batch, batch_size=size)
+            graph = graphs.edge_index if graphs.diffusion is None else graphs.diffusion
+            return self.act(out, graph, batch=graphs.batch, batch_size=graphs.size)
 
         edges = () if messages.attr is None else (messages.attr,)
         out = self.conv(x, messages.edge_index, *edges)
@@ -277,11 +321,12 @@ class Layer(Module):
             first, last = self.mlp
             out = self.dropout(activate(first(out))) if self.network.inside else first(out).relu()
             out = last(out)
-        out = self.norm(out)
+        share = (graphs.node_share,) if isinstance(self.norm, BatchNorm) else ()
+        out = self.norm(out, *share)
         out = self.dropout(out if self.network.inside else activate(out))
         if self.network.residual:
             out = out + x
-        return out if self.feed_forward is None else self.feed_forward(out)
+        return out if self.feed_forward is None else self.feed_forward(out, graphs.node_share)
 
 
 class FeedForward(Module):
@@ -290,14 +335,14 @@ class FeedForward(Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         hidden = network.hidden
-        self.before, self.after = BatchNorm1d(hidden), BatchNorm1d(hidden)
+        self.before, self.after = BatchNorm(hidden), BatchNorm(hidden)
         self.first, self.last = Linear(hidden, 2 * hidden), Linear(2 * hidden, hidden)
         self.dropout = Dropout(network.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.before(x)
+    def forward(self, x: Tensor, share: Tensor | None) -> Tensor:
+        x = self.before(x, share)
         inner = self.dropout(self.first(x).relu())
-        return self.after(x + self.dropout(self.last(inner)))
+        return self.after(x + self.dropout(self.last(inner)), share)
 
 
 class Head(Module):
@@ -329,17 +374,11 @@ class VirtualNode(Module):
         hidden = network.hidden
         self.start = torch.nn.Parameter(torch.zeros(1, hidden))
         self.dropout = Dropout(network.dropout)
-        self.mlps = ModuleList(
-            torch.nn.Sequential(
-                Linear(hidden, 2 * hidden),
-                BatchNorm1d(2 * hidden),
-                torch.nn.ReLU(),
-                Linear(2 * hidden, hidden),
-                BatchNorm1d(hidden),
-                torch.nn.ReLU(),
-            )
-            for _ in range(network.layers - 1)
-        )
+        steps = range(network.layers - 1)
+        self.first = ModuleList(Linear(hidden, 2 * hidden) for _ in steps)
+        self.first_norm = ModuleList(BatchNorm(2 * hidden) for _ in steps)
+        self.last = ModuleList(Linear(2 * hidden, hidden) for _ in steps)
+        self.last_norm = ModuleList(BatchNorm(hidden) for _ in steps)
 
     def forward(
         self, layer: int, x: Tensor, state: Tensor | None, graphs: GraphBatch
@@ -348,8 +387,11 @@ class VirtualNode(Module):
         if state is None:
             state = self.start.expand(graphs.size, -1)
         else:
-            total = scatter(x, graphs.batch, 0, graphs.size, "sum")
-            state = state + self.dropout(self.mlps[layer - 1](total + state))
+            i, share = layer - 1, graphs.graph_share
+            change = scatter(x, graphs.batch, 0, graphs.size, "sum") + state
+            change = self.first_norm[i](self.first[i](change), share).relu()
+            change = self.last_norm[i](self.last[i](change), share).relu()
+            state = state + self.dropout(change)
         return x + state.index_select(0, graphs.batch), state
 
 

@@ -24,10 +24,9 @@ from graphrelu.lab.prepare import identity, split_rule
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.journal import parse_line
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render.tables import compare_rows, label
+from graphrelu.lab.render.tables import compare_rows, going_on, label, verdict
 from graphrelu.lab.render.terminal import size_of
-from graphrelu.lab.render.verdict import going_on, verdict
-from graphrelu.lab.stats.judge import Judged, judge
+from graphrelu.lab.stats import Decided, decide_at_look
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 3_000_000
@@ -55,15 +54,15 @@ def from_records(
         for name, found in charts.items():
             content[name] += found
         if results:
-            judged, not_counted = judge_all(record, results)
+            decided, not_counted = judge_all(record, results)
             content["missing"] += not_counted
-            if len(paths) == 1 and len(judged) == 1:
-                ((key, one),) = judged.items()
+            if len(paths) == 1 and len(decided) == 1:
+                ((key, one),) = decided.items()
                 own = [result for result in results if result.config.cell_key() == key]
                 _answer(content, own, one, path)
             inspected = path.with_name(f"{path.stem}_inspection").is_dir()
             at_hand = graphs_at_hand(results, root, given) if inspected else {}
-            _add_runs(content, results, path.name, path, at_hand, judged)
+            _add_runs(content, results, path.name, path, at_hand, decided)
             lacking = {result.config.dataset for result in results} - at_hand.keys()
             if inspected and lacking:
                 content["missing"].append(
@@ -113,18 +112,20 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
     return sentences
 
 
-def judge_all(record: Record, results: Sequence[Result]) -> tuple[dict[str, Judged], list[str]]:
+def judge_all(record: Record, results: Sequence[Result]) -> tuple[dict[str, Decided], list[str]]:
     """The decisions on the comparisons of a record by the key of their cell, and a sentence where
     the looks at them cannot be counted."""
     cells: dict[str, list[Result]] = {}
     for result in results:
         cells.setdefault(result.config.cell_key(), []).append(result)
-    judged = {
-        key: judge(record, own, must_count=False) for key, own in cells.items() if record.looks(key)
+    decided = {
+        key: decide_at_look(record, own, must_count=False)
+        for key, own in cells.items()
+        if record.looks(key)
     }
-    if all(one.counted for one in judged.values()):
-        return judged, []
-    return judged, [
+    if all(one.counted for one in decided.values()):
+        return decided, []
+    return decided, [
         f"{record.path.name} cannot be written to, so that this look at its runs is not counted; "
         "the verdict is that of a look that is."
     ]
@@ -132,21 +133,21 @@ def judge_all(record: Record, results: Sequence[Result]) -> tuple[dict[str, Judg
 
 def from_comparison(
     results: Sequence[Result],
-    judged: Judged,
+    decided: Decided,
     graph: Graph | GraphSet,
     record: Path,
     command: str,
 ) -> dict[str, Any]:
-    """The content of a page, from one comparison as it was judged, and the command that repeats
+    """The content of a page, from one comparison as it was decided, and the command that repeats
     it."""
     config = results[0].config
     content = _empty("") | {"command": command}
-    _answer(content, results, judged, record)
+    _answer(content, results, decided, record)
     content["graph"] = graph_line(graph, results)
     graphs = {}
     if isinstance(graph, Graph) and graph.task == "classes":  # nodes are right or wrong
         graphs[config.dataset] = graph
-    _add_runs(content, results, config.dataset, record, graphs, {config.cell_key(): judged})
+    _add_runs(content, results, config.dataset, record, graphs, {config.cell_key(): decided})
     return content
 
 
@@ -189,13 +190,13 @@ def _empty(title: str) -> dict[str, Any]:
 
 
 def _answer(
-    content: dict[str, Any], results: Sequence[Result], judged: Judged, record: Path
+    content: dict[str, Any], results: Sequence[Result], decided: Decided, record: Path
 ) -> None:
     """What the page begins with: the words of the terminal."""
     config = results[0].config
     title = f"{label(config.dataset)}, {label(config.backbone)}: activations compared"
-    found = verdict(compare_rows(results, judged.decisions))
-    further = going_on(found, judged.command, record)
+    found = verdict(compare_rows(results, decided.decisions))
+    further = going_on(found, decided.command, record)
     words = {"answer": found.answer, "verdict": found.sentence, "next": further}
     content |= {"title": title, **words}
 
@@ -206,9 +207,9 @@ def _add_runs(
     name: str,
     record: Path,
     graphs: dict[str, Graph],
-    judged: Mapping[str, Judged],
+    decided: Mapping[str, Decided],
 ) -> None:
-    decisions = {key: one.decisions for key, one in judged.items()}
+    decisions = {key: one.decisions for key, one in decided.items()}
     content["tables"] += tables_of(results, name, decisions)
     layouts, found = looks(results, record, graphs)
     content["graphs"] |= layouts

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from graphrelu.lab.choice import fold_choices
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.origin import command, origin_of
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
@@ -17,10 +18,7 @@ from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.tables import amount, in_order, label, reading, row_of, shown
-from graphrelu.lab.stats.choice import fold_choices
-from graphrelu.lab.stats.comparison import Scores, compared, over_relu, relative_to
-from graphrelu.lab.stats.decision import Decision
-from graphrelu.lab.stats.splits import splits_of
+from graphrelu.lab.stats import Decision, Scores, compared, over_relu, relative_to_relu, splits_of
 
 Plain: TypeAlias = dict[str, Any]
 Cell: TypeAlias = tuple[str, str, str]  # dataset, backbone, what tells its settings from others'
@@ -94,7 +92,7 @@ def planned_leads(cells: Runs) -> Leads:
             leads = over_relu(scores, splits[cell], looks=(None, None), is_error=is_error)
             return {(cell, name): lead for name, lead in leads.items()}
         if is_error:
-            scores = relative_to("relu", scores)
+            scores = relative_to_relu(scores)
         for name in scores.keys() - {"relu"}:
             families.setdefault(name, {})[cell] = scores[name], scores.get("relu", {})
     for name, family in families.items():

@@ -32,7 +32,7 @@ class Look:
     """One look at a comparison or, without ``pairs``, its beginning.
 
     ``cell`` are the digits of :meth:`~graphrelu.lab.record.config.Config.cell_key`. ``splits`` are
-    the fields of :class:`~graphrelu.lab.stats.splits.Splits`. ``command`` is the one that goes on,
+    the fields of :class:`~graphrelu.lab.stats.Splits`. ``command`` is the one that goes on,
     but for the number of runs and the record. ``pairs`` are the seeds that each activation shares
     with ReLU, such as ``"0-9"``.
     """

@@ -13,7 +13,7 @@ from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FEW_LABELS, Config
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render.tables import Price
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats import Decision
 
 # What a field of a row that is not one value becomes, by its class.
 PARTS: dict[type, tuple[str, ...]] = {

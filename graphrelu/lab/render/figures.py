@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Figure
 
-    from graphrelu.lab.stats.decision import Decision
+    from graphrelu.lab.stats import Decision
 
 # Told apart in black and white, too: each line has a marker and a dash of its own.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")

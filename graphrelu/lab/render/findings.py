@@ -10,7 +10,7 @@ from typing import Literal
 from graphrelu.lab.record.published import published
 from graphrelu.lab.render.export import table
 from graphrelu.lab.render.tables import label, signed
-from graphrelu.lab.stats.decision import MARGIN, Decision
+from graphrelu.lab.stats import MARGIN, Decision
 
 Finding = Literal["holds", "does not hold", "undecided", "not measured yet"]
 # The finding of a claim about several things is the first of these that one of them has.

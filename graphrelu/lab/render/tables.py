@@ -1,24 +1,24 @@
-"""From runs to the rows of tables, in percent, and numbers as tables show them."""
+"""From runs to the rows of tables, in percent, to numbers as tables show them, and to the verdict:
+what a comparison says about GReLU, in one sentence that claims no more than was found."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import isfinite
+from pathlib import Path
 from statistics import fmean
 
-from graphrelu.lab import stats
+import numpy as np
+
 from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.divergence import MARK, diverged
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats.comparison import (
-    Scores,
-    scores_by_cell,
-)
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats import Decision, Scores, scores_by_cell
 
 LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
@@ -32,6 +32,10 @@ PRICES = {
     "parameters": ("parameters", "{:,}", 1),
     "MB per run": ("peak_memory", "{:,.0f}", 1e-6),
 }
+
+FEW_TESTED = 100  # items of a test part, below which the sentence gives their number
+# Nobody is sent to train more than this, or than twice as many runs as there are.
+MOST_ADVISED = 80
 
 
 @dataclass(frozen=True)
@@ -135,10 +139,11 @@ def p_value(p: float | None) -> str:
 
 def percent(scores: Scores, is_error: bool = False) -> tuple[float, float, float, int]:
     """Mean, standard deviation and best of the scores, and their number; errors as they are."""
-    found = stats.summary(list(scores.values()))
-    if is_error:  # on record it is negative
-        return -found.mean, found.std, -found.best, found.n
-    return 100 * found.mean, 100 * found.std, 100 * found.best, found.n
+    values = np.array(list(scores.values()))
+    factor = -1 if is_error else 100  # on record an error is negative
+    std = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    mean, best = float(values.mean()), float(values.max())
+    return factor * mean, abs(factor) * std, factor * best, len(values)
 
 
 def measured(lead: Decision) -> str:
@@ -149,7 +154,7 @@ def measured(lead: Decision) -> str:
     )
 
 
-def over_seeds(lead: Decision | Decision) -> str:
+def over_seeds(lead: Decision) -> str:
     """A difference with its interval and its seeds."""
     return f"{amount(lead)} {lead.unit} over {lead.n} {'seed' if lead.n == 1 else 'seeds'}"
 
@@ -167,6 +172,12 @@ def compare_rows(
     runs = {name: [r for r in results if r.config.activation == name] for name in scores}
     leads = decisions or {}
     return [row_of(name, own, leads.get(own[0].config.variant)) for name, own in runs.items()]
+
+
+def split_rule(results: Sequence[Result]) -> str:
+    """How the nodes were split."""
+    notes = list(dict.fromkeys(result.note for result in results))
+    return notes[0] if len(notes) == 1 else f"{notes[0]}, and {len(notes) - 1} more"
 
 
 def row_of(name: str, runs: Sequence[Result], lead: Decision | None) -> CompareRow:
@@ -238,3 +249,96 @@ def reading(leads: Mapping[str, Decision]) -> str:
             f"No difference that matters: it lies within {one.margin:g} of 0.",
         ]
     )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A few words, the sentence, and the number of runs to go on with, where that should help."""
+
+    answer: str
+    sentence: str
+    runs: int | None = None
+
+
+def verdict(rows: Sequence[CompareRow], baseline: str = "ReLU") -> Verdict:
+    """Whether GReLU is better than ReLU here, and which activation has the highest mean."""
+    by_name = {row.activation: row for row in rows}
+    relu, grelu = by_name.get("relu"), by_name.get("grelu")
+    if grelu is None:
+        return _open("GReLU is not among these activations, so this table says nothing about it.")
+    if len(rows) == 1:
+        return _open("GReLU stands alone in this table, so there is nothing to compare it with.")
+    if relu is None:
+        return _open("Whether GReLU helps is open, as ReLU is not among these activations.")
+    if grelu.over_relu is None:
+        return _open("Whether GReLU helps is open, as it shares no seed with ReLU.")
+    best = (min if rows[0].is_error else max)(rows, key=lambda row: row.mean)
+    rest = ""
+    if best not in (relu, grelu) and best.over_relu is not None:
+        found = f"{amount(best.over_relu)}, {best.over_relu.outcome}"
+        end = "lowest" if best.is_error else "highest"
+        rest = f" The {end} mean is that of {label(best.activation)} ({found})."
+    answer, sentence, runs = _against(relu, grelu, grelu.over_relu, baseline)
+    return Verdict(f"{answer}.", f"{sentence}.{rest}", runs)
+
+
+def going_on(found: Verdict, command: str, record: Path) -> str:
+    """The command that goes on with an undecided comparison; empty where that gains nothing."""
+    if found.runs is None:
+        return ""
+    return f"{command} --runs {found.runs} --out {shlex.quote(str(record))}"
+
+
+def _open(sentence: str) -> Verdict:
+    return Verdict("", sentence)
+
+
+def _against(
+    relu: CompareRow, grelu: CompareRow, lead: Decision, baseline: str
+) -> tuple[str, str, int | None]:
+    found, few = f"({over_seeds(lead)})", ""
+    if lead.num_test is not None and lead.num_test < FEW_TESTED:
+        few = f"each run tests only {lead.num_test} items"
+    if lead.outcome == "undecided":
+        next_step, runs = _next_step(lead, baseline)
+        sentence = f"Whether GReLU is better than {baseline} here is undecided {found}"
+        answer = f"GReLU or {baseline}: undecided"
+        return answer, "; ".join(filter(None, (sentence, few, next_step))), runs
+    if lead.outcome == "no difference":
+        answer = "No difference that matters here"
+        sentence = (
+            f"GReLU makes no difference that matters here: keep {baseline} ({over_seeds(lead)}, "
+            f"all of it within {lead.margin:g})"
+        )
+        return answer, f"{sentence}; {few}" if few else sentence, None
+    loss = _opposite_loss(relu, grelu, lead, baseline)
+    answer = sentence = f"GReLU is {lead.outcome} than {baseline}"
+    if loss:
+        answer = f"GReLU has the {lead.outcome} score, but {loss.split(' (')[0]}"
+        sentence = f"GReLU has a {lead.outcome} score than {baseline}"
+    elif few:
+        answer = f"{answer}, on few test items"
+    rest = " and ".join(filter(None, (loss, few)))
+    return answer, f"{sentence} here {found}{', but ' if rest else ''}{rest}", None
+
+
+def _opposite_loss(relu: CompareRow, grelu: CompareRow, lead: Decision, baseline: str) -> str:
+    """That the loss says the opposite of the score, as it is shown; else nothing."""
+    own, other = grelu.price.test_loss, relu.price.test_loss
+    if own is None or other is None or f"{own:.3f}" == f"{other:.3f}":
+        return ""
+    if (own > other) != (lead.outcome == "better"):
+        return ""
+    return f"a {'higher' if own > other else 'lower'} test loss ({own:.3f}, {baseline} {other:.3f})"
+
+
+def _next_step(lead: Decision, baseline: str) -> tuple[str, int | None]:
+    """What should settle it, and with how many runs in all; or that there is nothing to find."""
+    if lead.low is None:
+        return f"{lead.runs} seeds give an interval", lead.runs
+    most = max(MOST_ADVISED, 2 * lead.n)
+    if lead.runs is not None and lead.runs <= most:
+        return f"about {lead.runs} seeds should settle it", lead.runs
+    if lead.runs is None and lead.shared:
+        return f"more runs on this data cannot settle it: keep {baseline}", None
+    return f"no difference you could measure with {most - lead.n} more runs: keep {baseline}", None

@@ -20,8 +20,7 @@ from graphrelu.lab.render.findings import Observation
 from graphrelu.lab.render.tables import label, marked, measured, signed
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table, beside_paper
-from graphrelu.lab.stats.comparison import compared
-from graphrelu.lab.stats.splits import Splits
+from graphrelu.lab.stats import Splits, compared
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
 

@@ -9,6 +9,7 @@ from itertools import groupby, product
 from statistics import fmean
 from typing import Any
 
+from graphrelu.lab.choice import fold_choices, fold_point
 from graphrelu.lab.cli.options import standing
 from graphrelu.lab.data.folds import NUM_FOLDS
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
@@ -36,7 +37,6 @@ from graphrelu.lab.reproduce.table import (
     filled,
     train_missing,
 )
-from graphrelu.lab.stats.choice import fold_choices, fold_point
 
 # The points that are run, of those of the protocol; a quick run has one small network.
 POINTS = {

@@ -21,9 +21,7 @@ from graphrelu.lab.reproduce.molecules import (
     by_key,
     chosen,
 )
-from graphrelu.lab.stats.comparison import over_relu
-from graphrelu.lab.stats.decision import Decision
-from graphrelu.lab.stats.splits import ONE, Splits
+from graphrelu.lab.stats import ONE, Decision, Splits, over_relu
 
 SETTINGS = {
     "published": "Every column with the published settings",

@@ -9,19 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import (
-    ACTIVATIONS,
-    BACKBONES,
-    NODE_DATASETS,
-    family_of,
-    recipe,
-)
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table, beside_paper
-from graphrelu.lab.stats.comparison import compared
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats import Decision, compared
 
 CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")

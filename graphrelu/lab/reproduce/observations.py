@@ -27,16 +27,16 @@ from graphrelu.lab.render.findings import (
 from graphrelu.lab.render.tables import label, measured, signed
 from graphrelu.lab.reproduce import ablation, graph, runtime, segments
 from graphrelu.lab.reproduce.table import filled
-from graphrelu.lab.stats.comparison import (
+from graphrelu.lab.stats import (
     Cell,
     Cells,
+    Decision,
+    Splits,
     compared,
     leads_over,
     scores_by_cell,
     splits_by_cell,
 )
-from graphrelu.lab.stats.decision import Decision
-from graphrelu.lab.stats.splits import Splits
 
 RECORDS = ("node", "ablation", "segments", "runtime", "graph")
 RIVALS = tuple(name for name in ACTIVATIONS if name != "grelu")

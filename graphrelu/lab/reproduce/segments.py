@@ -14,7 +14,7 @@ from graphrelu.lab.render.findings import Finding, Observation
 from graphrelu.lab.render.tables import amount, label, marked, p_value
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats import Decision
 
 SEGMENTS = (2, 3, 4, 5, 6, 7)
 MARGIN = 1.0  # percentage points: a smaller difference does not matter

@@ -10,8 +10,7 @@ from typing import Any
 from graphrelu.lab.render.export import table
 from graphrelu.lab.render.tables import label, marked, p_value, signed
 from graphrelu.lab.reproduce.table import Row
-from graphrelu.lab.stats.decision import Decision
-from graphrelu.lab.stats.splits import FEWEST
+from graphrelu.lab.stats import FEWEST, Decision
 
 OUTCOMES = ("better", "no difference", "undecided", "worse")
 TALLY = ("mean lead", "median", *OUTCOMES)

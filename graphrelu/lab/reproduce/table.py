@@ -26,9 +26,7 @@ from graphrelu.lab.record.published import published
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import percent
-from graphrelu.lab.stats.comparison import compared
-from graphrelu.lab.stats.decision import MARGIN, Decision
-from graphrelu.lab.stats.splits import Splits, splits_of
+from graphrelu.lab.stats import MARGIN, Decision, Splits, compared, splits_of
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
 
+from graphrelu.lab.choice import choose
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
 from graphrelu.lab.record.results import Result
@@ -18,7 +19,6 @@ from graphrelu.lab.render.tables import label, marked, p_value
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.node import OVER_RIVALS
 from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs, Table
-from graphrelu.lab.stats.choice import choose
 
 # The other value of each axis.
 LR_FACTOR, WEIGHT_DECAY_FACTOR, DROPOUT = 0.3, 10, 0.8

@@ -1,8 +1,10 @@
 """A run on a set of graphs: its batches, loss, scores, schedule, and that it can be resumed."""
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,20 +35,59 @@ def test_a_batch_holds_its_graphs_in_order() -> None:
     graphs = ring_set()
     data = DeviceGraphs(graphs, CPU)
     order = torch.tensor([7, 2, 11, 5])
-    ((index, sizes),) = data.batches(order, 4)
-    batch = data.gather(index, sizes)
+    ((index, shape),) = data.batches(order, 4)
+    batch = data.gather(index, shape)
     nodes = graphs.nodes.kind.split(graphs.node_count.tolist())
     edges = graphs.edge_index.split(graphs.edge_count.tolist(), dim=1)
     kinds = graphs.edges.kind.split(graphs.edge_count.tolist())
     first = 0
-    ends = []
+    expected = []
     for graph in order.tolist():
-        ends.append(edges[graph] + first)
+        ends = (edges[graph] + first).t().tolist()
+        expected += sorted(
+            (*end, kind) for end, kind in zip(ends, kinds[graph].tolist(), strict=True)
+        )
         first += len(nodes[graph])
     assert torch.equal(batch.nodes, torch.cat([nodes[graph] for graph in order]))
-    assert torch.equal(batch.edge_index, torch.cat(ends, dim=1))
-    assert torch.equal(batch.edges, torch.cat([kinds[graph] for graph in order]))
+    assert torch.cat([batch.edge_index, batch.edges.view(1, -1)]).t().tolist() == list(
+        map(list, expected)
+    )
     assert torch.equal(batch.batch, torch.arange(4).repeat_interleave(graphs.node_count[order]))
+    assert torch.equal(batch.edge_index[0].bincount().cumsum(0), batch.rowptr[1:].long())
+
+
+@pytest.mark.parametrize("activation", ["relu", "grelu", "digraf"])
+@pytest.mark.parametrize("conv", ["gcn", "gine", "gat", "sage", "bond"])
+def test_padding_changes_nothing(conv: str, activation: str) -> None:
+    more = {
+        "feed_forward": conv == "bond",
+        "walks": 3,
+        "walk_width": 4,
+        "virtual_node": conv != "gat",
+    }
+    run = replace(RUN, network=Network(conv, 2, 8, **more), activation=activation)
+    training = training_of(run)
+    data, size = training.data, RUN.batch_size
+    orders = [training.order(epoch) for epoch in range(4)]
+    shape = data.common_shape(orders, size)
+    for parameter in training.model.parameters():  # away from ReLU
+        torch.nn.init.normal_(parameter, std=0.5)
+    start = copy.deepcopy(training.model.state_dict())
+    found = []
+    (index, exact), padded = data.batches(orders[0], size)[-1], data.padded(orders[0], size)[-1]
+    assert len(index) < size  # the last one is filled up with empty graphs
+    for own, own_shape in ((index, exact), (padded, shape)):
+        training.model.load_state_dict(start)
+        training.model.train()
+        training.model.zero_grad()
+        batch = data.gather(own, own_shape, training.settings)
+        out = training.model(batch)
+        training.targets.loss(out, own).backward()
+        grads = [parameter.grad for parameter in training.model.parameters()]
+        state = {k: v for k, v in training.model.state_dict().items() if "tracked" not in k}
+        found.append([out[: len(index)], *grads, *state.values()])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
 def test_batches_depend_on_seed_and_epoch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,9 +96,11 @@ def test_batches_depend_on_seed_and_epoch_alone(monkeypatch: pytest.MonkeyPatch)
     for activation in ("relu", "grelu"):
         orders = seen.setdefault(activation, [])
 
-        def spy(self: DeviceGraphs, index: torch.Tensor, sizes: list[int], to=orders) -> object:
+        def spy(
+            self: DeviceGraphs, index: torch.Tensor, *more: Any, to: list[list[int]] = orders
+        ) -> object:
             to.append(index.tolist())
-            return gather(self, index, sizes)
+            return gather(self, index, *more)
 
         monkeypatch.setattr(DeviceGraphs, "gather", spy)
         training = training_of(replace(RUN, activation=activation))

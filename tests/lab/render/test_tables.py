@@ -12,7 +12,7 @@ import pytest
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import tables, terminal
-from graphrelu.lab.render.verdict import verdict
+from graphrelu.lab.render.tables import verdict
 from tests.lab.fake_engine import make_result
 from tests.lab.pages import judged
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.render.tables import CompareRow, Price, amount
-from graphrelu.lab.render.verdict import going_on, verdict
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.render.tables import CompareRow, Price, amount, going_on, verdict
+from graphrelu.lab.stats import Decision
 from tests.lab.fake_engine import lead
 
 

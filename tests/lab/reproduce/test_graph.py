@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab import engine
+from graphrelu.lab.choice import fold_choices, fold_point
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, GraphAxes, graph_cell
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import graph
 from graphrelu.lab.reproduce.graph import TABLE, grid_sentence
 from graphrelu.lab.reproduce.table import Request
-from graphrelu.lab.stats.choice import fold_choices, fold_point
 from tests.lab import fake_engine
 from tests.lab.graph_sets import rings_and_paths
 

@@ -7,7 +7,7 @@ import pytest
 from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import segments
-from graphrelu.lab.stats.decision import Decision
+from graphrelu.lab.stats import Decision
 from tests.lab.fake_engine import lead, made_up
 
 

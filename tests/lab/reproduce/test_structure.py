@@ -12,7 +12,7 @@ from graphrelu.lab.engine import run
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import structure
-from graphrelu.lab.stats.comparison import compared
+from graphrelu.lab.stats import compared
 from tests.lab.fake_engine import made_up
 
 # In points, on top of what all share.

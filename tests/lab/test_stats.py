@@ -10,9 +10,17 @@ import pytest
 from scipy import stats as scipy_stats
 
 from graphrelu.lab.record.recipes import graph_cell, recipe
-from graphrelu.lab.stats.comparison import compared, over_relu
-from graphrelu.lab.stats.decision import Decision, check_margin, decide, looks_until
-from graphrelu.lab.stats.splits import ONE, Splits, splits_of
+from graphrelu.lab.stats import (
+    ONE,
+    Decision,
+    Splits,
+    check_margin,
+    compared,
+    decide,
+    looks_until,
+    over_relu,
+    splits_of,
+)
 
 FOLDS = Splits(share=0.8, ratio=0.125)
 

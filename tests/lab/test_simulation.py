@@ -1,6 +1,6 @@
 """How often luck is called a finding, by simulation: at most in one of twenty cases.
 
-The small versions run with the tests; `python -m tests.lab.stats.test_simulation` prints the
+The small versions run with the tests; `python -m tests.lab.test_simulation` prints the
 figures of larger ones.
 """
 
@@ -12,11 +12,8 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from graphrelu.lab.render.tables import CompareRow, Price
-from graphrelu.lab.render.verdict import verdict
-from graphrelu.lab.stats.comparison import over_relu
-from graphrelu.lab.stats.decision import decide, looks_until
-from graphrelu.lab.stats.splits import Splits
+from graphrelu.lab.render.tables import CompareRow, Price, verdict
+from graphrelu.lab.stats import Splits, decide, looks_until, over_relu
 
 Array: TypeAlias = np.ndarray
 Draw: TypeAlias = Callable[[np.random.Generator, tuple[int, int]], Array]

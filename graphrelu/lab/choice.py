@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 from graphrelu.lab.data.folds import NUM_FOLDS
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats.comparison import mean_validation
 
 Runs: TypeAlias = Mapping[int, Result]  # by seed
 FoldCell: TypeAlias = tuple[str, str, str]  # dataset, backbone, protocol
@@ -48,7 +47,9 @@ def choose(
 
     def rank(own: Sequence[Result]) -> tuple[float, float]:
         loss = fmean(run.val_loss for run in own)
-        return -mean_validation(own), loss if math.isfinite(loss) else math.inf
+        # Accuracies are whole counts: without rounding, equal means would not tie.
+        score = round(fmean(run.val_score for run in own), 12)
+        return -score, loss if math.isfinite(loss) else math.inf
 
     chosen = {
         name: min(shared, key=lambda point: rank([points[point][seed] for seed in sorted(seeds)]))

@@ -1,0 +1,439 @@
+"""The one rule for a difference: better, worse, no difference that matters, or undecided.
+
+A t-interval of the differences, paired by seed, decides alone. Two things keep luck from becoming a
+finding:
+
+- **Looks.** Whoever looks at the k-th set of runs of a comparison spends alpha / (k (k + 1)). These
+  shares add up to alpha over all k, so anybody may look and go on, however often.
+- **Families.** Comparisons that are made together are corrected together, by Holm. An interval has
+  the level at which Holm's procedure tested it, and so agrees with the word beside it.
+
+Where splits share most of their training data, the interval is that of Nadeau and Bengio.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
+from typing import Literal, TypeAlias, TypeVar
+
+import numpy as np
+from scipy import stats
+from scipy.special import stdtrit
+
+from graphrelu.lab.data.splits import FULL_SHARES, SMALL_SHARES, Split
+from graphrelu.lab.record.config import GIN_SPLITS, Config
+from graphrelu.lab.record.looks import Look, in_ranges, numbers
+from graphrelu.lab.record.machine import now
+from graphrelu.lab.record.results import Record, Result
+
+SIGNIFICANCE = 0.05
+MARGIN = 0.5  # percentage points, or percent of an error
+FIRST_LOOK = 10  # with fewer runs hardly a comparison is decided
+MOST_RUNS = 10_000  # beyond, a number of runs is no advice
+FEWEST = 5  # runs, or splits, that an interval takes
+# Two splits share most of their training data from here on: a training part has this share of all
+# labelled nodes or graphs. Folds, 80 / 10 / 10, 60 / 20 / 20 and 48 / 32 / 20 % have it; 20 nodes
+# per class have a twentieth.
+MOST = 0.4
+# Of several published splits whose sizes are not on record: the widest interval of the usual ones,
+# 50 / 25 / 25 %.
+USUAL_MASKS = (0.5, 0.25)
+
+
+Outcome = Literal["better", "worse", "no difference", "undecided"]
+Scores: TypeAlias = dict[int, float]  # seed -> share
+Cell: TypeAlias = tuple[str, str]  # dataset, backbone
+Cells: TypeAlias = dict[Cell, dict[str, Scores]]  # -> activation -> scores
+Looks: TypeAlias = tuple[int | None, int | None]  # at GReLU against ReLU, at the others
+Key = TypeVar("Key")
+Name = TypeVar("Name")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """``share`` is that of the training part in all labelled nodes or graphs, ``ratio`` the size of
+    the test part over that of the training part. ``num_test`` is the size of the smallest test
+    part, ``count`` the number of different splits, where there are so many only: the split of a
+    seed is then ``seed % count``.
+    """
+
+    share: float = 0.0
+    ratio: float = 0.0
+    num_test: int | None = None
+    count: int | None = None
+
+    @property
+    def overlap(self) -> bool:
+        """Whether the splits share most of their training data."""
+        return self.share >= MOST and (self.count is None or self.count >= FEWEST)
+
+    @property
+    def shared(self) -> float:
+        """What is added to the variance factor 1/n: by `Nadeau and Bengio (2003)
+        <https://doi.org/10.1023/A:1024068626366>`_ n_test / n_train, or nothing."""
+        return self.ratio if self.overlap else 0.0
+
+    def about(self, n: int) -> str:
+        """What an interval over ``n`` runs is about."""
+        if self.overlap:
+            return (
+                "over other data like this (corrected for the training data that the splits share)"
+            )
+        if self.count is not None and n > self.count:
+            what = "one split" if self.count == 1 else f"{self.count} splits"
+            return f"over seeds of {what}; nothing is said about other splits"
+        return "over random splits of this data"
+
+
+RANDOM, ONE = Splits(), Splits(count=1)
+
+
+def splits_of(config: Config, note: str = "") -> Splits:
+    """What a record says of the splits of a cell: their shares, but no sizes."""
+    how, count = config.split, None
+    if how == "masks":
+        several = re.search(r"split \d+ of (\d+)", note)
+        count = int(several[1]) if several else 1
+        shares = USUAL_MASKS if count > 1 else (0.0, 1.0)
+    elif how == "published":
+        return ONE
+    elif how == "random":
+        if not note.startswith("48 / 32 / 20 %"):
+            return Splits()  # few labels
+        shares = SMALL_SHARES[0], 1 - sum(SMALL_SHARES)
+    elif how == "full":
+        shares = FULL_SHARES[0], 1 - sum(FULL_SHARES)
+    else:
+        shares = (0.9 if how in GIN_SPLITS else 0.8), 0.1
+    train, test = shares
+    return Splits(train, test / train if train else 0.0, None, count)
+
+
+def measured(
+    split: Callable[[int], Split], seeds: Collection[int], total: int, known: Splits
+) -> Splits:
+    """The same with the real sizes of the splits of some seeds, of ``total`` labelled items."""
+    sizes = [(len(one.train), len(one.test)) for one in map(split, seeds)]
+    return Splits(
+        share=fmean(train for train, _ in sizes) / total,
+        ratio=fmean(test / train for train, test in sizes),
+        num_test=min(test for _, test in sizes),
+        count=known.count,
+    )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How far one activation is ahead of another, in percentage points, over the seeds of both;
+    where the score is an error, in percent of the other's mean error.
+
+    ``low`` and ``high`` bound the interval that decides; it misses the truth with the probability
+    ``error``. ``p`` is corrected for the family and for all looks, and is 0.05 or less where the
+    interval leaves 0. Fewer than five runs have none of these. ``runs`` is about how many runs
+    should settle what is undecided, at the next look, if mean and standard deviation stay as they
+    are; none where no number would. ``look`` is ``None`` where the number of runs was fixed
+    beforehand. ``num_test`` is the size of the smallest test part, where it is known; ``shared`` is
+    what splits that share data add to the variance factor 1/n.
+    """
+
+    difference: float
+    low: float | None
+    high: float | None
+    std: float | None
+    p: float | None
+    n: int
+    margin: float
+    outcome: Outcome
+    runs: int | None
+    error: float
+    look: int | None
+    about: str
+    num_test: int | None = None
+    shared: float = 0.0
+    unit: str = "points"
+
+    @property
+    def differs(self) -> bool:
+        """Whether a difference is found: better or worse."""
+        return self.outcome in ("better", "worse")
+
+
+def half_width(std: float, n: int, error: float = 0.05, shared: float = 0.0) -> float:
+    """How far the t-interval of a mean of ``n`` values, two or more, reaches to each side.
+
+    The interval misses the mean with the probability ``error``. ``shared`` is added to the variance
+    factor 1/n where the values share data; see :class:`Splits`.
+    """
+    return float(stdtrit(n - 1, 1 - error / 2)) * std * (1 / n + shared) ** 0.5
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Paired differences; where several runs have the same split of several that share data, the
+    mean of each split."""
+
+    values: np.ndarray
+    n: int
+    splits: Splits
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def std(self) -> float:
+        return float(self.values.std(ddof=1))
+
+    @property
+    def p(self) -> float | None:
+        """Of the t-test, uncorrected; none of too few."""
+        count = len(self.values)
+        if count < FEWEST:
+            return None
+        error = self.std * (1 / count + self.splits.shared) ** 0.5
+        if error == 0:
+            return float(self.mean == 0)
+        return float(2 * stats.t.sf(abs(self.mean) / error, count - 1))
+
+
+def decide(
+    family: Mapping[Key, Mapping[int, float]],
+    margin: float = MARGIN,
+    look: int | None = None,
+    splits: Splits | Mapping[Key, Splits] = RANDOM,
+) -> dict[Key, Decision]:
+    """The decisions of a family of comparisons, which are corrected together; one that is asked for
+    its own sake is a family of one.
+
+    Args:
+        family (dict): The paired differences of each comparison by seed, in percentage points.
+        margin (float): The largest difference that does not matter.
+        look (int, optional): Which look at these comparisons this is, from 1; ``None`` where the
+            number of runs was fixed beforehand and nobody goes on.
+        splits (Splits or dict): What the splits share, of all comparisons or of each.
+    """
+    of = splits if isinstance(splits, Mapping) else dict.fromkeys(family, splits)
+    samples = {key: _sample(own, of[key]) for key, own in family.items()}
+    known = {key: p for key, one in samples.items() if (p := one.p) is not None}
+    spent = SIGNIFICANCE / _divisor(look)
+    errors = dict.fromkeys(family, spent / max(1, len(known)))
+    corrected: dict[Key, float | None] = dict.fromkeys(family)
+    largest, goes_on, level = 0.0, True, spent
+    for rank, key in enumerate(sorted(known, key=lambda key: known[key])):
+        left = len(known) - rank
+        largest = max(largest, min(1.0, known[key] * left * _divisor(look)))
+        corrected[key] = largest
+        if goes_on:  # all that come after the first that is not significant have its level
+            level = spent / left
+            goes_on = known[key] <= level
+        errors[key] = level
+    return {
+        key: _decision(sample, margin, errors[key], corrected[key], look)
+        for key, sample in samples.items()
+    }
+
+
+def check_margin(margin: float) -> float:
+    """The margin; a ``ValueError`` unless it is a finite number from 0."""
+    if isinstance(margin, bool) or not isinstance(margin, (int, float)):
+        raise TypeError(f"margin must be a number, got {margin!r}.")
+    if not 0 <= margin < math.inf:
+        raise ValueError(f"margin must be a finite number from 0, not {margin}.")
+    return float(margin)
+
+
+def looks_until(runs: int) -> list[int]:
+    """After how many runs to look, if runs are added until a comparison is decided: 10, 20, 40 and
+    so on, each time twice as many, and at last at all of them."""
+    doubled = (FIRST_LOOK * 2**i for i in range(runs.bit_length()))
+    return [*(look for look in doubled if look < runs), runs]
+
+
+def decided(decisions: Mapping[str, Decision]) -> bool:
+    """Whether no further runs are needed: GReLU's difference to ReLU is decided."""
+    return "grelu" in decisions and decisions["grelu"].outcome != "undecided"
+
+
+def _divisor(look: int | None) -> int:
+    """What alpha is divided by at a look."""
+    return 1 if look is None else look * (look + 1)
+
+
+def _sample(differences: Mapping[int, float], splits: Splits) -> _Sample:
+    # Accuracies are whole counts over N: without rounding, equal differences would differ.
+    values = np.round(np.array(list(differences.values()), dtype=np.float64), 10)
+    if splits.overlap and splits.count is not None:
+        split = np.array(list(differences)) % splits.count
+        values = np.array([values[split == one].mean() for one in np.unique(split)])
+    return _Sample(values, len(differences), splits)
+
+
+def _decision(
+    sample: _Sample, margin: float, error: float, p: float | None, look: int | None
+) -> Decision:
+    n, mean, splits = sample.n, sample.mean, sample.splits
+    low = high = std = None
+    outcome: Outcome = "undecided"
+    if p is not None:
+        std = sample.std
+        reach = half_width(std, len(sample.values), error, splits.shared)
+        low, high = mean - reach, mean + reach
+        if -margin < low and high < margin:
+            outcome = "no difference"
+        elif low > 0 or high < 0:
+            outcome = "better" if low > 0 else "worse"
+    runs = None
+    if outcome == "undecided":
+        then = error if look is None else error * look / (look + 2)  # at the next look
+        runs = _runs(sample, margin, then)
+    about, size, shared = splits.about(n), splits.num_test, splits.shared
+    found = Decision(mean, low, high, std, p, n, margin, outcome, runs, error, look, about)
+    return replace(found, num_test=size, shared=shared)
+
+
+def _runs(sample: _Sample, margin: float, error: float) -> int | None:
+    """The number of runs, in tens, with which the interval leaves 0 or lies within the margin."""
+    n = 10 * (max(sample.n, FEWEST - 1) // 10 + 1)
+    splits = sample.splits
+    if len(sample.values) < FEWEST:
+        return n
+    most = splits.count if splits.overlap and splits.count is not None else MOST_RUNS
+    reach = max(abs(sample.mean), margin - abs(sample.mean))
+    while n <= most:
+        if half_width(sample.std, n, error, splits.shared) < reach:
+            return n
+        n += 10 * max(1, n // 100)
+    return None
+
+
+def compared(
+    pairs: Mapping[Key, tuple[Scores, Scores]],
+    splits: Splits | Mapping[Key, Splits] = RANDOM,
+    margin: float = MARGIN,
+    look: int | None = None,
+) -> dict[Key, Decision]:
+    """The lead of the first over the second of each pair that shares seeds, as one family; see
+    :func:`decide`."""
+    family = {
+        key: {seed: 100 * (first[seed] - second[seed]) for seed in sorted(shared)}
+        for key, (first, second) in pairs.items()
+        if (shared := first.keys() & second.keys())
+    }
+    return decide(family, margin, look, splits)
+
+
+def leads_over(
+    cells: Mapping[Key, Mapping[Name, Scores]],
+    first: Name,
+    rival: Name,
+    splits: Splits | Mapping[Key, Splits] = RANDOM,
+) -> dict[Key, Decision]:
+    """How far one activation is ahead of another in every cell that has both, as one family."""
+    pairs = {cell: (own.get(first, {}), own.get(rival, {})) for cell, own in cells.items()}
+    return compared(pairs, splits)
+
+
+def over_relu(
+    scores: Mapping[str, Scores],
+    splits: Splits = RANDOM,
+    margin: float = MARGIN,
+    looks: Looks = (1, 1),
+    is_error: bool = False,
+) -> dict[str, Decision]:
+    """Each activation against ReLU; one that shares no seed with ReLU is left out.
+
+    GReLU against ReLU is the question that is asked: it is a family of its own. The others are a
+    second one. ``looks`` says which look this is at the first family, and at the second.
+    """
+    if is_error:
+        scores = relative_to_relu(scores)
+    relu = scores.get("relu", {})
+    pairs = {name: (own, relu) for name, own in scores.items() if name != "relu"}
+    others = {name: pair for name, pair in pairs.items() if name != "grelu"}
+    first = {name: pair for name, pair in pairs.items() if name == "grelu"}
+    found = compared(first, splits, margin, looks[0]) | compared(others, splits, margin, looks[1])
+    if is_error:
+        found = {name: replace(one, unit="% of ReLU's error") for name, one in found.items()}
+    return {name: found[name] for name in pairs if name in found}
+
+
+def scores_by_cell(results: Iterable[Result]) -> Cells:
+    """The scores of every cell; all activations of a cell must have the same settings."""
+    cells: Cells = {}
+    configs: dict[tuple[str, ...], Config] = {}
+    for result in results:
+        config, name = result.config, result.config.activation
+        cell = (config.dataset, config.backbone)
+        first = configs.setdefault(cell, config)
+        first_of_its_kind = configs.setdefault((*cell, name), config)
+        if config != first_of_its_kind or config.shared_settings != first.shared_settings:
+            raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
+        cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = result.score
+    return cells
+
+
+def splits_by_cell(results: Iterable[Result]) -> dict[Cell, Splits]:
+    """What the splits of every cell share, as far as the record says."""
+    found: dict[Cell, Splits] = {}
+    for result in results:
+        cell = (result.config.dataset, result.config.backbone)
+        if cell not in found:
+            found[cell] = splits_of(result.config, result.note)
+    return found
+
+
+def relative_to_relu(errors: Mapping[str, Scores]) -> dict[str, Scores]:
+    """Errors as shares of ReLU's mean error: differences are then in percent of that error."""
+    whole = abs(fmean(errors["relu"].values())) if errors.get("relu") else 0.0
+    return {
+        name: {seed: error / (whole or 1.0) for seed, error in own.items()}
+        for name, own in errors.items()
+    }
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The decisions on a comparison by activation, and the command that goes on with it, but for
+    the number of runs and the record. A look that could not be written to the record is not
+    ``counted``."""
+
+    decisions: dict[str, Decision]
+    command: str
+    counted: bool = True
+
+
+def announce(record: Record, config: Config, margin: float, splits: Splits, command: str) -> None:
+    """Put a comparison on record before its runs are there; ``config`` is any activation's."""
+    names = (config.cell_key(), config.dataset, config.backbone)
+    record.add_look(Look(*names, margin, asdict(splits), command, {}, now()))
+
+
+def decide_at_look(record: Record, results: Sequence[Result], must_count: bool = True) -> Decided:
+    """The decisions on the runs of a comparison that was announced, which is a look at them.
+
+    The look is written before anything is returned. Where it cannot be written, that is an error
+    or, if it need not count, the decisions are those of this look all the same.
+    """
+    config = results[0].config
+    before = record.looks(config.cell_key())
+    scores: dict[str, Scores] = {}
+    for result in results:
+        scores.setdefault(result.config.variant, {})[result.seed] = result.score
+    relu = scores.get("relu", {}).keys()
+    pairs = {name: in_ranges(own.keys() & relu) for name, own in scores.items() if name != "relu"}
+    look = replace(before[-1], pairs={name: own for name, own in pairs.items() if own}, date=now())
+    counted = True
+    try:
+        before = record.add_look(look) if look.pairs else before
+    except OSError:
+        if must_count:
+            raise
+        counted = False
+    numbered = numbers(before, look.pairs)
+    splits, is_error = Splits(**look.splits), config.metric == "mae"
+    decisions = over_relu(scores, splits, look.margin, numbered, is_error)
+    return Decided(decisions, look.command, counted)
