@@ -22,7 +22,6 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import PreparedCells, choose_device
 from graphrelu.lab.engine.keep import inspect
-from graphrelu.lab.engine.train import SeedBatch
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch, Result
@@ -65,8 +64,9 @@ class Here:
         for batch in batches:
             for trained, results in prepared.train(batch, partial(report, batch.config)):
                 look = None
-                if isinstance(trained, SeedBatch) and seed in trained.seeds:
-                    look = inspect(trained, seed) if trained.graph.task == "classes" else None
+                is_node_classes = isinstance(trained.graph, Graph) and trained.graph.task == "classes"
+                if is_node_classes and seed in trained.seeds:
+                    look = inspect(trained, seed)
                 yield Trained(Batch(batch.config, trained.seeds), results, look)
                 del trained  # before the next part takes its memory
 
