@@ -35,6 +35,7 @@ Metric = Literal["mae", "rmse", "rocauc", "ap", "accuracy"]
 ERRORS = ("mae", "rmse")  # the lower the better
 EVALUATION_BATCH = 512
 DIGITS = 4  # of the curves
+PADDING = 32  # graphs: a single large one would keep one program of a kernel busy for long
 _NO_CLASS = -100
 
 
@@ -89,11 +90,12 @@ class GraphRun:
 
 
 class Shape(NamedTuple):
-    """The nodes and edges of a mini-batch; if it is padded to them, the last graph is padding."""
+    """The nodes and edges of a mini-batch. Its last graphs, as many as ``padding``, only fill it up
+    to these sizes."""
 
     nodes: int
     edges: int
-    padded: bool = False
+    padding: int = 0
 
 
 class DeviceGraphs:
@@ -136,9 +138,11 @@ class DeviceGraphs:
         """The graphs of these numbers. The shape is known before, so that nothing waits for the
         device."""
         count = self.counts[:, index]
-        if shape.padded:
-            count[0, -1] = shape.nodes - count[0, :-1].sum()
-            count[1, -1] = shape.edges - count[1, :-1].sum()
+        real = len(index) - shape.padding
+        if shape.padding:
+            rest = torch.stack([size - own.sum() for size, own in zip(shape, count, strict=False)])
+            ends = rest.view(2, 1) * torch.arange(shape.padding + 1, device=index.device)
+            count[:, real:] = (ends // shape.padding).diff()
         end = count.cumsum(dim=1)
         start = end - count
         shift = self.first[:, index] - start
@@ -154,17 +158,17 @@ class DeviceGraphs:
         value = self.value[edge] if settings else None
         mass = self.mass[node] if settings else None
         shares: tuple[Tensor, ...] = ()
-        if shape.padded:
+        if shape.padding:
             # Loops of the nodes of padding, a few each.
-            padding = torch.arange(shape.edges, device=index.device) - start[1, -1]
-            loop = start[0, -1] + padding * count[0, -1] // count[1, -1].clamp(min=1)
-            is_padding = owner == len(index) - 1
+            padding = torch.arange(shape.edges, device=index.device) - start[1, real]
+            loop = start[0, real] + padding * rest[0] // rest[1].clamp(min=1)
+            is_padding = owner >= real
             edge_index = torch.where(is_padding, loop, edge_index)
             value = None if value is None else value.masked_fill(is_padding, 0.0)
             graph_share = (index < self.counts.size(1) - 1).float()
-            node_share = (batch < len(index) - 1).float()
+            node_share = (batch < real).float()
             mass = None if mass is None else mass * node_share
-            shares = node_share / start[0, -1], graph_share / graph_share.sum()
+            shares = node_share / start[0, real], graph_share / graph_share.sum()
         starts = torch.arange(shape.nodes + 1, device=index.device)
         rowptr = torch.searchsorted(edge_index[0].contiguous(), starts, out_int32=True)
         diffusion = None
@@ -197,12 +201,12 @@ class DeviceGraphs:
         nodes = torch.cat([_sums(self.node_count[order], size) for order in orders])
         edges = torch.cat([_sums(self.edge_count[order], size) for order in orders])
         most = int(edges.max())
-        return Shape(int((nodes + (most - edges + 1) // 2).max()) + 1, most, padded=True)
+        return Shape(int((nodes + (most - edges + 1) // 2).max()) + 1, most, PADDING)
 
     def padded(self, order: Tensor, size: int) -> Tensor:
-        """The numbers of graphs of all mini-batches `[batches, size + 1]`, on the device."""
-        none = len(self.node_count) - 1
-        rows = [F.pad(part, (0, size + 1 - len(part)), value=none) for part in order.split(size)]
+        """The numbers of graphs of all mini-batches `[batches, size + PADDING]`, on the device."""
+        none, width = len(self.node_count) - 1, size + PADDING
+        rows = [F.pad(part, (0, width - len(part)), value=none) for part in order.split(size)]
         return torch.stack(rows).to(self.counts.device)
 
 
@@ -377,7 +381,7 @@ class Training:
         for part in self.parts[1:]:
             if self.replay is not None:
                 rows = self.data.padded(part, self.replay.evaluated)
-                outs = [self.replay.predict(index)[:-1].clone() for index in rows]
+                outs = [self.replay.predict(index)[:-PADDING].clone() for index in rows]
             else:
                 outs = [self.predict(*batch) for batch in self.data.batches(part, EVALUATION_BATCH)]
             out = torch.cat(outs)[: len(part)]
