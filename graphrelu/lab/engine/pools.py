@@ -64,8 +64,9 @@ class Here:
         for batch in batches:
             for trained, results in prepared.train(batch, partial(report, batch.config)):
                 look = None
-                is_node_classes = isinstance(trained.graph, Graph) and trained.graph.task == "classes"
-                if is_node_classes and seed in trained.seeds:
+                graph = trained.graph
+                has_classes = isinstance(graph, Graph) and graph.task == "classes"
+                if has_classes and seed in trained.seeds:
                     look = inspect(trained, seed)
                 yield Trained(Batch(batch.config, trained.seeds), results, look)
                 del trained  # before the next part takes its memory
