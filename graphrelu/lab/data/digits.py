@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch_geometric.data import Data
-from torch_geometric.utils import one_hot, to_undirected
+from torch_geometric.utils import one_hot, subgraph, to_undirected
 
 from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.graph_set import GraphSet, graph_set
 
 PER_CLASS = 20  # of those that are graphs themselves
 
@@ -44,24 +43,20 @@ def read_digits(name: str, num_neighbors: int = 10) -> Data:
     )
 
 
-def read_digit_graphs(name: str) -> GraphSet:
+def read_digit_graphs(name: str) -> list[Data]:
     """The first digits of each class as graphs: a node for each pixel with ink, joined with those
     above, below and beside it. The features are the pixel's ink, and its row and column, one-hot.
     """
     pixels, y = _load(name)
-    chosen = np.sort(np.concatenate([np.flatnonzero(y == i)[:PER_CLASS] for i in range(10)]))
-    images = torch.from_numpy(pixels[chosen]).view(-1, 8, 8) / 16
-    image, row, col = (images > 0).nonzero(as_tuple=True)
-    node = torch.full((len(chosen), 8, 8), -1)
-    node[image, row, col] = torch.arange(len(image))
-    pairs = [(node[:, :-1], node[:, 1:]), (node[:, :, :-1], node[:, :, 1:])]
+    place = torch.arange(64).view(8, 8)
+    pairs = [(place[:-1], place[1:]), (place[:, :-1], place[:, 1:])]
     joined = torch.cat([torch.stack([a.flatten(), b.flatten()]) for a, b in pairs], dim=1)
-    joined = joined[:, (joined >= 0).all(dim=0)]
-    ink = images[image, row, col].float().view(-1, 1)
-    return graph_set(
-        torch.cat([ink, one_hot(row, 8), one_hot(col, 8)], dim=1),
-        torch.cat([joined, joined.flip(0)], dim=1),
-        image.bincount(),
-        torch.from_numpy(y[chosen]),
-        name,
-    )
+    grid = to_undirected(joined)
+    where = torch.cat([one_hot(place.view(-1) // 8, 8), one_hot(place.view(-1) % 8, 8)], dim=1)
+    graphs = []
+    for i in np.sort(np.concatenate([np.flatnonzero(y == c)[:PER_CLASS] for c in range(10)])):
+        ink = torch.from_numpy(pixels[i] / 16).float()
+        edge_index, _ = subgraph(ink > 0, grid, relabel_nodes=True, num_nodes=64)
+        x = torch.cat([ink.view(-1, 1), where], dim=1)[ink > 0]
+        graphs.append(Data(x=x, edge_index=edge_index, y=torch.tensor([y[i]])))
+    return graphs

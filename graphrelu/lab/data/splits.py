@@ -1,17 +1,18 @@
-"""Training, validation and test nodes: pure functions of (labels, seed)."""
+"""Training, validation and test nodes, or graphs: pure functions of (labels, seed)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import PARTS, DataError, Graph, require
+from graphrelu.lab.data.graph import PARTS, DataError, Graph, as_data_error, require
 
+NUM_FOLDS = 10
 TRAIN_PER_CLASS = 20
 NUM_VAL = 500
 NUM_TEST = 1_000
@@ -19,7 +20,17 @@ MIN_CLASS_SIZE = 30
 SMALL_SHARES = (0.48, 0.32)  # for training and for validation; the rest is for testing
 FULL_SHARES = (0.6, 0.2)
 
+SET_SHARES = (0.8, 0.9)  # where the training and the validation part of a set of graphs end
+
 Kind = Literal["planetoid", "stratified", "masks", "folds"]
+SplitKind = Literal["random", "scaffold", "column", "folds"]  # of a set of graphs
+
+NOTES = {
+    "folds": "10 stratified folds: one for testing, the next for validation, eight for training",
+    "gin_folds": "10 stratified folds by the GIN paper's protocol: nine for training, the epoch "
+    "chosen by the mean accuracy on the held-out folds themselves",
+}
+NOTES["gin_paper"] = NOTES["gin_folds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +65,82 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     if how == "published":
         return published(graph.y)
     raise DataError(f"There is no split {how!r}; known are random, full, masks and published.")
+
+
+def split_of(graphs: Any, seed: int, how: SplitKind | None = None) -> Split:
+    """A split of a :class:`~graphrelu.lab.data.graph_set.GraphSet`: ten ``"folds"``, ``"random"``,
+    or what came with the set, by ``"scaffold"`` or by ``"column"``; what came with it, else random,
+    unless told."""
+    name, y = graphs.name, graphs.y
+    how = how or ("random" if graphs.split is None else "column")
+    if how == "folds":
+        split = fold_split(graphs.strata, seed, how)
+    elif how == "random":
+        split = _random_graphs(graphs, seed)
+    else:
+        require(graphs.split is not None, f"{name} has no split of its own.")
+        parts = [np.flatnonzero(graphs.split == part) for part in range(3)]
+        split = _split(parts, "masks", "the split that comes with the set")
+    for part in PARTS:
+        chosen = y[getattr(split, part)]
+        require(len(chosen) > 0, f"{name}: the split leaves no graph for the {part} part.")
+        require((~chosen.isnan()).any(), f"{name}: no target is known in the {part} part.")
+        if graphs.task == "values":
+            continue
+        low, high = (chosen.nan_to_num(nan) for nan in (torch.inf, -torch.inf))
+        varied = (low.amin(dim=0) < high.amax(dim=0)).any()
+        require(varied, f"{name}: the {part} part has one class only, in every target.")
+    return split
+
+
+def _random_graphs(graphs: Any, seed: int) -> Split:
+    """80 / 10 / 10 % of a set of graphs, of every class where there are classes."""
+    count = len(graphs.y)
+    if graphs.task == "classes":
+        from sklearn.model_selection import train_test_split
+
+        with as_data_error(f"{graphs.name} cannot be split"):
+            y, graph = graphs.y.view(-1).numpy(), np.arange(count)
+            train, rest = train_test_split(graph, test_size=0.2, random_state=seed, stratify=y)
+            val, test = train_test_split(rest, test_size=0.5, random_state=seed, stratify=y[rest])
+        return _split((train, val, test), "stratified", "80 / 10 / 10 % of every class, at random")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    cuts = [int(share * count) for share in SET_SHARES]
+    parts = (part.numpy() for part in order.tensor_split(cuts))
+    return _split(parts, "stratified", "80 / 10 / 10 % of the graphs, at random")
+
+
+def deal(y: Tensor, assignment: int) -> np.ndarray:
+    """The fold of each graph, by the number of an assignment."""
+    from sklearn.model_selection import StratifiedKFold
+
+    labels = y.cpu().numpy()
+    sizes = np.bincount(labels)
+    require(
+        sizes.min() >= NUM_FOLDS,
+        f"Class {sizes.argmin()} has fewer than {NUM_FOLDS} graphs ({sizes.min()}), "
+        f"too few for {NUM_FOLDS} folds.",
+    )
+    folds = np.empty(len(labels), dtype=np.int64)
+    split = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=assignment).split
+    for fold, (_, held_out) in enumerate(split(labels, labels)):
+        folds[held_out] = fold
+    return folds
+
+
+def fold_split(y: Tensor, seed: int, how: str) -> Split:
+    """The graphs of a run by the paper's protocol, ``"folds"``, or by one of the GIN paper's,
+    ``"gin_folds"`` and ``"gin_paper"``, whose validation graphs are the test graphs.
+
+    A seed is ten times the number of a fold assignment plus the number of a fold.
+    """
+    assignment, fold = divmod(seed, NUM_FOLDS)
+    folds = deal(y, assignment)
+    is_test = folds == fold
+    is_val = folds == (fold + 1) % NUM_FOLDS if how == "folds" else is_test
+    parts = (~(is_test | is_val), is_val, is_test)
+    train, val, test = (torch.from_numpy(np.flatnonzero(part)) for part in parts)
+    return Split(train, val, test, "folds", NOTES[how])
 
 
 def planetoid_like(y: Tensor, seed: int) -> Split:
@@ -160,5 +247,4 @@ def _split(parts: Iterable[np.ndarray], kind: Kind, note: str) -> Split:
     train, val, test = (torch.from_numpy(np.sort(part)) for part in parts)
     together = torch.cat([train, val, test])
     assert len(together.unique()) == len(together), "split not disjoint"
-    assert min(len(train), len(val), len(test)) > 0, "split with an empty part"
     return Split(train, val, test, kind, note)

@@ -25,8 +25,8 @@ def nodes_beside(edges: Path) -> Path:
     head, found, tail = edges.name.rpartition("edges")
     require(
         bool(found),
-        f"{edges} must have edges in its name, as in edges{edges.suffix} beside "
-        f"nodes{edges.suffix}.",
+        f"{edges} must have a column smiles, or edges in its name, as in edges{edges.suffix} "
+        f"beside nodes{edges.suffix}.",
     )
     return edges.with_name(f"{head}nodes{tail}")
 

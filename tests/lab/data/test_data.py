@@ -95,8 +95,9 @@ def test_unknown_names_suggest_the_nearest() -> None:
     assert str(caught.value) == (
         "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
         "pubmed, blogcatalog, flickr, photo, computers, cs, physics, minesweeper, tolokers, "
-        "squirrel, chameleon, actor, digit-graphs, mutag, proteins, paths to .npz, .pt, .csv and "
-        ".tsv files, pyg:CLASS/NAME, ogbn-NAME, and csbm:NAME=VALUE,..."
+        "squirrel, chameleon, actor, digit-graphs, esol, mutag, proteins, paths to .npz, .pt, "
+        ".csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and "
+        "graphs:PATH."
     )
     with pytest.raises(DataError, match=r"no dataset 'graph\.gml'; known are"):
         load("graph.gml")

@@ -22,10 +22,7 @@ MakeNpz = Callable[..., Path]
 NODE = np.arange(12)
 MASKS = np.stack([(NODE + split) % 3 == 0 for split in range(5)])
 EDGES = np.stack([NODE[:-1], NODE[1:]], axis=1)
-EMPTY = {"data": np.zeros(0), "indices": np.zeros(0, int), "indptr": np.zeros(1, int)}
-EMPTY["shape"] = np.array([0, 0])
-NOTHING = {f"{part}_{key}": EMPTY[key] for part in ("adj", "attr") for key in EMPTY}
-NOTHING["labels"] = np.zeros(0, int)
+CANNOT = "cannot be read as an .npz file"
 
 
 def test_npz_agrees_with_pyg(make_npz: MakeNpz) -> None:
@@ -67,31 +64,23 @@ def test_npz_with_unsorted_and_repeated_entries(make_npz: MakeNpz) -> None:
         ({"drop": ("labels",)}, "has no labels"),
         ({"drop": ("attr_data",)}, "has no node features"),
         ({"drop": ("attr_shape",)}, "lacks attr_shape."),
-        ({"labels": np.array(12 * ["a"])}, "cannot be read as an .npz file"),
-        ({"adj_indices": np.full(24, 12)}, "adj_indices must lie between 0 and 11"),
-        ({"attr_indices": np.full(12, -1)}, "attr_indices must lie between 0 and 2"),
-        ({"adj_indptr": np.arange(13)}, "adj_indptr does not fit the rest"),
-        ({"adj_shape": np.array([12, 13])}, "the adjacency matrix is 12 x 13, not square."),
-        (
-            {"attr_shape": np.array([11, 3]), "attr_indptr": np.array([*range(11), 12])},
-            "has features of 11 nodes, but edges of 12.",
-        ),
+        ({"labels": np.array(12 * ["a"])}, CANNOT),
+        ({"adj_indices": np.full(24, 12)}, f"{CANNOT} (indices must be < 12)"),
+        ({"attr_indices": np.full(12, -1)}, f"{CANNOT} (indices must be >= 0)"),
+        ({"attr_shape": np.array([11, 3]), "attr_indptr": np.arange(12)}, "has 12 labels for 11"),
         ({"attr_data": np.full(12, 1e300)}, "the features contain NaN or infinite"),
-        ({"attr_data": np.full(12, 1j)}, "attr_data must be a list of numbers."),
-        ({"attr_data": np.ones((12, 1))}, "attr_data must be a list of numbers."),
-        ({"attr_indices": np.full(12, 0.5)}, "attr_indices must be a list of whole numbers."),
-        ({"attr_indptr": np.full(13, -1)}, "attr_indptr does not fit the rest"),
-        ({"attr_shape": np.array(12)}, "attr_shape must be a list of whole numbers."),
-        ({"attr_shape": np.array([12])}, "attr_shape must be a number of rows and one of columns"),
-        ({"attr_shape": np.array([12, 2**40])}, "declares 8,192.00 GiB, more than the 8"),
-        ({"attr_shape": np.array([-1, 3])}, "attr_shape must be a number of rows and one of"),
-        ({"train_mask": np.ones((3, 12))}, "train_mask must have the shape [12]"),
-        (NOTHING, "the features must be a real matrix"),
-        # Differences of unsigned numbers wrap around: four billion of the second row, it seems.
+        ({"attr_data": np.full(12, 1j)}, CANNOT),
+        ({"attr_data": np.ones((12, 1))}, CANNOT),
         (
-            {"attr_indptr": np.array([0, 5, 2, *range(3, 13)], dtype=np.uint32)},
-            "attr_indptr does not fit the rest",
+            {"attr_indices": np.full(12, 0.5)},
+            "attr_indices, attr_indptr, attr_shape must hold whole numbers.",
         ),
+        ({"attr_shape": np.array(12)}, CANNOT),
+        ({"attr_shape": np.array([12])}, CANNOT),
+        ({"attr_shape": np.array([-1, 3])}, CANNOT),
+        ({"train_mask": np.ones((3, 12))}, "train_mask must have the shape [12]"),
+        # Differences of unsigned numbers wrap around: four billion of the second row, it seems.
+        ({"attr_indptr": np.array([0, 5, 2, *range(3, 13)], dtype=np.uint32)}, CANNOT),
     ],
 )
 def test_faulty_npz(make_npz: MakeNpz, change: dict[str, object], sentence: str) -> None:
@@ -139,7 +128,7 @@ def test_npz_with_a_list_of_edges(tmp_path: Path, changes: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"node_labels": None, "node_features": None}, "lacks node_features, node_labels."),
+        ({"node_labels": None, "node_features": None}, "has no node features (x is missing)"),
         ({"edges": np.zeros((2, 11), dtype=np.int64)}, "edges must have the shape [edges, 2]."),
         ({"edges": np.full((3, 2), 12)}, "an edge names node 12, but the 12 nodes are numbered"),
         ({"edges": np.zeros((3, 2))}, "edge_index must hold integers"),

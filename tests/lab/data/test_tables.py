@@ -167,13 +167,17 @@ def test_faults_cost_one_sentence(
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     path = write(tmp_path)
-    (tmp_path / "graph.gml").write_text("graph []")
+    for name in ("graph.gml", "graph.csv"):
+        (tmp_path / name).write_text("graph []")
     for gone in ("nodes.csv", "edges.csv"):
         (tmp_path / gone).unlink()
         with pytest.raises(DataError, match=rf"^There is no file .*{gone}\.$"):
             load(str(path))
     for name, sentence in (
-        ("links.csv", r"links\.csv must have edges in its name, as in edges\.csv"),
+        (
+            "graph.csv",
+            r"graph\.csv must have a column smiles, or edges in its name, as in edges\.c",
+        ),
         ("", r"is of no known layout; known are \.npz files with .*\.$"),
         ("graph.gml", r"gml is of no known layout; known are \.npz files .*\.$"),
     ):
