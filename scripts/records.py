@@ -23,7 +23,6 @@ EXPERIMENTS: dict[str, list[str]] = {
     "social": ["node", "--datasets", SOCIAL, "--runs", "30"],
     "tuned": ["tuned"],
     "graph": ["graph"],
-    "gin_paper": ["graph", "--protocols", "gin_paper"],
     "structure": ["structure"],
     "ablation": ["ablation"],
     "segments": ["segments"],

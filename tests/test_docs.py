@@ -28,7 +28,7 @@ API = (
     "lab/own_model",
     "lab/models/undecomposed",
     "lab/models/backbones",
-    "lab/models/graph_backbones",
+    "lab/models/graph_networks",
 )
 
 

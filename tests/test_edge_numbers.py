@@ -12,8 +12,6 @@ from graphrelu import GReLU, functional
 from graphrelu import graph as graph_module
 from graphrelu.functional import MODES, Edges, normalized_adjacency
 from graphrelu.graph import DiffusionSettings, prepare, sorted_entries
-from graphrelu.lab.models.graph_backbones import GraphGNN
-from graphrelu.ops import diffuse
 from graphrelu.ops.diffuse import index_dtype
 from graphrelu.ops.triton import apply
 from tests.helpers import (
@@ -172,19 +170,6 @@ def test_module_with_64_bit_indices() -> None:
         assert graph.matrices[0].col.dtype == dtype
         found.append(outcome(act(x, graph, batch=batch), [x, *act.parameters()]))
     assert_close(*found, 1e-6)
-
-
-def test_gathered_batches_with_64_bit_indices() -> None:
-    edge_index, _ = batch_of_graphs([4, 1, 7])
-    net = GraphGNN("gcn", 3, 4, 2, layers=1, activation="grelu")
-    collection = net.collect(torch.randn(12, 3), edge_index, torch.tensor([0, 4, 5, 12]))
-    chosen = torch.tensor([[0, 2]])
-    batches = [collection.gather(chosen, collection.capacity(chosen))]
-    with mock.patch.object(diffuse, "_MAX_INT32", 10):
-        batches.append(collection.gather(chosen, collection.capacity(chosen)))
-    few, many = (batch.graph.matrix for batch in batches)
-    assert (few.col.dtype, many.col.dtype) == (torch.int32, torch.int64)
-    assert all(map(torch.equal, (part.long() for part in few[:2]), many[:2]))
 
 
 def test_more_graphs_than_a_grid_has_columns() -> None:

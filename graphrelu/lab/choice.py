@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, TypeAlias
 
-from graphrelu.lab.data.folds import NUM_FOLDS
+from graphrelu.lab.data.splits import NUM_FOLDS
 from graphrelu.lab.record.config import FOLD_SPLITS, Config
 from graphrelu.lab.record.results import Result
 

@@ -25,7 +25,7 @@ from scipy import stats
 from scipy.special import stdtrit
 
 from graphrelu.lab.data.splits import FULL_SHARES, SMALL_SHARES, Split
-from graphrelu.lab.record.config import GIN_SPLITS, Config
+from graphrelu.lab.record.config import ERRORS, GIN_SPLITS, Config
 from graphrelu.lab.record.looks import Look, in_ranges, numbers
 from graphrelu.lab.record.machine import now
 from graphrelu.lab.record.results import Record, Result
@@ -99,12 +99,15 @@ def splits_of(config: Config, note: str = "") -> Splits:
         several = re.search(r"split \d+ of (\d+)", note)
         count = int(several[1]) if several else 1
         shares = USUAL_MASKS if count > 1 else (0.0, 1.0)
-    elif how == "published":
+    elif how in ("published", "scaffold", "column"):
         return ONE
     elif how == "random":
-        if not note.startswith("48 / 32 / 20 %"):
+        if note.startswith("80 / 10 / 10 %"):
+            shares = 0.8, 0.1
+        elif note.startswith("48 / 32 / 20 %"):
+            shares = SMALL_SHARES[0], 1 - sum(SMALL_SHARES)
+        else:
             return Splits()  # few labels
-        shares = SMALL_SHARES[0], 1 - sum(SMALL_SHARES)
     elif how == "full":
         shares = FULL_SHARES[0], 1 - sum(FULL_SHARES)
     else:
@@ -434,6 +437,6 @@ def decide_at_look(record: Record, results: Sequence[Result], must_count: bool =
             raise
         counted = False
     numbered = numbers(before, look.pairs)
-    splits, is_error = Splits(**look.splits), config.metric == "mae"
+    splits, is_error = Splits(**look.splits), config.metric in ERRORS
     decisions = over_relu(scores, splits, look.margin, numbered, is_error)
     return Decided(decisions, look.command, counted)

@@ -17,14 +17,13 @@ import torch
 import graphrelu.lab
 from graphrelu.lab import engine
 from graphrelu.lab.data import DataError, pyg
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
-from graphrelu.lab.data.folds import fold_split
-from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine import Progress
+from graphrelu.lab.engine import Progress, check_pool, load_dataset
+from graphrelu.lab.engine.cells import split_for
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats import MARGIN, Decision, Outcome
 
+__all__ = ["check_pool", "load_dataset"]  # of the real one
 __path__ = [str(Path(graphrelu.lab.__path__[0], "engine"))]  # its submodules are the real ones
 
 # In thousandths, on top of a score that all share; a bit more for each seed, as ties are slow.
@@ -112,10 +111,7 @@ def run(*arguments: Any, **options: Any) -> list[Result]:
         graph = given["graphs"][config.dataset]
         results = []
         for seed in missing:
-            if isinstance(graph, GraphSet):
-                note = fold_split(graph.y, seed, config.split).note
-            else:
-                note = make_split(graph, seed, config.split).note
+            note = split_for(config, graph, seed).note
             results.append(make_result(config, seed, score(config.activation, seed), note))
         if progress is not None:
             total = len(configs) * len(seeds)
@@ -139,7 +135,8 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def offline(*arguments: object) -> Path:
         raise DataError("There is no network.")
 
-    import_module("graphrelu.lab.cli.compare")  # which would keep the fake if imported later
+    for name in ("cli.compare", "reproduce.command"):  # which would keep the fake if imported later
+        import_module(f"graphrelu.lab.{name}")
     monkeypatch.setitem(sys.modules, "graphrelu.lab.engine", sys.modules[__name__])
     monkeypatch.setattr(graphrelu.lab, "engine", sys.modules[__name__], raising=False)
     monkeypatch.setattr(pyg, "open_dataset", offline)

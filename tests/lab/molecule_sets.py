@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.molecules import Features, Molecules
+from graphrelu.lab.data.graph_set import Features, GraphSet
 
 
-def ring_set(count: int = 30, targets: int = 1, values: bool = False, seed: int = 0) -> Molecules:
+def ring_set(count: int = 30, targets: int = 1, values: bool = False, seed: int = 0) -> GraphSet:
     """Rings of 3 to 8 nodes in three categories; a target depends on one of the graph's counts."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.randint(3, 9, (count,), generator=generator)
@@ -14,7 +14,7 @@ def ring_set(count: int = 30, targets: int = 1, values: bool = False, seed: int 
     share = torch.stack([(part == 0).float().mean() for part in kind.split(sizes.tolist())])
     y = share if values else (share > share.median()).float()
     ends = torch.cat([ring(int(size)) for size in sizes], dim=1)
-    return Molecules(
+    return GraphSet(
         "rings",
         Features(torch.tensor([[0, 1], [1, 0], [2, 1]]), kind, (3, 2)),
         Features(torch.tensor([[0], [1]]), ends[0] % 2, (2,)),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -25,28 +27,25 @@ from graphrelu.lab.cli.options import (
     names,
     one_sentence,
 )
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
-from graphrelu.lab.data.fold_set import load_fold_set
-from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
-from graphrelu.lab.data.splits import Split, make_split
-from graphrelu.lab.engine.fold_train import build_graph_model
+from graphrelu.lab.engine.cells import split_for
+from graphrelu.lab.engine.graph_training import METRICS, build_network
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import divergence, machine, output
-from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric, SplitName
+from graphrelu.lab.record.config import Config, GraphSplit, Metric, SetSplit
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
-    GRAPH_BACKBONES,
-    GRAPH_DATASETS,
     NODE_DATASETS,
+    SET_BACKBONES,
     compared,
-    graph_cell,
     modern,
+    on_sets,
     recipe,
 )
 from graphrelu.lab.record.results import Record, Result
@@ -68,29 +67,46 @@ RUNS, MOST_RUNS = 10, 80
 # Of a comparison on a deep network: a minute or two for a small graph on two cores.
 DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}
 DEEP_SETTINGS = ("norm", "residual", "layers")
-LABELS = {"classes": "classes", "labels": "labels, any number of each node", "values": "values"}
+GRAPH_SETTINGS = ("patience", "normalize_features")  # not of sets
+SET_SETTINGS = ("target", "pooling", "head_layers", "rwse", "virtual_node", "batch_size")
+SET_DEFAULTS = {"esol": {"epochs": 40}}  # a minute or so on two cores
+COMPARED_ON_SETS = ("relu", "gelu", "grelu")
+LABELS = {"classes": "classes", "labels": "labels, any number at once", "values": "values"}
 
 app = typer.Typer(add_completion=False)
 
 DATASET = (
     f"{', '.join(on_disk.NAMES)}; your .npz, .pt, or edges.csv beside nodes.csv; pyg:CLASS/NAME; "
     "ogbn-NAME; csbm:NAME=VALUE,... (generated). Sets of graphs: "
-    f"{', '.join(on_disk.GRAPH_NAMES)}; graphs:FILE.pt."
+    f"{', '.join(on_disk.GRAPH_NAMES)}; your .csv of SMILES; graphs:FILE.pt; pyg:CLASS/NAME."
 )
-BACKBONE = f"{', '.join(BACKBONES)}, gin; for sets of graphs {', '.join(GRAPH_BACKBONES)}."
-NAMES = f"Default: {','.join(compared())}; on the paper's graphs {','.join(ACTIVATIONS)}."
+BACKBONE = f"{', '.join(BACKBONES)}, gin; for sets of graphs {', '.join(SET_BACKBONES)}."
+NAMES = (
+    f"Default: {','.join(compared())}; on the paper's graphs {','.join(ACTIVATIONS)}; on sets of "
+    f"graphs {','.join(COMPARED_ON_SETS)}."
+)
 SEEDS = f"Seeds of each activation. Default: {RUNS}; with --until-decided at most {MOST_RUNS}."
 UNTIL = f"Start with {FIRST_LOOK} seeds; double until GReLU's difference to ReLU is decided."
 SPLIT = (
     "random (20 nodes per class, or 48 % of a small graph), full (60 / 20 / 20 %), masks. Default: "
-    "masks if there are any, random on the paper's graphs. Sets of graphs: folds (default), "
-    "gin_folds, gin_paper."
+    "masks if there are any, random on the paper's graphs. Sets of graphs: column (the set's own, "
+    "the default if there is one), random (80 / 10 / 10 %), scaffold (of molecules), folds (ten)."
 )
 METRIC = (
-    "Classes: accuracy, f1, rocauc; several labels: rocauc, f1; values: mae, r2. Default: the "
-    "first, rocauc for two classes of nodes."
+    "Classes: accuracy, f1, rocauc; several labels: rocauc, f1; values: mae, r2. Sets of graphs: "
+    "accuracy, rocauc; rocauc, ap, accuracy; mae, rmse. Default: the first, rocauc for two classes "
+    "of nodes."
 )
+ENGINE = (
+    "local: this process; N: N processes; ray: a cluster. Default: local; for sets of graphs on a "
+    "CPU as many processes as cores."
+)
+OF_SETS = "Sets of graphs"
 PATIENCE = "Epochs without a better validation score or loss before training stops; 0: never."
+
+
+def _of_sets(told: str) -> Any:
+    return typer.Option(help=told, rich_help_panel=OF_SETS)
 
 
 @app.command(
@@ -127,6 +143,17 @@ def compare(
     normalize_features: Annotated[
         bool | None, typer.Option(help="Features of a node sum to 1.")
     ] = None,
+    target: Annotated[
+        str | None, _of_sets("Columns of a .csv to predict. Default: all but smiles and split.")
+    ] = None,
+    pooling: Annotated[str | None, _of_sets("mean (default), sum or max.")] = None,
+    head_layers: Annotated[int | None, _of_sets("Layers after the pooling. Default: 2.")] = None,
+    rwse: Annotated[int | None, _of_sets("Steps of random walks as encodings. Default: 0.")] = None,
+    virtual_node: Annotated[
+        bool | None, _of_sets("A node that is joined to all others of its graph.")
+    ] = None,
+    batch_size: Annotated[int | None, _of_sets("Graphs in a mini-batch. Default: 128.")] = None,
+    engine: Annotated[str | None, typer.Option(help=ENGINE)] = None,
 ) -> None:
     settings: dict[str, Any] = {
         "split": split,
@@ -141,8 +168,14 @@ def compare(
         "residual": residual,
         "patience": patience,
         "normalize_features": normalize_features,
+        "target": target,
+        "pooling": pooling,
+        "head_layers": head_layers,
+        "rwse": rwse,
+        "virtual_node": virtual_node,
+        "batch_size": batch_size,
     }
-    from graphrelu.lab import engine
+    from graphrelu.lab import engine as training
 
     kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
     scratch = None
@@ -151,28 +184,36 @@ def compare(
             runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
             check_runs(runs)
             check_margin(margin)
-            where = engine.choose_device(device)
+            where = training.choose_device(device)
             _check_files(out, json, report)
             deep = wants_deep(dataset, settings)
-            activations = activations or ",".join(compared() if deep else ACTIVATIONS)
+            usual = compared() if deep else ACTIVATIONS
+            if on_disk.holds_graphs(dataset):
+                usual = COMPARED_ON_SETS
+            activations = activations or ",".join(usual)
             if until_decided and not {"relu", "grelu"} <= set(names(activations)):
                 raise ValueError("until-decided needs relu and grelu among the activations.")
+            if engine is not None:
+                training.check_pool(engine)
             graph, configs = prepare(
                 dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
             )
             screen = terminal.console()
             screen.print(terminal.headline(graph, configs[0], runs, until_decided))
+            if isinstance(graph, GraphSet) and graph.note:
+                screen.print(graph.note)
             if out is None:
                 scratch = Path(tempfile.mkdtemp(prefix="graphrelu-"))
             record = Record(scratch / "runs.jsonl" if scratch else Path(str(out)))
             given = {"backbone": backbone, "activations": activations, "margin": margin}
             given |= {"until_decided": until_decided or None, "data": data} | settings
-            given |= {"device": None if device == "auto" else device}
+            given |= {"device": None if device == "auto" else device, "engine": engine}
+            pool = engine or pool_for(graph, where, runs * len(configs))
             command = command_of(dataset, given)
             announce(record, configs[0], margin, splits_in(graph, configs[0]), command)
             for look in looks_until(runs) if until_decided else [runs]:
                 with terminal.progress_bar() as progress:
-                    results = engine.run(
+                    results = training.run(
                         configs,
                         range(look),
                         record,
@@ -180,6 +221,7 @@ def compare(
                         graphs={configs[0].dataset: graph},
                         device=device,
                         progress=progress,
+                        pool=pool,
                     )
                 found = decide_at_look(record, results)
                 if decided(found.decisions):
@@ -235,14 +277,17 @@ def command_of(dataset: str, options: Mapping[str, Any]) -> str:
 
 
 def wants_deep(dataset: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a comparison is on a deep network: on every graph and set of graphs but the paper's,
-    and wherever a setting of deep networks is given; the paper's of graphs have layers, too. The
-    protocol gin_paper has networks of its own."""
-    if str(settings.get("split")).lower() == "gin_paper":
-        return False
-    of_deep = DEEP_SETTINGS[:2] if on_disk.holds_graphs(dataset) else DEEP_SETTINGS
-    asked = any(settings.get(name) is not None for name in of_deep)
-    return asked or dataset.lower() not in (*NODE_DATASETS, *GRAPH_DATASETS)
+    """Whether a comparison is on a deep network: on every graph but the paper's, and wherever a
+    setting of deep networks is given."""
+    asked = any(settings.get(name) is not None for name in DEEP_SETTINGS)
+    return asked or dataset.lower() not in NODE_DATASETS
+
+
+def pool_for(graph: Graph | GraphSet, device: torch.device, runs: int) -> str:
+    """Runs on small graphs share the cores of a CPU best as processes of one thread each."""
+    cores = min(os.cpu_count() or 1, runs)
+    side_by_side = isinstance(graph, GraphSet) and device.type == "cpu" and cores > 1
+    return str(cores) if side_by_side else "local"
 
 
 def prepare(
@@ -258,18 +303,25 @@ def prepare(
     """Load a graph or a set of graphs, and make the configuration of each activation.
 
     ``settings`` are the same for every activation: fields of :class:`Config`, and in a ``deep``
-    network arguments of :func:`~graphrelu.lab.record.recipes.modern`. The recipe decides what is
-    ``None``, the graph on its split and metric; the norm ``"none"`` means no norm.
+    network arguments of :func:`~graphrelu.lab.record.recipes.modern`, on a set of graphs those of
+    :func:`~graphrelu.lab.record.recipes.on_sets`. The recipe decides what is ``None``, the graph on
+    its split and metric; the norm ``"none"`` means no norm.
     """
     settings = {name: value for name, value in settings.items() if value is not None}
-    for name, choices in (("split", SplitName), ("metric", Metric)):
+    is_set = on_disk.holds_graphs(dataset)
+    for name in GRAPH_SETTINGS if is_set else SET_SETTINGS:
         if name in settings:
-            settings[name] = check_name(name, settings[name], get_args(choices))
+            what, option = ("a set of graphs" if is_set else "one graph"), name.replace("_", "-")
+            raise ValueError(f"{dataset} is {what}, which takes no --{option}.")
+    splits = get_args(SetSplit if is_set else GraphSplit)
+    for name, choices in (("split", splits), ("metric", get_args(Metric))):
+        if name in settings:
+            settings[name] = check_name(name, settings[name], choices)
     if "norm" in settings:
         name = check_name("norm", settings["norm"], (*NORMS, "none"))
         settings["norm"] = None if name == "none" else name
-    if on_disk.holds_graphs(dataset):
-        return _prepare_graphs(dataset, backbone, activations, seeds, root, deep, settings)
+    if is_set:
+        return _prepare_set(dataset, backbone, activations, seeds, root, settings)
 
     def cell(name: str, family: str, activation: str) -> Config:
         if not deep:
@@ -283,60 +335,51 @@ def prepare(
     has_masks = None not in (graph.train_mask, graph.val_mask, graph.test_mask)
     own = deep and has_masks and dataset.lower() not in NODE_DATASETS
     settings.setdefault("split", "masks" if own else "random")
-    settings["metric"] = _metric(graph, settings.get("metric"), deep)
-    for seed in seeds:
-        make_split(graph, seed, settings["split"])
+    binary = deep and graph.task == "classes" and graph.num_classes == 2
+    known = tuple(TASKS[graph.task].scores)
+    settings["metric"] = _metric(graph, settings.get("metric"), known, "rocauc" if binary else "")
     configs = [cell(identity(dataset, graph), graph.family, name) for name in activations]
+    for seed in seeds:
+        split_for(configs[0], graph, seed)
     build(configs[0], graph, 0)  # finds a width that the heads cannot share before the training
     return graph, configs
 
 
-def _prepare_graphs(
+def _prepare_set(
     dataset: str,
     backbone: str,
     activations: Iterable[str],
     seeds: Sequence[int],
     root: str | Path | None,
-    deep: bool,
     settings: dict[str, Any],
 ) -> tuple[GraphSet, list[Config]]:
-    for name in ("patience", "normalize_features"):
-        if name in settings:
-            raise ValueError(f"{dataset} is a set of graphs, whose training takes no {name}.")
-    split = settings.get("split", "random")
-    split = "folds" if split == "random" else split
-    if split not in FOLD_SPLITS:
-        known = ", ".join(FOLD_SPLITS)
-        raise ValueError(f"{dataset} is a set of graphs, whose splits are {known}, not {split}.")
-    settings["split"] = split
-    for name in DEEP_SETTINGS[:2]:
-        if name in settings and not deep:
-            raise ValueError(f"The networks of the split {split} take no {name}.")
-    cell = modern if deep else graph_cell
-    configs = [cell(dataset, backbone, name, **settings) for name in activations]
-    if split in GIN_SPLITS and len(seeds) % NUM_FOLDS:
-        raise ValueError(
-            f"runs must be a multiple of {NUM_FOLDS} for the split {split}, which chooses an "
-            f"epoch for all folds, not {len(seeds)}."
-        )
-    graphs = load_fold_set(dataset, root)
-    if split in GIN_SPLITS and graphs.task != "classes":
-        raise ValueError(f"The split {split} chooses an epoch by accuracy, so y must be classes.")
-    metric = _metric(graphs, settings.get("metric"), deep)
-    for seed in seeds:
-        fold_split(graphs.strata, seed, split)
+    settings = {**SET_DEFAULTS.get(dataset, {}), **settings}
+    targets = [name.strip() for name in settings.pop("target", "").split(",") if name.strip()]
+    if "rwse" in settings:
+        settings["walks"] = settings.pop("rwse")
+    if "batch_size" in settings:
+        settings["training_options"] = {"batch_size": settings.pop("batch_size")}
+    configs = [on_sets("any", backbone, name, **settings) for name in activations]
+    split = settings.get("split")
+    graphs = on_disk.load_graphs(dataset, root, targets, split)
+    settings["split"] = split or ("random" if graphs.split is None else "column")
+    settings["metric"] = _metric(graphs, settings.get("metric"), METRICS[graphs.task])
     name = identity(dataset, graphs)
-    configs = [replace(config, dataset=name, metric=metric) for config in configs]
-    build_graph_model(configs[0], graphs, 0)
+    if targets:
+        name = f"{','.join(targets)} of {name}"
+    configs = [on_sets(name, backbone, config.activation, **settings) for config in configs]
+    for seed in seeds:
+        split_for(configs[0], graphs, seed)
+    build_network(configs[0], graphs, 0)  # finds widths that do not fit before the training
     return graphs, configs
 
 
-def _metric(graph: Graph | GraphSet, asked: Metric | None, deep: bool) -> Metric:
+def _metric(
+    graph: Graph | GraphSet, asked: Metric | None, known: Sequence[Metric], usual: str = ""
+) -> Metric:
     """The metric that was asked for, if it fits the labels; else the usual one."""
-    known: tuple[Metric, ...] = tuple(TASKS[graph.task].scores)
     if asked is None:
-        binary = deep and isinstance(graph, Graph) and graph.num_classes == 2
-        return "rocauc" if binary and "rocauc" in known else known[0]
+        return next((name for name in known if name == usual), known[0])
     if asked not in known:
         raise ValueError(
             f"The metric {asked} does not fit {graph.name}, whose y holds {LABELS[graph.task]}; "
@@ -353,12 +396,7 @@ def identity(dataset: str, graph: Graph | GraphSet) -> str:
 
 def splits_in(graph: Graph | GraphSet, config: Config) -> Splits:
     """The sizes of the splits of a comparison, and what they share."""
-
-    def split(seed: int) -> Split:
-        if isinstance(graph, GraphSet):
-            return fold_split(graph.strata, seed, config.split)
-        return make_split(graph, seed, config.split)
-
+    split = partial(split_for, config, graph)
     known = splits_of(config, split(0).note)
     return measured(split, range(known.count or 10), int((graph.strata >= 0).sum()), known)
 

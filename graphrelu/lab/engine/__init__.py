@@ -9,11 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import (
     PreparedCells,
     choose_device,
+    load_dataset,
     prepare_inputs,
     scaled_features,
 )
@@ -25,7 +26,7 @@ from graphrelu.lab.record.output import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
 
 __all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "in_order"]
-__all__ += ["prepare_inputs", "run", "run_all", "scaled_features"]
+__all__ += ["load_dataset", "prepare_inputs", "run", "run_all", "scaled_features"]
 
 MOST_PROCESSES = 256
 

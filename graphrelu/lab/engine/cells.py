@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data import load
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
-from graphrelu.lab.data.fold_set import load_fold_set
+from graphrelu.lab.data import holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine.fold_train import collect, train_folds
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import Split, make_split
+from graphrelu.lab.engine.graph_training import (
+    DeviceGraphs,
+    network_of,
+    split_set,
+    train_graphs,
+)
+from graphrelu.lab.engine.keep import inspect
 from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory
-from graphrelu.lab.engine.train import SeedBatch, build, train
+from graphrelu.lab.engine.train import build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
-from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.config import GIN_SPLITS, Config
 from graphrelu.lab.record.results import Batch, Result
+
+
+class Trained(NamedTuple):
+    """A batch, or a part of one that did not fit into memory; and a look inside one model of it."""
+
+    batch: Batch
+    results: list[Result]
+    look: bytes | None
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -55,6 +69,21 @@ def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> Prepar
     )
 
 
+def load_dataset(config: Config, root: str | Path | None) -> Graph | GraphSet:
+    """The graph, or the set of graphs, of a configuration."""
+    if not holds_graphs(config.dataset):
+        return load(config.dataset, root)
+    split: Any = "folds" if config.split in GIN_SPLITS else config.split
+    return load_graphs(config.dataset, root, split=split)
+
+
+def split_for(config: Config, graph: Graph | GraphSet, seed: int) -> Split:
+    """The training, validation and test nodes, or graphs, of a run."""
+    if isinstance(graph, GraphSet):
+        return split_set(config, graph, seed)
+    return make_split(graph, seed, config.split)
+
+
 class PreparedCells:
     """The graph and the prepared inputs of the current cell, shared with the next cells."""
 
@@ -69,17 +98,18 @@ class PreparedCells:
         self.inputs: Any = None
 
     def graph(self, config: Config) -> Graph | GraphSet:
-        if config.dataset not in self.graphs:
-            read = load_fold_set if config.split in FOLD_SPLITS else load
-            self.graphs[config.dataset] = read(config.dataset, self.root)
-        return self.graphs[config.dataset]
+        name = config.dataset
+        if name not in self.graphs:
+            self.graphs[name] = load_dataset(config, self.root)
+        return self.graphs[name]
 
     def train(
-        self, batch: Batch, report: Callable[[tuple[int, ...], int], None]
-    ) -> Iterator[tuple[SeedBatch, list[Result]]]:
-        """Trains the runs of a batch at once or, where memory does not suffice, half by half."""
+        self, batch: Batch, seed: int | None, report: Callable[[tuple[int, ...], int], None]
+    ) -> Iterator[Trained]:
+        """Trains the runs of a batch at once or, where memory does not suffice, half by half; the
+        look is inside the model of ``seed``."""
         try:
-            trained = self._train(batch.config, batch.seeds, partial(report, batch.seeds))
+            trained = self._train(batch, seed, partial(report, batch.seeds))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -91,29 +121,31 @@ class PreparedCells:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         for part in parts:
-            yield from self.train(part, report)
+            yield from self.train(part, seed, report)
 
-    def _train(
-        self, config: Config, seeds: Sequence[int], progress: Callable[[int], None]
-    ) -> tuple[SeedBatch, list[Result]]:
-        graph, inputs = self.graph(config), self.inputs_of(config)
+    def _train(self, batch: Batch, seed: int | None, progress: Callable[[int], None]) -> Trained:
+        config, graph, inputs = batch.config, self.graph(batch.config), self.inputs_of(batch.config)
         if isinstance(graph, GraphSet):
-            return train_folds(config, graph, inputs, seeds, self.device, progress)
-        return train(config, graph, inputs, seeds, self.device, progress)
+            results = train_graphs(config, graph, inputs, batch.seeds, progress)
+            return Trained(batch, results, None)
+        models, results = train(config, graph, inputs, batch.seeds, self.device, progress)
+        look = None
+        if seed is not None and seed in batch.seeds and graph.task == "classes":
+            look = inspect(models, seed)
+        return Trained(batch, results, look)
 
     def inputs_of(self, config: Config) -> Any:
         graph = self.graph(config)
-        scale = config.feature_scale
-        features = (config.dataset, config.normalize_features, scale, config.dtype)
-        key: tuple[Any, ...] = (*features, config.backbone, config.backbone_options)
-        if isinstance(graph, GraphSet):  # GReLU's diffusion is prepared, too
-            model = (config.split, config.backbone, config.activation, config.activation_options)
-            key = (*features, *model)
+        if isinstance(graph, GraphSet):
+            key: tuple[Any, ...] = (config.dataset, network_of(config).walks)
+        else:
+            key = (config.dataset, config.normalize_features, config.feature_scale, config.dtype)
+            key += (config.backbone, config.backbone_options)
         if key == self.key:
             return self.inputs
         self.key = self.inputs = None  # the old ones go before the new ones come
         if isinstance(graph, GraphSet):
-            self.inputs = collect(config, graph, self.device)
+            self.inputs = DeviceGraphs(graph, self.device, network_of(config).walks)
         else:
             self.inputs = prepare_inputs(config, graph, self.device)
         self.key = key

@@ -1,4 +1,4 @@
-"""Sets of graphs in mini-batches: one run, from its configuration to its scores.
+"""Sets of graphs in mini-batches: one run, from its configuration to its result.
 
 The whole set lies on the device, and a mini-batch is gathered there: the host only draws the order,
 which depends on the seed and the epoch alone, so that every activation sees the same batches.
@@ -6,21 +6,21 @@ which depends on the seed and the epoch alone, so that every activation sees the
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare, sorted_entries
-from graphrelu.lab.data.molecules import Molecules
+from graphrelu.lab.data.graph import Task
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import NUM_FOLDS, Split, fold_split, split_of
 from graphrelu.lab.models.graph_networks import (
     GraphBatch,
     GraphNetwork,
@@ -28,65 +28,82 @@ from graphrelu.lab.models.graph_networks import (
     count_parameters,
     random_walks,
 )
+from graphrelu.lab.record.config import ERRORS, FOLD_SPLITS, GIN_SPLITS, Config, Metric
 from graphrelu.lab.record.machine import surroundings
+from graphrelu.lab.record.results import SET_SCORES, Result, thin
 from graphrelu.ops.diffuse import CSR
 
-Metric = Literal["mae", "rmse", "rocauc", "ap", "accuracy"]
-ERRORS = ("mae", "rmse")  # the lower the better
 EVALUATION_BATCH = 512
-DIGITS = 4  # of the curves
+DIGITS = 4  # of the validation scores of all epochs
+CURVE_POINTS = 20  # of the other curves
 PADDING = 32  # graphs: a single large one would keep one program of a kernel busy for long
 _NO_CLASS = -100
+# The first is the usual one.
+METRICS: dict[Task, tuple[Metric, ...]] = {
+    "classes": ("accuracy", "rocauc"),
+    "labels": ("rocauc", "ap", "accuracy"),
+    "values": ("mae", "rmse"),
+}
+# By the paper's protocol, and by the GIN paper's.
+POOLING = {"gcn": "mean", "sage": "max", "gin": "sum"}
+PAPERS_NETWORK = {"residual": False, "head_layers": 1, "encoder": False, "pooled_dropout": True}
+PAPERS_TRAINING = {"halve_every": 50, "warmup": 0}
 
 
 @dataclass(frozen=True)
-class GraphRun:
-    """All that determines a run. The learning rate rises linearly for ``warmup`` epochs and falls
-    as a half cosine to ``min_lr``; gradients are clipped to the norm 1."""
+class Schedule:
+    """The mini-batches and the learning rate, which rises linearly for ``warmup`` epochs and falls
+    as a half cosine to ``min_lr``; or is halved every so many epochs."""
 
-    dataset: str
-    network: Network
-    activation: str
-    metric: Metric
-    seed: int = 0
-    activation_options: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 100
     batch_size: int = 128
-    lr: float = 1e-3
-    min_lr: float = 0.0
-    weight_decay: float = 0.0
     warmup: int = 5
+    min_lr: float = 0.0
+    halve_every: int = 0
 
-    def __post_init__(self) -> None:
-        known = get_args(Metric)
-        if self.metric not in known:
-            raise ValueError(f"metric must be one of {', '.join(known)}, not {self.metric!r}.")
-        for name, least in (("epochs", 1), ("batch_size", 1), ("warmup", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f"{name} must be {least} or more, not {value!r}.")
+    def rate(self, lr: float, epoch: int, epochs: int) -> float:
+        if self.halve_every:
+            return lr * 0.5 ** (epoch // self.halve_every)
+        if epoch < self.warmup:
+            return lr * max(1e-6, epoch / self.warmup)
+        progress = (epoch - self.warmup) / max(1, epochs - self.warmup)
+        return self.min_lr + (lr - self.min_lr) * 0.5 * (1 + math.cos(math.pi * progress))
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> GraphRun:
-        unknown = set(plain) - {f.name for f in fields(cls)}
-        if unknown:
-            raise ValueError(f"A run has no field {sorted(unknown)[0]!r}.")
-        return cls(**{**plain, "network": Network(**plain["network"])})
+def network_of(config: Config) -> Network:
+    """The architecture of a configuration."""
+    options = dict(config.backbone_options)
+    if _is_papers(config):
+        norm = "batch" if config.backbone == "gin" else None
+        options |= PAPERS_NETWORK | {"norm": norm, "pooling": POOLING[config.backbone]}
+    shared = {"conv": config.backbone, "hidden": config.hidden, "dropout": config.dropout}
+    return Network(**shared, **options)  # type: ignore[arg-type]
 
-    def key(self) -> str:
-        """Twelve hexadecimal digits, the same everywhere for the same run."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
-    @property
-    def title(self) -> str:
-        more = ", virtual node" if self.network.virtual_node else ""
-        options = "".join(f", {name}={value}" for name, value in self.activation_options.items())
-        what = f"{self.dataset} {self.network.conv} {self.activation}{options}{more}"
-        return f"{what}, dropout {self.network.dropout:g}, {self.epochs} epochs, seed {self.seed}"
+def schedule_of(config: Config) -> Schedule:
+    """How a configuration is trained."""
+    usual = PAPERS_TRAINING if _is_papers(config) else {}
+    return Schedule(**{**usual, **dict(config.training_options)})  # type: ignore[arg-type]
+
+
+def _is_papers(config: Config) -> bool:
+    return config.split in FOLD_SPLITS and not config.is_deep
+
+
+def build_network(config: Config, graphs: GraphSet, seed: int) -> GraphNetwork:
+    """The network of a run, as its seed starts it."""
+    if config.split == "gin_paper":
+        raise ValueError("The GIN paper's own networks (gin_paper) are no longer trained.")
+    torch.manual_seed(seed)
+    features = graphs.nodes, graphs.edges, graphs.outputs
+    options: dict[str, Any] = dict(config.activation_options)
+    return GraphNetwork(network_of(config), *features, config.activation, **options)
+
+
+def split_set(config: Config, graphs: GraphSet, seed: int) -> Split:
+    """The training, validation and test graphs of a run."""
+    if config.split in GIN_SPLITS:
+        return fold_split(graphs.strata, seed, config.split)
+    return split_of(graphs, seed, config.split)  # type: ignore[arg-type]
 
 
 class Shape(NamedTuple):
@@ -104,7 +121,7 @@ class DeviceGraphs:
     The graph of number `G`, behind the last, is empty: it fills a mini-batch.
     """
 
-    def __init__(self, graphs: Molecules, device: torch.device, walks: int = 0) -> None:
+    def __init__(self, graphs: GraphSet, device: torch.device, walks: int = 0) -> None:
         self.node_count, self.edge_count = (
             _with_zero(graphs.node_count),
             _with_zero(graphs.edge_count),
@@ -222,7 +239,7 @@ def _sums(counts: Tensor, size: int) -> Tensor:
 class Targets:
     """The targets on the device; values are standardised by those of the training graphs."""
 
-    def __init__(self, graphs: Molecules, train: Tensor, device: torch.device) -> None:
+    def __init__(self, graphs: GraphSet, train: Tensor, device: torch.device) -> None:
         self.task = graphs.task
         self.mean = self.std = torch.zeros(graphs.y.size(1), device=device)
         y = graphs.y.to(device)
@@ -251,7 +268,8 @@ class Targets:
         return (losses * known).sum() / known.sum().clamp(min=1)
 
     def score(self, metric: Metric, out: Tensor, index: Tensor) -> Tensor:
-        """The metric, in the units of the targets."""
+        """The metric, in the units of the targets; errors are negative, so higher is better."""
+        out = out.nan_to_num()  # a run may have diverged
         if self.task == "values":
             out = out * self.std + self.mean
         y = self.raw[index]
@@ -270,11 +288,11 @@ def score(metric: Metric, out: Tensor, y: Tensor) -> Tensor:
     if metric in ERRORS:
         error = (out - y).masked_fill(~known, 0.0)
         if metric == "mae":
-            return (error.abs().sum(dim=0) / count).nanmean()
-        return (error.square().sum(dim=0) / count).sqrt().nanmean()
+            return -(error.abs().sum(dim=0) / count).nanmean()
+        return -(error.square().sum(dim=0) / count).sqrt().nanmean()
     if metric == "accuracy":
         return ((((out > 0) == (y > 0.5)) & known).sum(dim=0) / count).nanmean()
-    out, positive = out.nan_to_num().t(), (y == 1).t()
+    out, positive = out.t(), (y == 1).t()
     out = out.masked_fill(~known.t(), -torch.inf)
     positives = positive.sum(dim=1)
     negatives = count - positives
@@ -296,50 +314,36 @@ def _above(out: Tensor, among: Tensor, strictly: bool = False) -> Tensor:
     return out.size(1) - torch.searchsorted(ordered, out.contiguous(), right=strictly)
 
 
-def learning_rate(run: GraphRun, epoch: int) -> float:
-    """As GraphGym's ``cosine_with_warmup``, one step an epoch."""
-    if epoch < run.warmup:
-        return run.lr * max(1e-6, epoch / run.warmup)
-    progress = (epoch - run.warmup) / max(1, run.epochs - run.warmup)
-    return run.min_lr + (run.lr - run.min_lr) * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-def build(run: GraphRun, graphs: Molecules) -> GraphNetwork:
-    """The network of a run, as its seed starts it."""
-    torch.manual_seed(run.seed)
-    features = graphs.nodes, graphs.edges, graphs.outputs
-    return GraphNetwork(run.network, *features, run.activation, **run.activation_options)
-
-
 class Training:
-    """One run. Its state after an epoch can be saved, and training goes on from there."""
+    """One run."""
 
-    def __init__(self, run: GraphRun, graphs: Molecules, data: DeviceGraphs) -> None:
-        self.run, self.graphs, self.data = run, graphs, data
-        device = data.counts.device
+    def __init__(self, config: Config, graphs: GraphSet, data: DeviceGraphs, seed: int) -> None:
+        self.config, self.graphs, self.data, self.seed = config, graphs, data, seed
+        self.schedule = schedule_of(config)
+        self.device = device = data.counts.device
         is_gpu = device.type == "cuda"
-        self.parts = graphs.parts(run.seed)
+        split = split_set(config, graphs, seed)
+        self.parts, self.note = (split.train, split.val, split.test), split.note
         self.targets = Targets(graphs, self.parts[0], device)
-        self.model = build(run, graphs).to(device)
+        self.model = build_network(config, graphs, seed).to(device)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
-            lr=torch.tensor(run.lr, device=device) if is_gpu else run.lr,
-            weight_decay=run.weight_decay,
+            lr=torch.tensor(config.lr, device=device) if is_gpu else config.lr,
+            weight_decay=config.weight_decay,
             fused=is_gpu,
             capturable=is_gpu,
         )
-        self.device = device
-        self.epoch = 0
         self.seconds = 0.0
-        self.curves: dict[str, list[float]] = {"train_loss": [], "val": [], "test": []}
+        names = ("train_loss", "val_loss", SET_SCORES, "test_loss", "test")
+        self.curves: dict[str, list[float]] = {name: [] for name in names}
         self.settings = self.model.diffusion
         data.diffuse_by(self.settings)
         self.replay: Replay | None = None
-        torch.manual_seed(run.seed)  # dropout, whatever was drawn at the start
+        torch.manual_seed(seed)  # dropout, whatever was drawn at the start
 
     def order(self, epoch: int) -> Tensor:
         """The training graphs, as an epoch takes them."""
-        generator = torch.Generator().manual_seed(2**20 * self.run.seed + epoch)
+        generator = torch.Generator().manual_seed(2**20 * self.seed + epoch)
         train = self.parts[0]
         return train[torch.randperm(len(train), generator=generator)]
 
@@ -358,15 +362,15 @@ class Training:
             out: Tensor = self.model(self.data.gather(index, shape, self.settings))
         return out
 
-    def train_epoch(self) -> Tensor:
+    def train_epoch(self, epoch: int) -> Tensor:
         """The mean loss of the steps."""
-        rate = learning_rate(self.run, self.epoch)
+        rate = self.schedule.rate(self.config.lr, epoch, self.config.epochs)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):  # a captured step reads it from there
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-        order, size = self.order(self.epoch), self.run.batch_size
+        order, size = self.order(epoch), self.schedule.batch_size
         if self.replay is not None:
             losses = [self.replay.step(index).clone() for index in self.data.padded(order, size)]
         else:
@@ -375,73 +379,110 @@ class Training:
         return torch.stack(losses).mean()
 
     def evaluate(self) -> list[Tensor]:
-        """The validation and the test score."""
+        """The loss and the score of the validation graphs, and those of the test graphs."""
         self.model.eval()
-        scores = []
+        found = []
         for part in self.parts[1:]:
             if self.replay is not None:
                 rows = self.data.padded(part, self.replay.evaluated)
                 outs = [self.replay.predict(index)[:-PADDING].clone() for index in rows]
             else:
                 outs = [self.predict(*batch) for batch in self.data.batches(part, EVALUATION_BATCH)]
-            out = torch.cat(outs)[: len(part)]
-            scores.append(self.targets.score(self.run.metric, out, part.to(self.device)))
-        return scores
+            out, index = torch.cat(outs)[: len(part)], part.to(self.device)
+            found += [self.targets.loss(out, index)]
+            found += [self.targets.score(self.config.metric, out, index)]
+        return found
 
-    def train(self, until: float = math.inf) -> bool:
-        """All epochs, or those begun before this time; whether all are done."""
-        if self.device.type == "cuda" and self.replay is None:
+    def train(self, progress: Callable[[int], None] | None = None) -> None:
+        """All epochs. Their seconds are counted without what prepares the first."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
             self.replay = Replay(self)
-        while self.epoch < self.run.epochs:
-            start = time.perf_counter()
-            loss = self.train_epoch()
-            values = [float(value) for value in (loss, *self.evaluate())]
+        start = time.perf_counter()
+        for epoch in range(self.config.epochs):
+            values = torch.stack([value.double() for value in self.epoch(epoch)]).tolist()
             for curve, value in zip(self.curves.values(), values, strict=True):
                 curve.append(value)
-            self.epoch += 1
-            self.seconds += time.perf_counter() - start
-            if time.time() > until:
-                break
-        return self.epoch == self.run.epochs
+            if progress is not None:
+                progress(epoch + 1)
+        self.seconds = time.perf_counter() - start
+        self.replay = None  # and the memory that it holds
 
-    def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        state = {name: getattr(self, name) for name in ("epoch", "seconds", "curves")}
-        state |= {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-        cuda = [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else []
-        torch.save(state | {"random": [torch.get_rng_state(), *cuda]}, path)
+    def epoch(self, epoch: int) -> list[Tensor]:
+        """The losses and scores of an epoch, in the order of the curves."""
+        return [self.train_epoch(epoch), *self.evaluate()]
 
-    def resume(self, path: Path) -> None:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        for name in ("epoch", "seconds", "curves"):
-            setattr(self, name, state[name])
-        cpu, *cuda = state["random"]
-        torch.set_rng_state(cpu)
-        if cuda and self.device.type == "cuda":
-            torch.cuda.set_rng_state(cuda[0], self.device)
+    def best(self) -> int:
+        """The epoch, from 0, that the validation graphs choose."""
+        values = self.curves[SET_SCORES]
+        if self.config.select == "loss":
+            values = [
+                -loss if math.isfinite(loss) else -math.inf for loss in self.curves["val_loss"]
+            ]
+        return values.index(max(values))
 
-    def result(self) -> dict[str, Any]:
-        """Plain JSON: the scores of the epoch that is best on the validation graphs, and the
-        curves."""
-        val = torch.tensor(self.curves["val"], dtype=torch.double)
-        value = -val if self.run.metric in ERRORS else val
-        best = int(value.nan_to_num(-torch.inf).argmax())
-        steps = self.run.epochs * math.ceil(len(self.parts[0]) / self.run.batch_size)
-        is_gpu = self.device.type == "cuda"
-        return {
-            "run": self.run.to_dict(),
-            "score": self.curves["test"][best],
-            "val_score": self.curves["val"][best],
-            "best_epoch": best,
-            "parameters": count_parameters(self.model),
-            "seconds": round(self.seconds, 2),
-            "steps": steps,
-            "peak_memory": torch.cuda.max_memory_allocated(self.device) if is_gpu else None,
-            "curves": {name: _rounded(curve) for name, curve in self.curves.items()},
-            **surroundings(self.device),
+    def result(self, best: int) -> Result:
+        """The result, with the losses and scores of this epoch."""
+        config, device, epochs = self.config, self.device, self.config.epochs
+        steps = epochs * math.ceil(len(self.parts[0]) / self.schedule.batch_size)
+        is_gpu = device.type == "cuda"
+        curves = {
+            name: thin(self.curves[name], CURVE_POINTS) for name in ("train_loss", "val_loss")
         }
+        curves[SET_SCORES] = [round(value, DIGITS) for value in self.curves[SET_SCORES]]
+        return Result(
+            config=config,
+            seed=self.seed,
+            score=self.curves["test"][best],
+            val_score=self.curves[SET_SCORES][best],
+            best_epoch=best + 1,
+            epochs_run=epochs,
+            epochs_computed=epochs,
+            train_loss=self.curves["train_loss"][best],
+            val_loss=self.curves["val_loss"][best],
+            test_loss=self.curves["test_loss"][best],
+            curves=curves,
+            seconds=self.seconds,
+            note=self.note,
+            parameters=count_parameters(self.model),
+            peak_memory=torch.cuda.max_memory_allocated(device) if is_gpu else None,
+            diverged=not math.isfinite(self.curves["train_loss"][-1]),
+            steps=steps,
+            **surroundings(device),
+        )
+
+
+def train_graphs(
+    config: Config,
+    graphs: GraphSet,
+    data: DeviceGraphs,
+    seeds: Sequence[int],
+    progress: Callable[[int], None] | None = None,
+) -> list[Result]:
+    """Trains runs one after another. By the GIN paper's protocol the ten folds of an assignment
+    have one epoch, that of their best mean validation score."""
+    if config.split in GIN_SPLITS:
+        assignments = {seed // NUM_FOLDS for seed in seeds}
+        if len(seeds) != NUM_FOLDS * len(assignments):
+            raise ValueError(
+                f"The split {config.split} chooses an epoch for all {NUM_FOLDS} folds of an "
+                f"assignment, so runs must be a multiple of {NUM_FOLDS}."
+            )
+    runs = []
+    for seed in seeds:
+        run = Training(config, graphs, data, seed)
+        run.train(progress)
+        runs.append(run)
+    if config.split not in GIN_SPLITS:
+        return [run.result(run.best()) for run in runs]
+    found = []
+    for assignment in sorted(assignments):
+        folds = [run for run in runs if run.seed // NUM_FOLDS == assignment]
+        epochs = zip(*(run.curves[SET_SCORES] for run in folds), strict=True)
+        # Shares of whole counts: without rounding, equal means would not tie.
+        means = [round(fmean(scores), 9) for scores in epochs]
+        found += [run.result(means.index(max(means))) for run in folds]
+    return found
 
 
 class Replay:
@@ -449,9 +490,9 @@ class Replay:
     launches take ten times as long as its work. All mini-batches are padded to one shape."""
 
     def __init__(self, training: Training) -> None:
-        data, size = training.data, training.run.batch_size
+        data, size = training.data, training.schedule.batch_size
         self.evaluated = min(EVALUATION_BATCH, max(map(len, training.parts[1:])))
-        orders = [training.order(epoch) for epoch in range(training.run.epochs)]
+        orders = [training.order(epoch) for epoch in range(training.config.epochs)]
         shapes = (
             data.common_shape(orders, size),
             data.common_shape(training.parts[1:], self.evaluated),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
-from graphrelu.lab.data.folds import BATCH_SIZE, NUM_FOLDS
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine.fold_train import build_graph_model
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import NUM_FOLDS
 from graphrelu.lab.engine.train import build
-from graphrelu.lab.models.backbones import Network
 from graphrelu.lab.record.config import GIN_SPLITS, Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch
@@ -27,32 +25,17 @@ def runs_at_once(
     at_most: int | None,
     share: int = 1,
 ) -> int:
-    """The size of a cell's batches: as many as fit where ``share`` batches are trained at once, and
-    as the user wants at most."""
-    size = fitting_seeds(config, graph, device, share)
-    size = min(size, at_most or size)
-    unit = smallest(config)
-    return max(unit, size - size % unit)
-
-
-def fitting_seeds(
-    config: Config, graph: Graph | GraphSet, device: torch.device, share: int = 1
-) -> int:
-    """How many runs of a cell fit into memory at once, by a generous estimate."""
+    """The size of a cell's batches: as many as fit, by a generous estimate, where ``share`` batches
+    are trained at once, and as the user wants at most. Runs on a set of graphs are not stacked."""
+    if isinstance(graph, GraphSet):
+        return smallest(config)
     available = CPU_BUDGET // share
     if device.type == "cuda":
         available = torch.cuda.mem_get_info(device)[0] // (2 * share)
-    if isinstance(graph, GraphSet):
-        unit = NUM_FOLDS  # whole fold assignments
-        model: Network = build_graph_model(config, graph, 0)
-        part = min(1.0, 2 * BATCH_SIZE / graph.num_graphs)  # a mini-batch of large graphs
-        numbers = int(15 * part * graph.num_nodes) * config.hidden * len(model.convs)
-    else:
-        unit, model = 1, build(config, graph, 0)
-        numbers = _kept(config, graph)
-    numbers += 8 * sum(p.numel() for p in model.parameters())
-    fitting = available // (8 if config.dtype == "float64" else 4) // numbers
-    return max(1, min(MOST_SEEDS[device.type], fitting) // unit) * unit
+    parameters = sum(p.numel() for p in build(config, graph, 0).parameters())
+    size = 8 if config.dtype == "float64" else 4
+    fitting = available // size // (_kept(config, graph) + 8 * parameters)
+    return max(1, min(MOST_SEEDS[device.type], fitting, at_most or fitting))
 
 
 def _kept(config: Config, graph: Graph) -> int:

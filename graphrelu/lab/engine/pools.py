@@ -14,28 +14,19 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine.cells import PreparedCells, choose_device
-from graphrelu.lab.engine.keep import inspect
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.engine.cells import PreparedCells, Trained, choose_device
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
-from graphrelu.lab.record.results import Batch, Result
+from graphrelu.lab.record.results import Batch
 from graphrelu.lab.signals import held
 
 Report: TypeAlias = Callable[[Config, tuple[int, ...], int], None]  # with the epoch
-
-
-class Trained(NamedTuple):
-    """A batch, or a part of one that did not fit into memory; and a look inside one model of it."""
-
-    batch: Batch
-    results: list[Result]
-    look: bytes | None
 
 
 class Pool(Protocol):
@@ -62,14 +53,7 @@ class Here:
         self, batches: Iterator[Batch], prepared: PreparedCells, seed: int | None, report: Report
     ) -> Iterator[Trained]:
         for batch in batches:
-            for trained, results in prepared.train(batch, partial(report, batch.config)):
-                look = None
-                graph = trained.graph
-                has_classes = isinstance(graph, Graph) and graph.task == "classes"
-                if has_classes and seed in trained.seeds:
-                    look = inspect(trained, seed)
-                yield Trained(Batch(batch.config, trained.seeds), results, look)
-                del trained  # before the next part takes its memory
+            yield from prepared.train(batch, seed, partial(report, batch.config))
 
 
 class Spread(ABC):

@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from graphrelu.lab import engine
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
@@ -24,17 +25,26 @@ from graphrelu.lab.record.output import check_record, complete, sentence
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 
-CLASSES = {kind.__name__: kind for kind in (Graph, GraphSet)}
-
 
 def write(
     path: Path, runs: Mapping[Config, Sequence[int]], graphs: Mapping[str, Graph | GraphSet]
 ) -> None:
     """Keep runs, the seeds of each cell, with their graphs: tensors and plain values alone."""
     cells = [(config.to_dict(), list(seeds)) for config, seeds in runs.items()]
-    sets = {name: (type(graph).__name__, vars(graph)) for name, graph in graphs.items()}
+    sets = {name: (type(graph).__name__, _plain(graph)) for name, graph in graphs.items()}
     with complete(path) as part:
         torch.save({"cells": cells, "graphs": sets}, part)
+
+
+def _plain(graph: Graph | GraphSet) -> dict[str, Any]:
+    return {n: tuple(v) if isinstance(v, Features) else v for n, v in vars(graph).items()}
+
+
+def _from_plain(kind: str, parts: dict[str, Any]) -> Graph | GraphSet:
+    if kind == "GraphSet":
+        parts |= {name: Features(*parts[name]) for name in ("nodes", "edges")}
+        return GraphSet(**parts)
+    return Graph(**parts)
 
 
 def train(
@@ -46,7 +56,7 @@ def train(
 ) -> str:
     """Train what the record lacks of the runs in a file; return a sentence on what is there."""
     content = torch.load(path, weights_only=True)
-    graphs = {name: CLASSES[kind](**parts) for name, (kind, parts) in content["graphs"].items()}
+    graphs = {name: _from_plain(*own) for name, own in content["graphs"].items()}
     deadline = None if seconds is None else time.monotonic() + seconds
     runs = {Config.from_dict(plain): seeds for plain, seeds in content["cells"]}
     record = Record(check_record(out), curves=False)

@@ -9,11 +9,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine.cells import PreparedCells, choose_device
+from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.engine.cells import PreparedCells, Trained, choose_device
 from graphrelu.lab.engine.memory import MOST_SEEDS
-from graphrelu.lab.engine.pools import Here, Pool, Spread, Trained
+from graphrelu.lab.engine.pools import Here, Pool, Spread
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch
 from graphrelu.lab.signals import Terminated, kept

@@ -15,17 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, ModuleList
-from torch_geometric.nn import GATConv, GCNConv, GINEConv, MessagePassing, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, MessagePassing, SAGEConv
 from torch_geometric.utils import scatter
 
 from graphrelu.graph import DiffusionSettings, PreparedGraph
 from graphrelu.grelu import GReLU
-from graphrelu.lab.data.molecules import Features
+from graphrelu.lab.data.graph_set import Features
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.ops.diffuse import CSR, csr_tensor
 
-Conv = Literal["gcn", "gine", "gat", "sage", "bond"]
-Norm = Literal["none", "batch", "layer"]
+Conv = Literal["gcn", "gine", "gin", "gat", "sage", "bond"]
+Norm = Literal["batch", "layer"]
 Pooling = Literal["mean", "sum", "max"]
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
@@ -51,19 +51,20 @@ class Network:
     """The architecture; the activation and its options are apart.
 
     ``conv`` is one of PyG's, or ``"bond"``: the sum over neighbours of
-    :math:`\\max(\\mathbf{W} \\mathbf{x}_j + \\mathbf{e}_{ij}, 0)`. GINE has an MLP of two layers;
-    ``inside`` says that the compared activation is the one between them, and that there is no
-    other. Otherwise it comes after the convolution and its norm. ``feed_forward`` adds an MLP of
-    twice the width to every layer, with a residual and batch normalisation before and after.
-    ``walks`` is the number of steps of the random-walk encoding, which takes ``walk_width`` of the
-    hidden channels. The ``plain`` activation is that of the head; ``halving`` heads halve their
-    width from layer to layer and have no dropout.
+    :math:`\\max(\\mathbf{W} \\mathbf{x}_j + \\mathbf{e}_{ij}, 0)`. GIN and GINE have an MLP of two
+    layers; ``inside`` says that the compared activation is the one between GINE's, and that there
+    is no other. Otherwise it comes after the convolution and its norm. ``feed_forward`` adds an MLP
+    of twice the width to every layer, with a residual and batch normalisation before and after.
+    Without ``encoder`` the first convolution takes the features as they are. ``walks`` is the
+    number of steps of the random-walk encoding, which takes ``walk_width`` of the hidden channels.
+    The ``plain`` activation is that of the head; ``halving`` heads halve their width from layer to
+    layer and have no dropout. With ``pooled_dropout`` only the head has dropout.
     """
 
     conv: Conv
     layers: int = 4
     hidden: int = 64
-    norm: Norm = "batch"
+    norm: Norm | None = "batch"
     residual: bool = True
     dropout: float = 0.0
     head_layers: int = 2
@@ -76,11 +77,13 @@ class Network:
     halving: bool = False
     plain: Literal["relu", "gelu"] = "relu"
     heads: int = 4  # of attention
+    encoder: bool = True
+    pooled_dropout: bool = False
 
     def __post_init__(self) -> None:
-        names = {"conv": Conv, "norm": Norm, "pooling": Pooling}
-        for name, choices in names.items():
-            known, value = get_args(choices), getattr(self, name)
+        names = {"conv": get_args(Conv), "pooling": get_args(Pooling)}
+        for name, known in names.items():
+            value = getattr(self, name)
             _require(value in known, f"{name} must be one of {', '.join(known)}", value)
         for name, least in (("layers", 1), ("hidden", 1), ("head_layers", 1), ("walks", 0)):
             value = getattr(self, name)
@@ -128,10 +131,12 @@ class GraphNetwork(Module):
             width -= network.walk_width
             self.walk_norm = BatchNorm(network.walks)
             self.walk_lin = Linear(network.walks, network.walk_width)
-        self.node_encoder = Encoder(nodes, width)
+        self.node_encoder = Encoder(nodes, width if network.encoder else None)
         takes_edges = network.conv in ("gine", "bond", "gat")
         self.edge_encoder = Encoder(edges, hidden) if takes_edges else None
-        self.layers = ModuleList(Layer(network) for _ in range(network.layers))
+        widths = [hidden if network.encoder else self.node_encoder.width]
+        widths += [hidden] * (network.layers - 1)
+        self.layers = ModuleList(Layer(network, width) for width in widths)
         self.head = Head(network, outputs)
         self.virtual_node = VirtualNode(network) if network.virtual_node else None
         # Last, as some activations draw their start.
@@ -243,26 +248,32 @@ class Encoder(Module):
     """A linear layer for real features; for categories the sum of an embedding each.
 
     Both are a product of rows of a table with a matrix: where there are categories, the rows are
-    ones and zeros.
+    ones and zeros. Without a width, the rows are the output.
     """
 
     table: Tensor
 
-    def __init__(self, features: Features, width: int) -> None:
+    def __init__(self, features: Features, width: int | None) -> None:
         super().__init__()
         table, sizes = features.table.float(), features.sizes
         if sizes:
             columns = zip(features.table.long().t(), sizes, strict=True)
             table = torch.cat([F.one_hot(column, size) for column, size in columns], dim=1).float()
         self.register_buffer("table", table, persistent=False)
+        self.width = table.size(1) if width is None else width
+        self.weight = self.bias = None
+        if width is None:
+            return
         self.weight = torch.nn.Parameter(torch.empty(table.size(1), width))
         self.bias = None if sizes else torch.nn.Parameter(torch.zeros(width))
         for part in self.weight.data.split(sizes or table.size(1)):
             torch.nn.init.xavier_uniform_(part)
 
     def forward(self, kind: Tensor) -> Tensor:
-        out = self.table.index_select(0, kind) @ self.weight
-        return out if self.bias is None else out + self.bias
+        rows = self.table.index_select(0, kind)
+        if self.weight is None:
+            return rows
+        return rows @ self.weight if self.bias is None else rows @ self.weight + self.bias
 
 
 class BondConv(MessagePassing):  # type: ignore[misc]
@@ -286,27 +297,28 @@ class Layer(Module):
 
     act: Module
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, in_channels: int) -> None:
         super().__init__()
         hidden = network.hidden
         self.network = network
-        self.dropout = Dropout(network.dropout)
+        self.dropout = Dropout(0.0 if network.pooled_dropout else network.dropout)
         self.mlp: ModuleList | None = None
+        self.inner_norm = BatchNorm(hidden) if network.conv == "gin" else None
         self.conv: Module
         if network.conv == "gcn":
-            self.conv = UndirectedGCNConv(hidden, hidden, normalize=False)
-        elif network.conv == "gine":
-            self.conv = GINEConv(Identity())
-            self.mlp = ModuleList([Linear(hidden, hidden), Linear(hidden, hidden)])
+            self.conv = UndirectedGCNConv(in_channels, hidden, normalize=False)
+        elif network.conv in ("gin", "gine"):
+            self.conv = (GINConv if network.conv == "gin" else GINEConv)(Identity())
+            self.mlp = ModuleList([Linear(in_channels, hidden), Linear(hidden, hidden)])
         elif network.conv == "gat":
             width = hidden // network.heads
             edges = {"add_self_loops": False, "edge_dim": hidden}
-            self.conv = GATConv(hidden, width, network.heads, **edges)
+            self.conv = GATConv(in_channels, width, network.heads, **edges)
         elif network.conv == "sage":
-            self.conv = SAGEConv(hidden, hidden)
+            self.conv = SAGEConv(in_channels, hidden)
         else:
-            self.conv = BondConv(hidden, hidden)
-        norms = {"none": Identity, "batch": BatchNorm, "layer": LayerNorm}
+            self.conv = BondConv(in_channels, hidden)
+        norms = {None: Identity, "batch": BatchNorm, "layer": LayerNorm}
         self.norm = norms[network.norm](hidden)
         self.feed_forward = FeedForward(network) if network.feed_forward else None
 
@@ -319,8 +331,10 @@ class Layer(Module):
         out = self.conv(x, messages.edge_index, *edges)
         if self.mlp is not None:
             first, last = self.mlp
-            out = self.dropout(activate(first(out))) if self.network.inside else first(out).relu()
-            out = last(out)
+            out = first(out)
+            if self.inner_norm is not None:
+                out = self.inner_norm(out, graphs.node_share)
+            out = last(self.dropout(activate(out)) if self.network.inside else out.relu())
         share = (graphs.node_share,) if isinstance(self.norm, BatchNorm) else ()
         out = self.norm(out, *share)
         out = self.dropout(out if self.network.inside else activate(out))

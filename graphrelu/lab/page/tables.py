@@ -13,7 +13,7 @@ import numpy as np
 from graphrelu.lab.choice import fold_choices
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record import divergence
-from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.config import ERRORS, FOLD_SPLITS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
@@ -52,7 +52,7 @@ def tables_of(
     parts: dict[str, list[Result]] = {}
     for result in results:
         config = result.config
-        names = (source, PROTOCOLS.get(config.split), "errors" if config.metric == "mae" else None)
+        names = (source, PROTOCOLS.get(config.split), "errors" if config.metric in ERRORS else None)
         parts.setdefault(", ".join(filter(None, names)), []).append(result)
     return [_table(part, name, decided or {}) for name, part in parts.items()]
 
@@ -85,7 +85,7 @@ def planned_leads(cells: Runs) -> Leads:
     splits = {}
     for cell, by_name in cells.items():
         first = next(iter(by_name.values()))[0]
-        splits[cell], is_error = splits_of(first.config, first.note), first.config.metric == "mae"
+        splits[cell], is_error = splits_of(first.config, first.note), first.config.metric in ERRORS
         scores = {name: {run.seed: run.score for run in own} for name, own in by_name.items()}
         if len(cells) == 1:
             leads = over_relu(scores, splits[cell], looks=(None, None), is_error=is_error)
@@ -200,7 +200,7 @@ def _rows(
                 "curves": bands(runs),
             }
         )
-    best = (min if rows[0]["metric"] == "mae" else max)(row["mean"] for row in rows)
+    best = (min if rows[0]["metric"] in ERRORS else max)(row["mean"] for row in rows)
     for own in rows:
         own["highest"] = len(rows) > 1 and own["mean"] == best
     return rows

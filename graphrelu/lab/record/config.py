@@ -14,11 +14,16 @@ from graphrelu.lab.record import kinds
 Option: TypeAlias = str | int | float | bool | None
 Options: TypeAlias = tuple[tuple[str, Option], ...]
 
-SplitName = Literal["random", "full", "masks", "published", "folds", "gin_folds", "gin_paper"]
-# By the GIN paper's protocol one epoch is chosen for all folds of an assignment.
-GIN_SPLITS = ("gin_folds", "gin_paper")
-FOLD_SPLITS = ("folds", *GIN_SPLITS)  # those of sets of graphs
-Metric = Literal["accuracy", "f1", "rocauc", "mae", "r2"]
+# Of single graphs, of sets of graphs, and the GIN paper's, by which one epoch is chosen for all
+# folds of an assignment.
+GraphSplit = Literal["random", "full", "masks", "published"]
+SetSplit = Literal["random", "scaffold", "column", "folds"]
+GinSplit = Literal["gin_folds", "gin_paper"]
+SplitName = Literal[GraphSplit, SetSplit, GinSplit]
+GIN_SPLITS = get_args(GinSplit)
+FOLD_SPLITS = ("folds", *GIN_SPLITS)
+Metric = Literal["accuracy", "f1", "rocauc", "ap", "mae", "rmse", "r2"]
+ERRORS = ("mae", "rmse")  # negative on record, so that a higher score is always better
 Dtype = Literal["float32", "float64"]
 Select = Literal["loss", "score"]
 Progress = Literal["score", "either"]
@@ -26,8 +31,7 @@ Progress = Literal["score", "either"]
 CONSTANTS = {name: getattr(DEFAULT, name) for name in ("scale", "temperature", "dropout")}
 FEW_LABELS = {"dropout": 0.2}  # in the paper's networks
 
-
-OPTIONS = ("activation_options", "backbone_options")
+OPTIONS = ("activation_options", "backbone_options", "training_options")
 NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "lr": ("be positive", lambda value: value > 0),
     "weight_decay": ("be zero or more", lambda value: value >= 0),
@@ -35,20 +39,22 @@ NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
     "feature_scale": ("be positive", lambda value: value > 0),
 }
 # Not in records and keys, which are older, where they have these values.
-LATER = {"feature_scale": 1.0, "select": "loss", "progress": "score"}
+LATER: dict[str, Any] = {"feature_scale": 1.0, "select": "loss", "progress": "score"}
 
 
 @dataclass(frozen=True)
 class Config:
     """One cell of a table. Options are pairs of a name and a plain value, sorted by name.
 
-    ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT it
-    is the width of one head. The network is the paper's, or deep where ``backbone_options`` name
-    its ``norm`` (:mod:`graphrelu.lab.models.backbones`). The best epoch is that
-    of the lowest validation loss or, by ``select``, of the highest validation score. ``patience``
-    is 0 where training never stops early; where the score selects, it is the number of epochs
-    without ``progress``: a better score, or ``"either"`` a better score or a lower loss. The
-    features are multiplied by ``feature_scale``, after any normalisation.
+    ``hidden`` is 0 only where there is no hidden layer, with the activation ``"none"``; for GAT on
+    a single graph it is the width of one head. The network is the paper's, or deep where
+    ``backbone_options`` name its ``norm``: :mod:`graphrelu.lab.models.backbones` for single graphs,
+    :class:`~graphrelu.lab.models.graph_networks.Network` for sets of graphs, whose mini-batches and
+    learning rate are ``training_options``. The best epoch is that of the lowest validation loss or,
+    by ``select``, of the highest validation score. ``patience`` is 0 where training never stops
+    early; where the score selects, it is the number of epochs without ``progress``: a better score,
+    or ``"either"`` a better score or a lower loss. The features are multiplied by
+    ``feature_scale``, after any normalisation.
     """
 
     dataset: str
@@ -69,6 +75,7 @@ class Config:
     feature_scale: float = 1.0
     select: Select = "loss"
     progress: Progress = "score"
+    training_options: Options = ()
 
     def __post_init__(self) -> None:
         for name in ("dataset", "backbone", "activation"):
@@ -96,8 +103,6 @@ class Config:
             _require(value in known, f"{name} must be one of {', '.join(known)}", value)
         if self.patience == 0 or self.select == "loss":  # runs that differ in nothing have one key
             object.__setattr__(self, "progress", LATER["progress"])
-        by_protocol = self.split not in FOLD_SPLITS or self.select == "loss"
-        _require(by_protocol, "select must be loss for sets of graphs", self.select)
 
     @property
     def is_deep(self) -> bool:
@@ -107,8 +112,8 @@ class Config:
     @property
     def told_options(self) -> Options:
         """The activation's options, without the constants of GReLU that the protocol sets."""
-        is_papers = self.split not in FOLD_SPLITS and not self.is_deep
-        usual = CONSTANTS | FEW_LABELS if is_papers else CONSTANTS
+        few_labels = self.split not in FOLD_SPLITS and not self.is_deep
+        usual = CONSTANTS | FEW_LABELS if few_labels else CONSTANTS
         return tuple(pair for pair in self.activation_options if usual.get(pair[0]) != pair[1])
 
     @property
@@ -122,7 +127,9 @@ class Config:
             words += f" {self.hidden} x {layers}"
         if self.split in FOLD_SPLITS:
             words += f" {self.split}"
-        if self.split == "gin_paper":  # which chooses from several
+        if dict(self.backbone_options).get("virtual_node"):
+            words += ", virtual node"
+        if self.split == "gin_paper" or self.training_options:  # tables choose from several
             words += f", dropout {self.dropout:g}"
         return f"{words} ({options})" if options else words
 
@@ -133,14 +140,11 @@ class Config:
         return {name: settings[name] for name in settings if not name.startswith("activation")}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types, without :data:`LATER`; the options become dictionaries."""
+        """Plain JSON types, without what is :data:`LATER`; the options become dictionaries."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         plain |= {name: dict(plain[name]) for name in OPTIONS}
-        return {
-            name: value
-            for name, value in plain.items()
-            if name not in LATER or value != LATER[name]
-        }
+        later = LATER | {"training_options": {}}
+        return {n: value for n, value in plain.items() if n not in later or value != later[n]}
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Config:

@@ -15,8 +15,9 @@ from graphrelu.lab.data import SOURCES
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
+from graphrelu.lab.models.graph_networks import Network
 from graphrelu.lab.names import check_name as check_name  # for the callers of these, too
-from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, FOLD_SPLITS, Config, Option
+from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, OPTIONS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
 BACKBONES = ("cheb", "gcn", "sage", "gat", "arma", "appnp")
@@ -26,6 +27,7 @@ ON_REQUEST = ("lrelu", "elu", "undecomposed", "digraf", "digraf-plain")
 
 GRAPH_DATASETS = ("mutag", "proteins")
 GRAPH_BACKBONES = ("gcn", "sage", "gin")
+SET_BACKBONES = ("gcn", "gine", "gin", "gat", "sage")  # of the general networks for sets
 
 
 class GraphAxes(NamedTuple):
@@ -126,6 +128,8 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
 
 _FIXED: dict[str, Any] = {"patience": 0, "weight_decay": 0.0, "normalize_features": False}
 DEEP = _FIXED | {"hidden": 64, "epochs": 400, "lr": 0.003, "dropout": 0.2, "select": "score"}
+SETS = _FIXED | {"hidden": 64, "epochs": 100, "lr": 0.001, "dropout": 0.0, "select": "score"}
+NETWORK = {"layers": 4, "norm": "batch", "residual": True, "pooling": "mean", "head_layers": 2}
 GRAPHS = _FIXED | {"epochs": 100, "lr": 0.01, "dropout": 0.5, "split": "folds"}
 
 
@@ -142,11 +146,8 @@ def modern(
 ) -> Config:
     """A configuration of a deep network, as networks are trained today, on any graph.
 
-    With a ``split`` of sets of graphs, the network is trained by the protocol of
-    :func:`graph_cell`.
-
     Args:
-        dataset: The name of the graph, or of the set of graphs.
+        dataset: The name of the graph.
         backbone: One of :data:`~graphrelu.lab.models.backbones.DEEP_BACKBONES`.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
         layers, norm, residual, linear_first: See
@@ -154,14 +155,28 @@ def modern(
         **overrides: Fields of :class:`Config`, in the place of :data:`DEEP`, as in
             :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together.
     """
-    values, network = dict(DEEP), {"layers": layers, "norm": norm, "residual": residual}
-    if overrides.get("split") in FOLD_SPLITS:
-        backbone = check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES)
-        values |= {"epochs": GRAPHS["epochs"], "select": "loss"}
-    else:
-        backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
-        network |= {"linear_first": linear_first} | DEEP_BACKBONES[backbone]
-    values |= {"activation_options": {}, "backbone_options": network}
+    backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
+    network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
+    network |= DEEP_BACKBONES[backbone]
+    values = DEEP | {"activation_options": {}, "backbone_options": network}
+    return _config((dataset, backbone, activation), values, overrides)
+
+
+def on_sets(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
+    """A configuration of a network for a set of graphs, as such networks are trained today.
+
+    Args:
+        dataset: The name of the set.
+        backbone: One of :data:`SET_BACKBONES`.
+        activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
+        **overrides: Fields of :class:`Config`, in the place of :data:`SETS`, as in :func:`recipe`;
+            or of :class:`~graphrelu.lab.models.graph_networks.Network`.
+    """
+    backbone = check_name("backbone for sets of graphs", backbone, (*SET_BACKBONES, "bond"))
+    own = {field.name for field in fields(Network)} - {"hidden", "dropout"}
+    network = {name: overrides.pop(name) for name in own & overrides.keys()}
+    values = SETS | {"activation_options": {}, "backbone_options": NETWORK | network}
+    values["training_options"] = {"batch_size": 128, "warmup": 5}
     return _config((dataset, backbone, activation), values, overrides)
 
 
@@ -178,11 +193,11 @@ def _config(
     settings = [field.name for field in fields(Config)]
     for name, value in overrides.items():
         setting = check_name("setting", name, settings)
-        values[setting] = values[setting] | dict(value) if setting.endswith("options") else value
+        values[setting] = values[setting] | dict(value) if setting in OPTIONS else value
     if activation == "grelu":
         values["activation_options"] = spelled_out(values["activation_options"])
-    for name in ("activation_options", "backbone_options"):
-        values[name] = tuple(values[name].items())
+    for name in OPTIONS:
+        values[name] = tuple(values.get(name, {}).items())
     return Config(dataset, backbone, activation, **values)
 
 

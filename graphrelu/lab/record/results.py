@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphrelu.lab.record import kinds
-from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.journal import Journal, parse_line
 from graphrelu.lab.record.looks import Look
 
@@ -28,6 +28,7 @@ KINDS: dict[str, kinds.Kind] = {
     "class_accuracy": kinds.optional(kinds.listed(kinds.optional(kinds.number))),
     "diverged": kinds.optional(kinds.switch),
     "epochs_computed": kinds.optional(kinds.whole),
+    "steps": kinds.optional(kinds.whole),
     "curves": kinds.named(kinds.listed(kinds.optional(kinds.number), least=0)),
     **kinds.SURROUNDINGS,
     "note": kinds.text,
@@ -40,25 +41,27 @@ OLDER_EVENTS = ("started", "released")  # of records that several processes wrot
 # Not in older records.
 LATER = (
     *("calibration_error", "parameters", "peak_memory", "class_accuracy"),
-    *("diverged", "epochs_computed"),
+    *("diverged", "epochs_computed", "steps"),
 )
+SET_SCORES = "val"  # the curve of a set of graphs that tells how soon a score is reached
 
 
 @dataclass(frozen=True)
 class Result:
-    """One finished run. Scores are shares in [0, 1], but for R², which has no lower bound, and the
-    mean absolute error, which is negative: higher is better. All are the best epoch's.
+    """One finished run. Scores are shares in [0, 1], but for R², which has no lower bound, and for
+    errors, which are negative: higher is better. All are the best epoch's.
 
     The best epoch is the one that ``config.select`` names, and ``score`` the metric on the test
-    nodes then. ``curves`` are thinned (see :func:`thin`); ``note`` says how the nodes were split.
+    nodes, or graphs, then. ``curves`` are thinned (see :func:`thin`), but for :data:`SET_SCORES`;
+    ``note`` says how the nodes were split.
     ``seconds``, of the epochs, and ``peak_memory``, the bytes that a GPU held at most, are those of
     the batch that the run was trained in, divided by the runs of the batch. ``class_accuracy`` is
     the share of each class's test nodes that are predicted right, ``None`` for a class without test
     nodes. ``diverged`` says whether the training loss was not finite in the last epoch.
     ``epochs_computed`` are the epochs that ``seconds`` were spent on: a run that has stopped is
-    computed until its whole batch has. Older records have seconds that include first calls, and
-    none of :data:`LATER`; a CPU has no peak memory either, and many classes have no accuracy of
-    their own.
+    computed until its whole batch has. ``steps`` are those of the optimiser on mini-batches. Older
+    records have seconds that include first calls, and none of :data:`LATER`; a CPU has no peak
+    memory either, and many classes have no accuracy of their own.
     """
 
     config: Config
@@ -83,13 +86,14 @@ class Result:
     class_accuracy: list[float | None] | None = None
     diverged: bool | None = None
     epochs_computed: int | None = None
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.seed, int):
             raise ValueError(f"A seed is a whole number, not {self.seed!r}.")
         metric = self.config.metric
-        low = -kinds.LARGEST if metric in ("mae", "r2") else 0
-        high = 0 if metric == "mae" else 1
+        low = -kinds.LARGEST if metric in (*ERRORS, "r2") else 0
+        high = 0 if metric in ERRORS else 1
         if not low <= self.score <= high:
             raise ValueError(f"A score lies in [{low:g}, {high}], unlike {self.score!r}.")
 
@@ -128,7 +132,7 @@ class Record:
 
     A line that a killed process left incomplete is not data, and the next writer starts on a
     fresh one. A lock file, ``<path>.lock``, lies beside the record once it was written to. Without
-    ``curves`` the training curves of runs are not written.
+    ``curves`` the training curves of runs are not written, but for :data:`SET_SCORES`.
     """
 
     def __init__(self, path: str | Path, curves: bool = True) -> None:
@@ -163,7 +167,7 @@ class Record:
     def append(self, results: Iterable[Result]) -> None:
         """Write finished runs; on return they are on the disk."""
         if not self._curves:
-            results = [replace(result, curves={}) for result in results]
+            results = [replace(result, curves=_set_scores(result.curves)) for result in results]
         entries = list(together(results))
         with self.exclusive():
             self._journal.write("finished", entries)
@@ -210,6 +214,10 @@ class Record:
             raise ValueError(f"There is no event {event!r}.")
         for result in _apart(entry):
             self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
+
+
+def _set_scores(curves: Mapping[str, list[float]]) -> dict[str, list[float]]:
+    return {name: curve for name, curve in curves.items() if name == SET_SCORES}
 
 
 def kept_positions(length: int, at_most: int = 50) -> list[int]:

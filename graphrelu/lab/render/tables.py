@@ -15,6 +15,7 @@ import numpy as np
 
 from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
+from graphrelu.lab.record.config import ERRORS
 from graphrelu.lab.record.divergence import MARK, diverged
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
@@ -182,7 +183,7 @@ def split_rule(results: Sequence[Result]) -> str:
 
 def row_of(name: str, runs: Sequence[Result], lead: Decision | None) -> CompareRow:
     """The row of one activation, from its runs."""
-    is_error = runs[0].config.metric == "mae"
+    is_error = runs[0].config.metric in ERRORS
     scores = percent({run.seed: run.score for run in runs}, is_error)
     return CompareRow(
         name, *scores, lead, price(runs), sum(diverged(run) is True for run in runs), is_error

@@ -13,8 +13,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.render.tables import PRICES, CompareRow, compare_cells, label, reading
 
@@ -36,7 +36,9 @@ METRICS = {
     "accuracy": "accuracy in percent",
     "f1": "F1 in percent",
     "rocauc": "area under the ROC curve in percent",
+    "ap": "average precision in percent",
     "mae": "mean absolute error",
+    "rmse": "root mean squared error",
     "r2": "R² in percent",
 }
 
@@ -95,7 +97,8 @@ def headline(
     options = dict(config.backbone_options)
     depth = f"{options['layers']} layers of " if options.get("layers") else ""
     norm = f"{options['norm']} norm, " if options.get("norm") else ""
-    skips = "linear skips, " if options.get("residual") else ""
+    skips = "skips, " if isinstance(graph, GraphSet) else "linear skips, "
+    skips = skips if options.get("residual") else ""
     average = ""
     if config.metric == "f1":
         average = "micro " if graph.task == "labels" else "macro "
@@ -103,7 +106,8 @@ def headline(
         f"{graph.name}: {size_of(graph)}\n"
         f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
-        f"weight decay {config.weight_decay:g}, {config.epochs} epochs at most\n"
+        f"weight decay {config.weight_decay:g}, {config.epochs} epochs"
+        f"{' at most' if config.patience else ''}\n"
         f"{runs} {'run' if runs == 1 else 'runs'} of each activation"
         f"{' at most, until GReLU is decided' if until_decided else ''}, {config.split} split, "
         f"test {average}{METRICS[config.metric]}"
@@ -126,8 +130,10 @@ def _task(graph: Graph | GraphSet) -> str:
     if graph.task == "classes":
         return f"{graph.num_classes} classes"
     if graph.task == "labels":
-        return f"{graph.num_classes} labels, any number of each node (multi-label classification)"
-    low, high = float(graph.y.min()), float(graph.y.max())
+        what = "graph" if isinstance(graph, GraphSet) else "node"
+        return f"{graph.num_classes} labels, any number of each {what} (multi-label classification)"
+    known = graph.y[~graph.y.isnan()]
+    low, high = float(known.min()), float(known.max())
     return f"values from {low:.4g} to {high:.4g} (regression)"
 
 

@@ -26,6 +26,7 @@ EXPERIMENTS = {
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
     "runtime": "seconds for 200 epochs on CiteSeer, for every backbone and activation",
     "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
+    "molecules": "sets of molecules: published networks and plain ones, by activation",
     "strong": "GCN, SAGE and GAT with published settings, tuned for ReLU on each graph",
 }
 EXAMPLE = "graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
@@ -101,10 +102,7 @@ def _command(name: str) -> Callable[..., None]:
         activations: Annotated[str | None, _option(LISTED)] = None,
         protocols: Annotated[
             str | None,
-            _option(
-                "Of sets of graphs: folds (the paper's), gin_folds (the GIN paper's), gin_paper "
-                "(with the GIN paper's networks and 17,500 updates); else the first two."
-            ),
+            _option("Of graph classification: folds (the paper's), gin_folds (the GIN paper's)."),
         ] = None,
         quick: Annotated[
             bool, typer.Option("--quick", help="A small version on embedded graphs, in minutes.")

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
-from graphrelu.lab.data.molecules import Features, SplitKind, read_molecules
-from graphrelu.lab.engine.graph_runs import perform_all, read_record
-from graphrelu.lab.engine.graph_training import ERRORS, GraphRun, Metric
-from graphrelu.lab.models.graph_networks import (
-    GraphNetwork,
-    Network,
-    count_parameters,
-    widened,
+from graphrelu.lab import data
+from graphrelu.lab.choice import choose
+from graphrelu.lab.cli.options import standing
+from graphrelu.lab.data.graph_set import Features, GraphSet
+from graphrelu.lab.models.graph_networks import GraphNetwork, Network, count_parameters, widened
+from graphrelu.lab.record.config import ERRORS, Config, Metric, SetSplit
+from graphrelu.lab.record.recipes import NETWORK, on_sets
+from graphrelu.lab.record.results import SET_SCORES, Record, Result
+from graphrelu.lab.render import export, figures
+from graphrelu.lab.render.tables import marked, p_value
+from graphrelu.lab.reproduce.table import (
+    Found,
+    Pair,
+    Place,
+    Request,
+    Row,
+    Runs,
+    Table,
+    train_missing,
 )
+from graphrelu.lab.stats import over_relu
+
+FOLDER = "Molecules"  # below the folder of the datasets
 
 
 class MoleculeSet(NamedTuple):
     """A file, how it is split, its metric, and how many seeds the chosen settings get."""
 
     file: str
-    split: SplitKind
+    split: SetSplit
     metric: Metric
     seeds: int
     nodes: float  # per graph
@@ -46,7 +58,7 @@ SETS = {
 
 
 class Rival(NamedTuple):
-    """A column of the table: what it changes of a cell."""
+    """A row of the table: what it changes of a cell."""
 
     name: str
     activation: str
@@ -62,22 +74,24 @@ RIVALS = {
     "gelu": Rival("GELU", "gelu"),
     "grelu": Rival("GReLU", "grelu"),
     "relu+vn": Rival("ReLU with a virtual node", "relu", virtual_node=True),
-    "grelu+vn": Rival("GReLU with a virtual node", "grelu", virtual_node=True),
-    "relu-wide": Rival("ReLU, wider", "relu", wider=True),
     "relu-2": Rival("ReLU, twice as long", "relu", budget=2),
     "relu-4": Rival("ReLU, four times as long", "relu", budget=4),
     "grelu-f": Rival("GReLU-F", "grelu", {"node_wise": False}),
     "grelu-b": Rival("GReLU-B", "grelu", {"topology": False}),
+    "grelu+vn": Rival("GReLU with a virtual node", "grelu", virtual_node=True),
+    "relu-wide": Rival("ReLU, wider", "relu", wider=True),
     "digraf": Rival("DiGRAF", "digraf"),
     "digraf-plain": Rival("DiGRAF without its network", "digraf-plain"),
 }
 EVERYWHERE = ("relu", "prelu", "gelu", "grelu", "relu+vn", "relu-2", "relu-4")
 WITH_GCN = ("grelu-f", "grelu-b", "grelu+vn", "relu-wide")
 TUNING_SEEDS = (0, 1)
+QUICK = ("relu", "gelu", "grelu")
+TOLERANCE = 1.0  # points below what is published
 
 
 class Point(NamedTuple):
-    """A point of the grid from which every column chooses on validation."""
+    """A point of the grid from which every row chooses on validation."""
 
     dropout: float
     epochs: int
@@ -85,49 +99,54 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """A set and a network with the settings of its publication."""
+    """A network on a set with the settings of its publication."""
 
     dataset: str
     network: Network
     grid: tuple[tuple[float, ...], tuple[int, ...]]  # dropout, epochs
     published: float | None = None
+    epochs: int = 100
     settings: Mapping[str, Any] = field(default_factory=dict)  # of training
     activation: str = "gelu"  # the published one
 
     @property
-    def is_gcn(self) -> bool:
-        return self.network.conv in ("gcn", "bond")
-
-    @property
     def rivals(self) -> tuple[str, ...]:
         digraf = ("digraf", "digraf-plain") if self.dataset in ("esol", "zinc12k") else ()
-        return EVERYWHERE + (WITH_GCN + digraf if self.is_gcn else ())
+        return EVERYWHERE + (WITH_GCN + digraf if self.network.conv in ("gcn", "bond") else ())
 
     @property
     def usual(self) -> Point:
         """The published settings."""
-        return Point(self.network.dropout, self.settings["epochs"])
+        return Point(self.network.dropout, self.epochs)
 
     def points(self, rival: str) -> list[Point]:
-        """What a column chooses from; where ReLU has more time, that is of the longest."""
+        """What a row chooses from; where ReLU has more time, that is of the longest."""
         dropouts, epochs = self.grid
         longest = epochs[-1:] if RIVALS[rival].budget > 1 else epochs
         return [Point(*point) for point in product(dropouts, longest)]
 
-    def run(self, key: str, seed: int, point: Point | None = None) -> GraphRun:
-        """The run of a column of the table."""
-        rival, (dropout, epochs) = RIVALS[key], point or self.usual
-        network = replace(self.network, dropout=dropout, virtual_node=rival.virtual_node)
-        if rival.wider:
-            network = _wider(network)
-        return GraphRun(
+    def config(self, key: str, point: Point) -> Config:
+        rival, spec = RIVALS[key], SETS[self.dataset]
+        network = replace(self.network, virtual_node=rival.virtual_node)
+        network = _wider(network) if rival.wider else network
+        options = {
+            name: value
+            for name, value in vars(network).items()
+            if name not in ("conv", "hidden", "dropout")
+            and (name in NETWORK or value != getattr(Network, name))
+        }
+        return on_sets(
             self.dataset,
-            network,
+            network.conv,
             rival.activation,
-            SETS[self.dataset].metric,
-            seed,
-            rival.options,
-            **{**self.settings, "epochs": rival.budget * epochs},
+            hidden=network.hidden,
+            dropout=point.dropout,
+            epochs=rival.budget * point.epochs,
+            split=spec.split,
+            metric=spec.metric,
+            activation_options=rival.options,
+            **options,
+            **self.settings,
         )
 
 
@@ -147,146 +166,296 @@ def _wider(network: Network) -> Network:
 
 
 # "Reassessing the Long-Range Graph Benchmark" (Toenshoff et al. 2023), its code's LRGB-tuned.
-_TUNED = Network("gcn", 6, 235, "none", True, 0.1, 3, walks=20, plain="gelu")
-_TUNED_TRAINING = {"epochs": 250, "batch_size": 200}
+_TUNED = Network("gcn", 6, 235, None, True, 0.1, 3, walks=20, plain="gelu")
+_TUNED_REST: Any = {"epochs": 250, "settings": {"training_options": {"batch_size": 200}}}
 # GNN+ ("Unlocking the Potential of Classic GNNs", ICML 2025), its code's settings.
 _PLUS = Network("bond", 3, 275, "batch", False, 0.2, 4, walks=32, plain="gelu")
-_PLUS_TRAINING = {"epochs": 300, "batch_size": 16}
-_PEPTIDES_GRID = ((0.1, 0.3), (100, 250))
-_PLUS_GRID = ((0.2, 0.4), (100, 300))
+_PLUS_REST: Any = {"epochs": 300, "settings": {"training_options": {"batch_size": 16}}}
 _PLUS_ZINC = Network(
     "bond", 12, 64, "batch", True, 0.0, 3, "sum", 32, feed_forward=True, halving=True
 )
-# 200 of 2,000 epochs.
-_ZINC_TRAINING = {
+_ZINC_TRAINING = {"batch_size": 32, "min_lr": 1e-6}
+# 200 of 2,000 epochs; GINE reaches 0.065 after 2,000.
+_ZINC_REST: Any = {
     "epochs": 200,
-    "batch_size": 32,
-    "weight_decay": 1e-5,
-    "warmup": 5,
-    "min_lr": 1e-6,
+    "settings": {"weight_decay": 1e-5, "training_options": _ZINC_TRAINING},
 }
-_ZINC_GRID = ((0.0, 0.1), (100, 200))
-_PLAIN_GRID = ((0.0, 0.3), (30, 100))
+_PEPTIDES_GRID, _PLUS_GRID = ((0.1, 0.3), (100, 250)), ((0.2, 0.4), (100, 300))
+_ZINC_GRID, _PLAIN_GRID = ((0.0, 0.1), (100, 200)), ((0.0, 0.3), (30, 100))
+_TUNED_GINE = replace(_TUNED, conv="gine", layers=8, hidden=160, inside=True)
+_PLUS_GINE = replace(_PLUS, conv="gine", hidden=240, norm=None, residual=True, head_layers=3)
+_PLUS_GINE_REST: Any = {
+    "epochs": 300,
+    "settings": {**_PLUS_REST["settings"], "lr": 5e-4},
+    "activation": "relu",
+}
+_ZINC_GINE = replace(_PLUS_ZINC, conv="gine", hidden=80, norm=None, walks=20)
 
-CELLS: dict[str, Cell] = {
-    "peptides-gcn": Cell("peptides_func", _TUNED, _PEPTIDES_GRID, 0.686, _TUNED_TRAINING),
-    "peptides-gine": Cell(
-        "peptides_func",
-        replace(_TUNED, conv="gine", layers=8, hidden=160, inside=True),
-        _PEPTIDES_GRID,
-        0.662,
-        _TUNED_TRAINING,
+CELLS: dict[tuple[str, str], Cell] = {
+    ("peptides_func", "gcn"): Cell("peptides_func", _TUNED, _PEPTIDES_GRID, 68.6, **_TUNED_REST),
+    ("peptides_func", "gine"): Cell(
+        "peptides_func", _TUNED_GINE, _PEPTIDES_GRID, 66.2, **_TUNED_REST
     ),
-    "peptides-gcn+": Cell("peptides_func", _PLUS, _PLUS_GRID, 0.726, _PLUS_TRAINING),
-    "peptides-gine+": Cell(
-        "peptides_func",
-        replace(_PLUS, conv="gine", hidden=240, norm="none", residual=True, head_layers=3),
-        _PLUS_GRID,
-        0.706,
-        {**_PLUS_TRAINING, "lr": 5e-4},
-        "relu",
+    ("peptides_func", "gcn+"): Cell("peptides_func", _PLUS, _PLUS_GRID, 72.6, **_PLUS_REST),
+    ("peptides_func", "gine+"): Cell(
+        "peptides_func", _PLUS_GINE, _PLUS_GRID, 70.6, **_PLUS_GINE_REST
     ),
-    "zinc-gcn": Cell("zinc12k", _PLUS_ZINC, _ZINC_GRID, None, _ZINC_TRAINING),
-    "zinc-gine": Cell(
-        "zinc12k",
-        replace(_PLUS_ZINC, conv="gine", hidden=80, norm="none", walks=20),
-        _ZINC_GRID,
-        None,  # 0.065 after 2,000 epochs
-        _ZINC_TRAINING,
-    ),
+    ("zinc12k", "gcn"): Cell("zinc12k", _PLUS_ZINC, _ZINC_GRID, **_ZINC_REST),
+    ("zinc12k", "gine"): Cell("zinc12k", _ZINC_GINE, _ZINC_GRID, **_ZINC_REST),
     **{
-        f"{name}-{conv}": Cell(name, Network(conv), _PLAIN_GRID, None, {"epochs": 100})
-        for name in ("esol", "lipo", "bace", "tox21")
-        for conv in ("gcn", "gine", "gat", "sage")
+        (name, conv): Cell(name, Network(conv), _PLAIN_GRID)  # type: ignore[arg-type]
+        for name, conv in product(("esol", "lipo", "bace", "tox21"), ("gcn", "gine", "gat", "sage"))
     },
 }
 
 
-Entries = Mapping[str, dict[str, Any]]  # of a record, by the key of the run
+def cells(dataset: str) -> dict[Place, Config]:
+    return {
+        (place, (rival, point)): cell.config(rival, point)
+        for place, cell in CELLS.items()
+        if place[0] == dataset
+        for rival in cell.rivals
+        for point in cell.points(rival)
+    }
 
 
-def chosen(cell: Cell, rival: str, entries: Entries) -> Point | None:
-    """The point of the grid with the best mean validation score; none while runs are missing."""
-    sign = -1 if SETS[cell.dataset].metric in ERRORS else 1
-    values: dict[Point, float] = {}
-    for point in cell.points(rival):
-        keys = [cell.run(rival, seed, point).key() for seed in TUNING_SEEDS]
-        if not all(key in entries for key in keys):
-            return None
-        values[point] = round(sign * fmean(entries[key]["val_score"] for key in keys), 12)
-    return max(values, key=lambda point: values[point])
+def load(config: Config, root: str | Path | None) -> GraphSet:
+    """A set of molecules, from its file in :data:`FOLDER`."""
+    path = data.data_root(root) / FOLDER / SETS[config.dataset].file
+    name = config.dataset if config.dataset in data.GRAPH_NAMES else str(path)
+    return data.load_graphs(name, root, split=SETS[config.dataset].split)
 
 
-def missing(
-    entries: Entries,
-    cells: Sequence[str] = (),
-    rivals: Sequence[str] = (),
-    grid: bool = True,
-) -> list[GraphRun]:
-    """The runs that can be done now: those of the grid, then those of what it chose. Without the
-    grid, all seeds at the published settings."""
-    found: dict[str, GraphRun] = {}
-    for name, cell in CELLS.items():
-        for rival in cell.rivals:
-            if (cells and name not in cells) or (rivals and rival not in rivals):
+class MoleculeTable(Table):
+    """A setting of the grid is chosen for each row; then all seeds are run with it."""
+
+    def place(self, config: Config) -> Place | None:
+        return _places().get(config)
+
+    def chosen(self, request: Request) -> dict[Place, Config]:
+        return super().chosen(replace(request, quick=False) if request.quick else request)
+
+    def plan(self, request: Request) -> Runs:
+        """All seeds for the published and the chosen settings, the first two for the others."""
+        found, runs = self.found(Record(request.out).read()), {}
+        for (place, (rival, point)), config in self.chosen(request).items():
+            if request.quick and not _is_quick(place, rival, point):
                 continue
-            seeds = range(SETS[cell.dataset].seeds)
-            if not grid:
-                runs = [cell.run(rival, seed) for seed in seeds]
-            elif (point := chosen(cell, rival, entries)) is not None:
-                runs = [cell.run(rival, seed, point) for seed in seeds]
-            else:
-                runs = [cell.run(rival, *at) for at in product(TUNING_SEEDS, cell.points(rival))]
-            found |= {run.key(): run for run in runs}
-    return [run for key, run in found.items() if key not in entries]
+            cell = CELLS[place]
+            choice = chosen_point(cell, rival, found.get(place, {}))
+            seeds = range(min(request.runs, SETS[cell.dataset].seeds))
+            runs[config] = seeds if point in (cell.usual, choice) else TUNING_SEEDS[: len(seeds)]
+        return runs
+
+    def collect(self, request: Request) -> str:
+        for _ in ("the grid", "the rest of what it chose"):
+            finished, total = train_missing(self.plan(request), request, load)
+            if finished < total:
+                break
+        return standing(finished, total, request.out)
+
+    def found(self, results: Iterable[Result]) -> Found:
+        """The runs by cell, by rival and point, and by seed."""
+        by_place: dict[Place, dict[int, Result]] = {place: {} for place in _places().values()}
+        for run in results:
+            if place := self.place(run.config):
+                by_place[place][run.seed] = run
+        found: Found = {}
+        for (cell, name), runs in by_place.items():
+            if runs:
+                found.setdefault(cell, {})[name] = runs
+        return found
+
+    def rows(self, results: Iterable[Result]) -> list[Row]:
+        """Each rival with the published settings, with those that it chose, and with each of the
+        others of the grid."""
+        rows = []
+        for place, found in self.found(results).items():
+            cell = CELLS[place]
+            others = [point for point in cell.points("relu") if point != cell.usual]
+            choice = {rival: chosen_point(cell, rival, found) for rival in cell.rivals}
+            views: list[tuple[str, Any]] = [("chosen", choice)]
+            everywhere = [("published", cell.usual), *(("grid", point) for point in others)]
+            views += [(setting, dict.fromkeys(cell.rivals, point)) for setting, point in everywhere]
+            for setting, points in views:
+                own = {r: found[r, point] for r, point in points.items() if (r, point) in found}
+                rows += _rows(place, setting, own)
+        return rows
+
+    def protocol(self, results: Sequence[Result]) -> set[Config]:
+        return set(_places())
 
 
-def prepare(source: Path, folder: Path, names: Sequence[str] = tuple(SETS)) -> Iterator[str]:
-    """Read the sets once, for machines without RDKit; tells what was left out."""
-    for name in names:
-        molecules = read_molecules(source / SETS[name].file, split=SETS[name].split)
-        molecules.save(_file(folder, name))
-        yield f"{name}: {len(molecules.y):,} molecules. {molecules.note}".strip()
+@cache
+def _places() -> dict[Config, Place]:
+    return {config: place for name in SETS for place, config in cells(name).items()}
 
 
-def collect(
-    record: Path,
-    source: Path,
-    prepared: Path,
-    processes: int = 1,
-    seconds: float = math.inf,
-    device: str = "cpu",
-    **choice: Any,
-) -> str:
-    """Do what is missing, the grid first and then what it chose; tells how much is left.
-
-    Args:
-        record (Path): A line for each run; the same command continues it.
-        source (Path): The folder of the files of :data:`SETS`.
-        prepared (Path): Where what was read of them is kept.
-        processes (int, optional): How many runs at once.
-        seconds (float, optional): No epoch starts after these.
-        device (str, optional): Where to train.
-        **choice (optional): The rest of the arguments of :func:`missing`.
-    """
-    end = time.time() + seconds
-    while runs := missing(by_key(record), **choice):
-        names = {run.dataset for run in runs}
-        for line in prepare(
-            source, prepared, [n for n in names if not _file(prepared, n).exists()]
-        ):
-            print(line, flush=True)
-        states = record.with_suffix(".states")
-        left = perform_all(runs, prepared, record, processes, end - time.time(), states, device)
-        if left:
-            return f"{left} runs are missing; the same command continues."
-    return "All runs are there."
+def _is_quick(place: tuple[str, str], rival: str, point: Point) -> bool:
+    return place == ("esol", "gcn") and rival in QUICK and point.epochs == _PLAIN_GRID[1][0]
 
 
-def by_key(record: Path) -> Entries:
-    """The runs on record."""
-    return {GraphRun.from_dict(entry["run"]).key(): entry for entry in read_record(record)}
+def chosen_point(cell: Cell, rival: str, found: Mapping[Any, Any]) -> Point | None:
+    """The point with the best mean validation score; none while runs are missing."""
+    own = {point: found.get((rival, point), {}) for point in cell.points(rival)}
+    choice = choose({rival: own}, TUNING_SEEDS)
+    complete = choice is not None and len(choice.points) == len(own)
+    return choice.chosen[rival] if choice is not None and complete else None
 
 
-def _file(prepared: Path, name: str) -> Path:
-    return prepared / f"{name}.npz"
+def _rows(place: Any, setting: str, own: Mapping[str, dict[int, Result]]) -> list[Row]:
+    rows = []
+    scores = {r: {seed: run.score for seed, run in runs.items()} for r, runs in own.items()}
+    is_error = SETS[place[0]].metric in ERRORS
+    for rival, runs in own.items():
+        row = Row(place, rival, runs, {"setting": setting})
+        # GReLU is a family of its own, as in a comparison.
+        leads = over_relu(scores, row.splits, 0.0, (None, None), is_error)
+        peaks = [run.peak_memory for run in runs.values() if run.peak_memory]
+        epochs, seconds = _until_relu(runs, own.get("relu", {}))
+        row.values |= {
+            "over_relu": leads.get(rival),
+            "metric": row.config.metric,
+            "dropout": row.config.dropout,
+            "epochs": row.config.epochs,
+            "parameters": next(iter(runs.values())).parameters,
+            "step_ms": median(1e3 * run.seconds / (run.steps or 1) for run in runs.values()),
+            "peak_mib": max(peaks) / 2**20 if peaks else None,
+            "epochs_to_relu": epochs,
+            "seconds_to_relu": seconds,
+            "published": CELLS[place].published,
+        }
+        rows.append(row)
+    return rows
+
+
+def _until_relu(
+    runs: Mapping[int, Result], relu: Mapping[int, Result]
+) -> tuple[float | None, float | None]:
+    """When ReLU's best validation score is reached: medians over the seeds of the shares of ReLU's
+    epochs and seconds. The scores on record have four digits."""
+    epochs, seconds = [], []
+    for seed in runs.keys() & relu.keys():
+        own, other = runs[seed], relu[seed]
+        curve = own.curves.get(SET_SCORES, [])
+        reached = [i for i, score in enumerate(curve, 1) if score >= other.val_score - 5e-5]
+        if not reached:
+            return None, None
+        epochs.append(reached[0] / other.best_epoch)
+        speeds = [run.seconds / run.epochs_run for run in (own, other)]
+        seconds.append(epochs[-1] * speeds[0] / speeds[1])
+    return (median(epochs), median(seconds)) if epochs else (None, None)
+
+
+SETTINGS = {
+    "published": "Every row with the published settings",
+    "chosen": "Every row with the settings that it chose on validation",
+    "grid": "Other settings of the grid, every row with the same",
+}
+HEAD = (
+    *("set", "network", "", "score", "over ReLU", "p", "seeds", "dropout", "epochs", "parameters"),
+    *("ms a step", "epochs to ReLU's best", "seconds"),
+)
+
+
+def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+    tables = []
+    for setting, title in SETTINGS.items():
+        own = [row for row in rows if row["setting"] == setting]
+        if own:
+            tables.append(f"## {title}\n\n{export.table(HEAD, map(_line, own), numbers=3)}")
+    return {"check": check(rows), "in_short": in_short(rows), "tables": "\n".join(tables)}
+
+
+def check(rows: Iterable[Row]) -> str:
+    """The published networks with their activation, beside what is published."""
+    lines = [
+        (
+            *row.cell,
+            RIVALS[row.name].name,
+            _score(row),
+            _amount(row, row["published"]),
+            str(row.n),
+            "yes" if row.mean >= row["published"] - TOLERANCE else "no",
+        )
+        for row in rows
+        if row["published"] is not None
+        and (row["setting"], row.name) == ("published", CELLS[row.cell].activation)
+    ]
+    if not lines:
+        return "No network has been run with the published settings and activation yet."
+    head = ("set", "network", "", "ours", "published", "seeds", "at most 1.0 below")
+    return export.table(head, lines, numbers=3)
+
+
+def in_short(rows: Iterable[Row]) -> str:
+    """GReLU's lead over ReLU at every setting, and whether it is decided."""
+    lines = [
+        f"- {row.dataset}, {row.backbone}, dropout {row['dropout']:g}, {row['epochs']} epochs "
+        f"({row['setting']}): GReLU is {marked(lead)} {lead.unit} ahead of ReLU over {lead.n} "
+        f"{'seed' if lead.n == 1 else 'seeds'}, {lead.outcome}."
+        for row in rows
+        if row.name == "grelu" and (lead := row["over_relu"]) is not None
+    ]
+    return "\n".join(lines) if lines else "GReLU and ReLU have not been run together yet."
+
+
+def _line(row: Row) -> tuple[str, ...]:
+    lead = row["over_relu"]
+    shares = (row["epochs_to_relu"], row["seconds_to_relu"])
+    return (
+        *row.cell,
+        RIVALS[row.name].name,
+        _score(row),
+        marked(lead),
+        "" if lead is None else p_value(lead.p),
+        str(row.n),
+        f"{row['dropout']:g}",
+        str(row["epochs"]),
+        f"{row['parameters']:,}",
+        f"{row['step_ms']:.1f}",
+        *("" if share is None else f"{100 * share:.0f} %" for share in shares),
+    )
+
+
+def _score(row: Row) -> str:
+    spread = f" ± {_amount(row, row.std)}" if row.n > 1 else ""
+    return f"{_amount(row, row.mean)}{spread}"
+
+
+def _amount(row: Row, value: float) -> str:
+    return f"{value:.4f}" if row["metric"] in ERRORS else f"{value:.1f}"
+
+
+def draw(rows: Sequence[Row]) -> figures.Figure:
+    """GReLU's leads over ReLU against the nodes of a graph, with their intervals."""
+    figure, ((axes,),) = figures.panels(1, 1, figsize=(6.0, 3.5), layout="constrained")
+    axes.axhline(0, color="0.7", linewidth=0.8)
+    styles = figures.line_styles()
+    for setting in ("published", "chosen"):
+        own = [row for row in rows if (row["setting"], row.name) == (setting, "grelu")]
+        style = {**next(styles), "linestyle": "none", "label": f"{setting} settings"}
+        leads = [(SETS[row.dataset].nodes, row["over_relu"]) for row in own]
+        figures.draw_leads(axes, leads, style)
+    axes.set(xlabel="nodes per graph", ylabel="lead over ReLU (points, or % of its error)")
+    axes.legend()
+    return figure
+
+
+TABLE = MoleculeTable(
+    name="molecules",
+    what="on sets of molecules",
+    datasets=tuple(SETS),
+    cells=cells,
+    runs=10,
+    quick_runs=2,
+    pairs=(Pair("over_relu", None, "relu"),),
+    columns=(
+        *("over_relu", "setting", "metric", "dropout", "epochs", "parameters", "step_ms"),
+        *("peak_mib", "epochs_to_relu", "seconds_to_relu", "published"),
+    ),
+    page=page,
+    figure=draw,
+    family="the rivals of a cell, but for GReLU, which is a family of its own,",
+    margin=0.0,
+)

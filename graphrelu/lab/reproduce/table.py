@@ -16,13 +16,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from graphrelu.lab import data
 from graphrelu.lab.cli.options import check_ending, check_runs, standing
-from graphrelu.lab.data.fold_set import load_fold_set
-from graphrelu.lab.engine import check_pool
+from graphrelu.lab.engine import check_pool, load_dataset
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import output
-from graphrelu.lab.record.config import FOLD_SPLITS, Config
+from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
@@ -134,9 +132,9 @@ class Row:
     values: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.mean, self.std, self.best, self.n = percent(
-            {seed: run.score for seed, run in self.runs.items()}
-        )
+        scores = {seed: run.score for seed, run in self.runs.items()}
+        is_error = self.config.metric in ERRORS
+        self.mean, self.std, self.best, self.n = percent(scores, is_error)
 
     @property
     def dataset(self) -> str:
@@ -248,7 +246,7 @@ class Table:
             if epochs.setdefault((cell, config.backbone), config.epochs) != config.epochs:
                 told = f"{config.dataset} with {config.backbone}"
                 raise ValueError(f"The runs of {told} have different settings.")
-            found[cell].setdefault(name, {})[run.seed] = run
+            found.setdefault(cell, {}).setdefault(name, {})[run.seed] = run
         known = {cell: {name: s for name, s in own.items() if s} for cell, own in found.items()}
         return {cell: own for cell, own in known.items() if own}
 
@@ -368,8 +366,11 @@ def beside_paper(source: str, row: Row) -> dict[str, Any]:
     }
 
 
-def train_missing(runs: Runs, request: Request) -> tuple[int, int]:
-    """Train the runs that the record lacks; return the number of finished and of all runs."""
+def train_missing(
+    runs: Runs, request: Request, load: Callable[..., Any] = load_dataset
+) -> tuple[int, int]:
+    """Train the runs that the record lacks; return the number of finished and of all runs. What
+    they are trained on comes from ``load``, by the first of its configurations."""
     from graphrelu.lab import engine
     from graphrelu.lab.engine import prepared
 
@@ -380,10 +381,8 @@ def train_missing(runs: Runs, request: Request) -> tuple[int, int]:
     left = {config: record.left(config, seeds) for config, seeds in runs.items()}
     left = {config: seeds for config, seeds in left.items() if seeds}
     # Load every graph before the first training, to find a damaged file at once.
-    graphs: dict[str, Any] = {}
-    for name, split in {config.dataset: config.split for config in left}.items():
-        read = load_fold_set if split in FOLD_SPLITS else data.load
-        graphs[name] = read(name, request.root)
+    first = {config.dataset: config for config in reversed(left)}
+    graphs = {name: load(config, request.root) for name, config in first.items()}
     total = sum(map(len, runs.values()))
     if request.prepare is not None:
         prepared.write(request.prepare, left, graphs)

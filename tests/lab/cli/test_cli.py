@@ -161,7 +161,6 @@ def test_the_papers_graphs_have_the_papers_network() -> None:
     assert wants_deep("cora", {**nothing, "residual": False})
     assert wants_deep("digits", nothing)
     assert wants_deep("mine.npz", nothing)
-    assert not wants_deep("mutag", {**nothing, "layers": 2})
 
 
 def test_ones_own_file(folder: Path, ring: Data, make_npz: Callable[..., Path]) -> None:

@@ -56,13 +56,23 @@ BAD = {
     "norm": (["--norm", "batches"], "There is no norm 'batches' (did you mean batch?)"),
     "layers": (["--layers", 0], "layers must be a whole number from 1, got 0."),
     "heads": (["--backbone", "gat", "--hidden", 12], "must be a multiple of heads (8), got 12."),
-    "patience of graphs": (["mutag", "--patience", 3], "whose training takes no patience."),
-    "backbone of graphs": (["graphs:x.pt", "--backbone", "gat"], "for sets of graphs 'gat'"),
+    "patience of graphs": (
+        ["mutag", "--patience", 3],
+        "a set of graphs, which takes no --patience.",
+    ),
+    "pooling of a graph": (["--pooling", "sum"], "digits is one graph, which takes no --pooling."),
+    "pooling": (["mutag", "--pooling", "median"], "pooling must be one of mean, sum, max, not"),
+    "split of graphs": (
+        ["mutag", "--split", "masks"],
+        "known are random, scaffold, column, folds.",
+    ),
+    "engine": (["--engine", "0"], "The engine must be local, ray or a number of processes, not"),
+    "backbone of graphs": (["graphs:x.pt", "--backbone", "cheb"], "for sets of graphs 'cheb'"),
     "metric of classes": (["--metric", "mae"], "known are accuracy, f1, rocauc."),
     "metric of labels": (
         ["several.pt", "--metric", "accuracy"],
-        "The metric accuracy does not fit several.pt, whose y holds labels, any number of each "
-        "node; known are rocauc, f1.",
+        "The metric accuracy does not fit several.pt, whose y holds labels, any number at "
+        "once; known are rocauc, f1.",
     ),
     "metric of values": (
         ["values.pt", "--metric", "f1"],

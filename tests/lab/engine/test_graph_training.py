@@ -1,9 +1,8 @@
-"""A run on a set of graphs: its batches, loss, scores, schedule, and that it can be resumed."""
+"""A run on a set of graphs: its batches, loss, scores and schedule, and the folds' protocols."""
 
 import copy
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,24 +10,44 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from graphrelu.lab import engine
 from graphrelu.lab.engine.graph_training import (
     DeviceGraphs,
-    GraphRun,
+    Schedule,
     Targets,
     Training,
-    learning_rate,
+    network_of,
+    schedule_of,
     score,
 )
-from graphrelu.lab.models.graph_networks import Network
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import graph_cell, on_sets
+from graphrelu.lab.record.results import Result
 from tests.lab.molecule_sets import ring_set
 
 CPU = torch.device("cpu")
-RUN = GraphRun("rings", Network("gcn", 2, 8, dropout=0.2), "relu", "ap", epochs=4, batch_size=4)
 
 
-def training_of(run: GraphRun = RUN, values: bool = False) -> Training:
+def config_of(backbone: str = "gcn", activation: str = "relu", **changes: Any) -> Config:
+    settings = {"hidden": 8, "epochs": 4, "layers": 2, "dropout": 0.2, "metric": "ap"} | changes
+    return on_sets(
+        "rings",
+        backbone,
+        activation,
+        split="column",
+        training_options={"batch_size": 4},
+        **settings,
+    )
+
+
+def training_of(config: Config, values: bool = False) -> Training:
     graphs = ring_set(values=values)
-    return Training(run, graphs, DeviceGraphs(graphs, CPU, run.network.walks))
+    return Training(config, graphs, DeviceGraphs(graphs, CPU, network_of(config).walks), 0)
+
+
+def trained(config: Config, seeds: int = 1, values: bool = False) -> list[Result]:
+    graphs = {"rings": ring_set(values=values)}
+    return engine.run([config], range(seeds), None, graphs=graphs, device="cpu")
 
 
 def test_a_batch_holds_its_graphs_in_order() -> None:
@@ -57,7 +76,7 @@ def test_a_batch_holds_its_graphs_in_order() -> None:
 
 
 @pytest.mark.parametrize("activation", ["relu", "grelu", "digraf"])
-@pytest.mark.parametrize("conv", ["gcn", "gine", "gat", "sage", "bond"])
+@pytest.mark.parametrize("conv", ["gcn", "gine", "gin", "gat", "sage", "bond"])
 def test_padding_changes_nothing(conv: str, activation: str) -> None:
     more = {
         "feed_forward": conv == "bond",
@@ -65,13 +84,12 @@ def test_padding_changes_nothing(conv: str, activation: str) -> None:
         "walk_width": 4,
         "virtual_node": conv != "gat",
     }
-    run = replace(RUN, network=Network(conv, 2, 8, **more), activation=activation)
-    training = training_of(run)
-    data, size = training.data, RUN.batch_size
+    training = training_of(config_of(conv, activation, dropout=0.0, **more))
+    data, size = training.data, 4
     orders = [training.order(epoch) for epoch in range(4)]
     shape = data.common_shape(orders, size)
     for parameter in training.model.parameters():  # away from ReLU
-        torch.nn.init.normal_(parameter, std=0.5)
+        torch.nn.init.normal_(parameter, std=0.3)
     start = copy.deepcopy(training.model.state_dict())
     found = []
     (index, exact), padded = data.batches(orders[0], size)[-1], data.padded(orders[0], size)[-1]
@@ -103,7 +121,7 @@ def test_batches_depend_on_seed_and_epoch_alone(monkeypatch: pytest.MonkeyPatch)
             return gather(self, index, *more)
 
         monkeypatch.setattr(DeviceGraphs, "gather", spy)
-        training = training_of(replace(RUN, activation=activation))
+        training = training_of(config_of(activation=activation))
         training.train()
     assert seen["relu"] == seen["grelu"]
     steps = 3 + 2  # of training, and two evaluations of 10 graphs
@@ -128,8 +146,8 @@ def test_rank_scores_are_those_of_scikit_learn(metric: str) -> None:
 def test_errors_and_accuracy() -> None:
     out = torch.tensor([[1.0, -2.0], [3.0, 4.0], [0.5, 9.0]])
     y = torch.tensor([[0.0, 0.0], [1.0, 1.0], [math.nan, 0.0]])
-    assert float(score("mae", out, y)) == pytest.approx((1.5 + 14 / 3) / 2)
-    rmse = (math.sqrt(2.5) + math.sqrt((4 + 9 + 81) / 3)) / 2
+    assert float(score("mae", out, y)) == pytest.approx(-(1.5 + 14 / 3) / 2)
+    rmse = -(math.sqrt(2.5) + math.sqrt((4 + 9 + 81) / 3)) / 2
     assert float(score("rmse", out, y)) == pytest.approx(rmse)
     assert float(score("accuracy", out, y)) == pytest.approx((1 / 2 + 2 / 3) / 2)
 
@@ -155,77 +173,114 @@ def test_values_are_learned_in_the_units_of_the_training_graphs() -> None:
     out = (graphs.y - own.mean()) / own.std(correction=0)
     assert float(targets.loss(out, torch.arange(30))) == pytest.approx(0.0, abs=1e-4)
     far = targets.score("mae", out + 1, torch.arange(30))
-    assert float(far) == pytest.approx(float(own.std(correction=0)), rel=1e-4)
+    assert float(far) == pytest.approx(-float(own.std(correction=0)), rel=1e-4)
 
 
 def test_classes() -> None:
-    graphs = replace(ring_set(), y=torch.arange(30).view(-1, 1) % 3)
+    graphs = replace(ring_set(), y=torch.arange(30).view(-1, 1) // 3 % 3)
     targets = Targets(graphs, torch.arange(10), CPU)
     index, out = torch.tensor([0, 4, 8, 9]), torch.randn(4, 3)
-    label = torch.tensor([0, 1, 2, 0])
+    label = graphs.y[index].view(-1)
     torch.testing.assert_close(targets.loss(out, index), F.cross_entropy(out, label))
     right = (out.argmax(dim=1) == label).double().mean()
     torch.testing.assert_close(targets.score("accuracy", out, index), right)
     area = roc_auc_score(label, out.softmax(dim=1), multi_class="ovr")
     assert float(targets.score("rocauc", out, index)) == pytest.approx(area)
-    run = replace(RUN, metric="accuracy", epochs=2)
-    training = Training(run, graphs, DeviceGraphs(graphs, CPU))
-    assert training.train()
+    config = config_of(metric="accuracy", epochs=2)
+    (result,) = engine.run([config], [0], None, graphs={"rings": graphs}, device="cpu")
+    assert result.parameters is not None
+
+
+def test_a_diverged_run_has_the_score_of_the_mean() -> None:
+    graphs = ring_set(values=True)
+    targets = Targets(graphs, torch.arange(30), CPU)
+    out = torch.full((30, 1), torch.nan)
+    expected = -(graphs.y - graphs.y.mean()).abs().mean()
+    assert float(targets.score("mae", out, torch.arange(30))) == pytest.approx(float(expected))
 
 
 def test_learning_rates() -> None:
-    run = replace(RUN, epochs=25, warmup=5, lr=2.0, min_lr=0.5)
-    assert [learning_rate(run, e) for e in (0, 1, 4)] == [2e-6, 0.4, 1.6]
-    assert learning_rate(run, 5) == 2.0
-    assert learning_rate(run, 15) == pytest.approx(1.25)
-    assert learning_rate(run, 24) > 0.5
+    cosine = Schedule(warmup=5, min_lr=0.5)
+    assert [cosine.rate(2.0, e, 25) for e in (0, 1, 4, 5)] == [2e-6, 0.4, 1.6, 2.0]
+    assert cosine.rate(2.0, 15, 25) == pytest.approx(1.25)
+    assert cosine.rate(2.0, 24, 25) > 0.5
+    halved = schedule_of(graph_cell("mutag", "gin", "relu"))
+    assert [halved.rate(0.01, e, 120) for e in (0, 49, 50, 100)] == [0.01, 0.01, 0.005, 0.0025]
+    assert halved.batch_size == 128
 
 
 def test_a_run_learns_and_reports_its_best_epoch() -> None:
-    training = training_of(replace(RUN, epochs=30, lr=0.01))
-    assert training.train()
-    result = training.result()
-    loss, val, test = (result["curves"][name] for name in ("train_loss", "val", "test"))
+    training = training_of(config_of(epochs=30, lr=0.01))
+    epochs: list[int] = []
+    training.train(epochs.append)
+    result = training.result(training.best())
+    loss, val, test = (training.curves[name] for name in ("train_loss", "val", "test"))
+    assert epochs == list(range(1, 31))
     assert loss[-1] < 0.7 * loss[0]
-    assert result["best_epoch"] == val.index(max(val))
-    assert result["score"] == pytest.approx(test[result["best_epoch"]], abs=1e-4)
-    assert result["steps"] == 30 * 3
-    assert GraphRun.from_dict(result["run"]) == training.run
+    assert result.best_epoch == val.index(max(val)) + 1
+    assert (result.score, result.val_score) == (test[result.best_epoch - 1], max(val))
+    assert (result.steps, result.epochs_run, result.diverged) == (30 * 3, 30, False)
+    assert result.curves["val"] == [round(value, 4) for value in val]
+    assert result.note == "the split that comes with the set"
 
 
-def test_the_best_epoch_of_an_error_is_the_lowest() -> None:
-    training = training_of(replace(RUN, metric="mae"), values=True)
-    training.curves = {"train_loss": [1.0] * 3, "val": [math.nan, 0.2, 0.3], "test": [0.0, 0.1, 5]}
-    training.epoch = 3
-    result = training.result()
-    assert (result["best_epoch"], result["score"]) == (1, 0.1)
-    assert result["curves"]["val"] == [None, 0.2, 0.3]
+def test_errors_are_negative_and_the_lowest_counts() -> None:
+    (result,) = trained(config_of(metric="rmse"), values=True)
+    assert result.score < 0
+    assert result.val_score == pytest.approx(max(result.curves["val"]), abs=1e-4)
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    run = replace(RUN, activation="grelu")
-    whole = training_of(run)
-    whole.train()
-    first = training_of(run)
-    assert not first.train(until=0.0)  # an epoch, and time is up
-    assert first.epoch == 1
-    first.save(tmp_path / "state.pt")
-    torch.manual_seed(5)
-    second = training_of(run)
-    second.resume(tmp_path / "state.pt")
-    assert second.train()
-    assert second.curves == whole.curves
+def test_alone_as_with_others() -> None:
+    """What comes out depends on configuration and seed alone."""
+    config = config_of("gine", "grelu", dropout=0.5)
+    alone = engine.run([config], [2], None, graphs={"rings": ring_set()}, device="cpu")[0]
+    together = trained(config, 3)[2]
+    assert replace(alone, seconds=0.0, date="") == replace(together, seconds=0.0, date="")
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("backbone", "pooling", "norm"),
+    [("gcn", "mean", None), ("sage", "max", None), ("gin", "sum", "batch")],
+)
+def test_the_papers_networks(backbone: str, pooling: str, norm: str | None) -> None:
+    network = network_of(graph_cell("mutag", backbone, "relu", 16, 2))
+    assert (network.conv, network.layers, network.hidden, network.dropout) == (backbone, 2, 16, 0.5)
+    assert (network.pooling, network.norm, network.head_layers) == (pooling, norm, 1)
+    assert not network.residual
+    config = graph_cell("rings", backbone, "grelu", 4, 2, epochs=2)
+    model = training_of(config).model
+    assert not hasattr(model.node_encoder, "weight") or model.node_encoder.weight is None
+    rates = {type(m).__name__: m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)}
+    assert rates == {"Dropout": 0.5}  # the last, of the head
+    assert model.layers[0].dropout.p == 0.0
+
+
+def test_ten_folds() -> None:
+    """By the GIN paper's protocol an epoch is chosen for all folds, after the training."""
+    settings = {"epochs": 6, "metric": "accuracy"}
+    found = {
+        split: trained(graph_cell("rings", "gin", "relu", 4, 1, split=split, **settings), 20)
+        for split in ("folds", "gin_folds")
+    }
+    assert len({result.best_epoch for result in found["folds"]}) > 1
+    for first in (0, 10):
+        folds = found["gin_folds"][first : first + 10]
+        (best,) = {result.best_epoch for result in folds}
+        means = torch.tensor([result.curves["val"] for result in folds]).mean(dim=0)
+        assert best == int(means.argmax()) + 1
+        assert all(result.score == result.val_score for result in folds)
+    for result in found["folds"]:
+        assert result.best_epoch == 1 + min(range(6), key=result.curves["val_loss"].__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("split", "sentence"),
     [
-        ({"metric": "auc"}, "metric must be one of mae, rmse, rocauc, ap, accuracy, not 'auc'."),
-        ({"epochs": 0}, "epochs must be 1 or more, not 0."),
+        ("gin_paper", r"networks \(gin_paper\) are no longer trained\.$"),
+        ("gin_folds", "so runs must be a multiple of 10"),
     ],
 )
-def test_bad_runs_get_one_sentence(change: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ValueError, match=f"^{sentence}"):
-        replace(RUN, **change)
-    with pytest.raises(ValueError, match=r"^A run has no field 'epoch'\.$"):
-        GraphRun.from_dict({**RUN.to_dict(), "epoch": 3})
+def test_what_is_not_trained(split: str, sentence: str) -> None:
+    seeds = 10 if split == "gin_paper" else 7
+    with pytest.raises(ValueError, match=sentence):
+        trained(graph_cell("rings", "gin", "relu", 4, 1, split=split), seeds)

@@ -13,7 +13,7 @@ import torch
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine import Progress, run
-from graphrelu.lab.engine.memory import fitting_seeds, halves, is_out_of_memory
+from graphrelu.lab.engine.memory import halves, is_out_of_memory, runs_at_once
 from graphrelu.lab.engine.train import train
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import graph_cell, modern, recipe
@@ -93,14 +93,14 @@ def test_one_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_larger_networks_need_more() -> None:
     cpu = torch.device("cpu")
-    assert fitting_seeds(CELL, GRAPHS["blocks"], cpu) == 10
+    assert runs_at_once(CELL, GRAPHS["blocks"], cpu, None) == 10
     wide = recipe("blocks", "other", "gat", "relu", hidden=512)
-    assert fitting_seeds(wide, blocks(nodes_per_class=300), cpu) < 10
+    assert runs_at_once(wide, blocks(nodes_per_class=300), cpu, None) < 10
     y, edge_index = torch.zeros(6_000).long(), torch.zeros(2, 4_000_000).long()
     graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y, 3)
 
     def fit(backbone: str, **settings: Any) -> int:
-        return fitting_seeds(modern("blocks", backbone, "grelu", **settings), graph, cpu)
+        return runs_at_once(modern("blocks", backbone, "grelu", **settings), graph, cpu, None)
 
     assert fit("gcn", layers=4) == 10
     assert 1 <= fit("gcn", layers=40, hidden=128) <= fit("gcn", layers=20, hidden=128) // 2 + 1 < 10

@@ -10,15 +10,15 @@ import pytest
 
 from graphrelu.lab import engine
 from graphrelu.lab.engine import prepared
-from graphrelu.lab.record.recipes import graph_cell, recipe
+from graphrelu.lab.record.recipes import graph_cell, on_sets, recipe
 from graphrelu.lab.record.results import Record
 from tests.helpers import ROOT
 from tests.lab.engine.test_train import blocks
-from tests.lab.graph_sets import rings_and_paths
+from tests.lab.molecule_sets import ring_set
 
 BARE = """
 import sys
-for name in ("scipy", "sklearn", "pandas", "typer", "rich", "matplotlib"):
+for name in ("scipy", "sklearn", "pandas", "typer", "rich", "matplotlib", "rdkit"):
     sys.modules[name] = None
 from graphrelu.lab.engine import prepared
 sys.argv[1:] = ["runs.pt", "record.jsonl", "--device", "cpu"]
@@ -29,7 +29,8 @@ prepared.main()
 def test_on_a_bare_machine(tmp_path: Path) -> None:
     options = {"hidden": 4, "epochs": 3}
     cells = [recipe("blocks", "other", "gcn", name, **options) for name in ("relu", "grelu")]
-    graphs = {"blocks": blocks()}
+    cells += [on_sets("rings", "gine", "grelu", walks=3, walk_width=2, **options, metric="mae")]
+    graphs = {"blocks": blocks(), "rings": ring_set(values=True)}
     prepared.write(tmp_path / "runs.pt", dict.fromkeys(cells, range(2)), graphs)
     command = [sys.executable, "-W", "ignore", "-c", BARE]
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
@@ -37,7 +38,7 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("4 of these 4 runs are in record.jsonl.\n")
+    assert done.stdout.endswith("6 of these 6 runs are in record.jsonl.\n")
     found = Record(tmp_path / "record.jsonl").read()
     expected = engine.run(cells, range(2), None, graphs=graphs, device="cpu")
     assert [(r.config, r.seed, r.score) for r in found] == [
@@ -58,8 +59,8 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sets_of_graphs_and_what_is_there_already(tmp_path: Path) -> None:
-    graphs, path = {"rings": rings_and_paths(60)}, tmp_path / "runs.pt"
-    config = graph_cell("rings", "gin", "relu", 4, 1, epochs=2)
+    graphs, path = {"rings": ring_set(120)}, tmp_path / "runs.pt"
+    config = graph_cell("rings", "gin", "relu", 4, 1, epochs=2, metric="rocauc")
     prepared.write(path, {config: range(10)}, graphs)
     record = tmp_path / "record.jsonl"
     assert prepared.train(path, record, seconds=1e-9).startswith("0 of these 10 runs")

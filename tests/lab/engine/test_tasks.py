@@ -1,4 +1,4 @@
-"""Several labels of a node, and values of nodes and of graphs: trained, scored and split."""
+"""Several labels of a node, and values of nodes: trained, scored and split."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from graphrelu.lab.data.fold_set import FoldSet as GraphSet
-from graphrelu.lab.data.folds import fold_split
 from graphrelu.lab.data.graph import DataError, Graph
 from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine.fold_train import FoldBatch, collect
 from graphrelu.lab.engine.train import Nodes
-from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.record.recipes import modern
 from tests.lab.engine.test_train import CPU, assert_alone_as_together, batch_of, blocks
-from tests.lab.graph_sets import rings_and_paths
 
 
 def labelled(task: str) -> Graph:
@@ -39,36 +34,6 @@ def test_alone_as_in_a_batch(task: str, metric: str) -> None:
     settings = {"metric": metric, "hidden": 8, "epochs": 12, "patience": 4, "dtype": "float64"}
     config = modern("blocks", "sage", "grelu", layers=2, **settings)
     assert_alone_as_together(batch_of(config, graph, [5]), batch_of(config, graph, [3, 5, 0]))
-
-
-def graphs_with_values() -> GraphSet:
-    graphs = rings_and_paths(60)
-    return replace(graphs, y=300 + graphs.node_ptr.diff().double() ** 2, num_classes=1)
-
-
-@pytest.mark.parametrize("norm", [None, *NORMS])
-@pytest.mark.parametrize("backbone", ["gcn", "sage", "gin"])
-def test_deep_networks_on_sets_of_graphs(backbone: str, norm: str | None) -> None:
-    """Alone as in a batch, with dropout in every layer and other padding beside other runs."""
-    graphs = graphs_with_values()
-    settings = {"hidden": 4, "epochs": 3, "dtype": "float64", "metric": "mae", "norm": norm}
-    config = modern("rings", backbone, "grelu", layers=2, split="folds", **settings)
-    alone, together = (
-        FoldBatch(config, graphs, collect(config, graphs, CPU), seeds, CPU)
-        for seeds in ([7], [4, 18, 7, 12])
-    )
-    assert_alone_as_together(alone, together)
-
-
-def test_values_are_learned() -> None:
-    """Of rings and of paths: far better than by their median, in the values' own units."""
-    graphs = rings_and_paths()
-    graphs = replace(graphs, y=300 + 20 * graphs.y.double(), num_classes=1)
-    settings = {"norm": "batch", "hidden": 16, "epochs": 24, "lr": 0.05, "dropout": 0.0}
-    config = modern("rings", "gin", "relu", layers=2, split="folds", metric="mae", **settings)
-    _, (result,) = FoldBatch.trained(config, graphs, collect(config, graphs, CPU), [0], CPU)
-    assert -20 / 3 / 2 < result.score < 0
-    assert set(result.curves) == {"train_loss", "val_loss"}
 
 
 def test_the_units_are_those_of_the_training_nodes() -> None:
@@ -123,9 +88,3 @@ def test_splits_without_classes(task: str) -> None:
         assert split.note.endswith("% of the labelled nodes, at random")
     with pytest.raises(DataError, match=r"^The split published is one of classes; choose "):
         make_split(graph, 0, "published")
-
-
-def test_folds_without_classes() -> None:
-    graphs = graphs_with_values()
-    tested = torch.cat([fold_split(graphs.strata, seed, "folds").test for seed in range(10)])
-    assert tested.sort().values.tolist() == list(range(60))

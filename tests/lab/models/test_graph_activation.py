@@ -10,7 +10,6 @@ from graphrelu import functional
 from graphrelu.lab.models.activations import PlainDiGRAF
 from graphrelu.lab.models.digraf import DiGRAF
 from graphrelu.lab.models.graph_activation import GraphActivation
-from graphrelu.lab.models.graph_backbones import GraphGNN
 from graphrelu.lab.models.undecomposed import Undecomposed
 from tests.helpers import assert_close, batch_of_graphs, random_graph
 
@@ -79,22 +78,6 @@ def test_bad_input(kind: type[GraphActivation]) -> None:
         act(torch.randn(9, 5), edge_index)
     with pytest.raises(ValueError, match="edge_index must hold indices between 0 and 3"):
         act(torch.randn(4, 4), edge_index + 4)
-
-
-@pytest.mark.parametrize("name", ["digraf", "undecomposed"])
-def test_padded_mini_batches(name: str) -> None:
-    """Each model of a vmap with graphs of its own, as many nodes as none of them has."""
-    edge_index, batch = batch_of_graphs([4, 7, 3, 5])
-    x, ptr = torch.randn(19, 6).double(), torch.tensor([0, 4, 11, 14, 19])
-    model = GraphGNN("gcn", 6, 4, 3, layers=2, activation=name).double().eval()
-    collection = model.collect(x, edge_index, ptr)
-    graphs = torch.tensor([[0, 1], [3, 2]])
-    gathered = collection.gather(graphs, collection.capacity(torch.tensor([[1, 3]])))
-    out = torch.func.vmap(lambda batch: model(batch, batch_size=3))(gathered)
-    for row, pair in zip(out, graphs.tolist(), strict=True):
-        for scores, graph in zip(row, pair, strict=False):
-            nodes, inside = batch == graph, batch[edge_index[0]] == graph
-            assert_close(scores, model(x[nodes], edge_index[:, inside] - ptr[graph])[0])
 
 
 def test_parameters_of_the_undecomposed() -> None:

@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 from torch_geometric.transforms import AddRandomWalkPE
 
 from graphrelu import GReLU
-from graphrelu.lab.data.molecules import Features
+from graphrelu.lab.data.graph_set import Features
 from graphrelu.lab.engine.graph_training import DeviceGraphs
 from graphrelu.lab.models.graph_networks import (
     GraphBatch,
@@ -25,7 +25,7 @@ from graphrelu.lab.models.graph_networks import (
 from tests.lab.molecule_sets import ring_set
 
 GRAPHS = ring_set()
-CONVS = ("gcn", "gine", "gat", "sage", "bond")
+CONVS = ("gcn", "gine", "gin", "gat", "sage", "bond")
 
 
 def batch_of(*graphs: int, walks: int = 0) -> GraphBatch:
@@ -63,7 +63,7 @@ def test_fresh_grelu_is_relu(conv: str) -> None:
 
 def test_layers_of_the_tuned_gcn() -> None:
     """GCN, activation, and the input added: as published, without any norm."""
-    network = Network("gcn", 2, 8, "none", True, 0.1, 3, plain="gelu")
+    network = Network("gcn", 2, 8, None, True, 0.1, 3, plain="gelu")
     model, graphs = model_of(network, "gelu"), batch_of(0, 1)
     x = embedded(model, GRAPHS.nodes, graphs.nodes)
     for layer in model.layers:
@@ -77,7 +77,7 @@ def test_layers_of_the_tuned_gcn() -> None:
 
 def test_layers_of_the_tuned_gine() -> None:
     """The activation is inside of the MLP, and nowhere else."""
-    network = Network("gine", 2, 8, "none", True, 0.1, 1, plain="gelu", inside=True)
+    network = Network("gine", 2, 8, None, True, 0.1, 1, plain="gelu", inside=True)
     model, graphs = model_of(network, "gelu"), batch_of(0, 1)
     x = embedded(model, GRAPHS.nodes, graphs.nodes)
     bonds = model.edge_encoder(graphs.edges)
@@ -149,8 +149,8 @@ def test_real_features_have_a_linear_layer() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"conv": "gcm"}, "conv must be one of gcn, gine, gat, sage, bond, not 'gcm'."),
-        ({"norm": "group"}, "norm must be one of none, batch, layer, not 'group'."),
+        ({"conv": "gcm"}, "conv must be one of gcn, gine, gin, gat, sage, bond, not 'gcm'."),
+        ({"pooling": "median"}, "pooling must be one of mean, sum, max, not 'median'."),
         ({"layers": 0}, "layers must be a whole number from 1, not 0."),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), not 1.0."),
         ({"walks": 20, "hidden": 28}, "hidden must be at least 29 with random walks, not 28."),

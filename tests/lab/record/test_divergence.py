@@ -14,18 +14,17 @@ import torch
 
 from graphrelu.lab import data
 from graphrelu.lab.engine import run
-from graphrelu.lab.engine.fold_train import FoldBatch
+from graphrelu.lab.engine.graph_training import Training
 from graphrelu.lab.engine.train import SeedBatch
 from graphrelu.lab.page.tables import origin_of
 from graphrelu.lab.record.divergence import diverged, sentence
-from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.recipes import on_sets, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export
 from graphrelu.lab.render.tables import price
-from tests.lab.engine.test_fold_train import cell as fold_cell
 from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke, make_result
-from tests.lab.graph_sets import rings_and_paths
+from tests.lab.molecule_sets import ring_set
 
 ROW, SEEDS = 1, range(4)
 
@@ -77,17 +76,20 @@ def test_the_other_seeds_do_not_notice(
     assert not any(map(diverged, expected))
 
 
-@pytest.mark.parametrize("split", ["folds", "gin_folds"])
-def test_the_other_folds_do_not_notice(split: str, spoil: Callable[..., None]) -> None:
-    config = fold_cell("gcn", "grelu", split=split)
-    options: dict[str, Any] = {"graphs": {"rings": rings_and_paths()}, "device": "cpu"}
-    expected = run([config], range(10), None, **options)
-    spoil(FoldBatch, 1)
-    found = run([config], range(10), None, **options)
-    assert [diverged(result) for result in found] == [seed == ROW for seed in range(10)]
-    for own, undisturbed in zip(found, expected, strict=True):
-        # The GIN paper's protocol chooses one epoch for all folds, so their curves are compared.
-        assert (own.curves == undisturbed.curves) == (own.seed != ROW)
+def test_a_run_on_a_set_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = on_sets("rings", "gcn", "grelu", hidden=4, epochs=3, split="column", metric="ap")
+    step = Training.step
+
+    def spoilt(self: Training, *arguments: Any) -> torch.Tensor:
+        if self.seed == ROW:
+            for value in self.model.parameters():
+                value.data.fill_(torch.nan)
+        return step(self, *arguments)
+
+    monkeypatch.setattr(Training, "step", spoilt)
+    found = run([config], SEEDS, None, graphs={"rings": ring_set()}, device="cpu")
+    assert [diverged(result) for result in found] == [seed == ROW for seed in SEEDS]
+    assert all(0 <= result.score <= 1 for result in found)
 
 
 def test_tables_say_so(

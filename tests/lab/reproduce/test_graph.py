@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -112,20 +111,15 @@ def test_the_grid_is_named() -> None:
     assert "chose from 1 to 2 of the 16" in grid_sentence(rows)
 
 
-@pytest.mark.parametrize(
-    ("only", "points", "epochs"), [({}, 2 * 2, 100), ({"split": ["gin_paper"]}, 4, 350)]
-)
-def test_every_activation_is_given_the_same_grid(
-    only: dict[str, list[str]], points: int, epochs: int, tmp_path: Path
-) -> None:
-    cells = list(TABLE.chosen(Request(40, tmp_path / "a.jsonl", only=only)).values())
-    assert len(set(cells)) == len(cells) == 2 * 3 * 6 * points
+def test_every_activation_is_given_the_same_grid(tmp_path: Path) -> None:
+    cells = list(TABLE.chosen(Request(40, tmp_path / "a.jsonl")).values())
+    assert len(set(cells)) == len(cells) == 2 * 3 * 6 * 2 * 2
     same = {"activation": "any", "activation_options": ()}
     counts = Counter(replace(config, **same) for config in cells)
     assert set(counts.values()) == {len(ACTIVATIONS)}
-    assert {(c.lr, c.epochs, c.weight_decay) for c in cells} == {(0.01, epochs, 0.0)}
-    if only:
-        assert {fold_point(config) for config in cells} == set(product((16, 32), (4,), (0.0, 0.5)))
+    assert {(c.lr, c.epochs, c.weight_decay) for c in cells} == {(0.01, 100, 0.0)}
+    with pytest.raises(ValueError, match=r"networks \(gin_paper\) are no longer trained\.$"):
+        TABLE.chosen(Request(40, tmp_path / "a.jsonl", only={"split": ["gin_paper"]}))
 
 
 def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
@@ -150,11 +144,11 @@ def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """Rings and paths in the place of MUTAG, and few points."""
     graphs = rings_and_paths(60, name="mutag")
-    monkeypatch.setattr("graphrelu.lab.reproduce.table.load_fold_set", lambda name, root: graphs)
-    points = {name: GraphAxes((4,), (1, 2)) for name in ("folds", "gin_folds")}
-    monkeypatch.setattr(graph, "POINTS", points)
+    monkeypatch.setattr("graphrelu.lab.engine.cells.load_graphs", lambda name, root, split: graphs)
+    monkeypatch.setattr(graph, "POINTS", GraphAxes((4,), (1, 2)))
     monkeypatch.setattr(Request, "changes", {"epochs": 2})
-    return {"dataset": ["mutag"], "backbone": ["gin"], "activation": ["relu", "grelu"]}
+    one = {"dataset": ["mutag"], "backbone": ["gin"], "split": ["gin_folds"]}
+    return one | {"activation": ["relu", "grelu"]}
 
 
 def test_from_the_grid_to_the_table(small: dict[str, list[str]], tmp_path: Path) -> None:
@@ -162,21 +156,21 @@ def test_from_the_grid_to_the_table(small: dict[str, list[str]], tmp_path: Path)
     record = tmp_path / "graph.jsonl"
     request = Request(20, record, only=small, device="cpu")
     assert TABLE.collect(replace(request, seconds=1e-9)) == (
-        f"0 of these 120 runs are in {record}; the same command continues."
+        f"0 of these 60 runs are in {record}; the same command continues."
     )
-    assert TABLE.collect(request) == f"120 of these 120 runs are in {record}."
+    assert TABLE.collect(request) == f"60 of these 60 runs are in {record}."
     lines = record.read_text()
-    assert TABLE.collect(request) == f"120 of these 120 runs are in {record}."
+    assert TABLE.collect(request) == f"60 of these 60 runs are in {record}."
     assert record.read_text() == lines
     page, table = TABLE.render(record)
     text = page.read_text()
     assert "networks and budget" not in text
-    assert text.index("## The paper's protocol") < text.index("## The GIN paper's protocol")
+    assert "## The GIN paper's protocol" in text
     assert "hidden {4} x layers {1, 2}, 2 of the 16" in text
     assert "| GIN | ReLU | 4 x " in text
     assert "/" not in text.split("Made from")[1].split(":")[0]  # no path of this machine
     rows = list(csv.DictReader(table.read_text().splitlines()))
-    assert len(rows) == 2 * 2
+    assert len(rows) == 2
     assert {row["n"] for row in rows} == {"20"}
     assert rows[0]["paper_mean"] != ""
     assert {row["tried"] for row in rows} == {"2"}
@@ -194,32 +188,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
     result = fake_engine.invoke("reproduce", "graph", "--quick", "--activations", "relu,grelu")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "120 of these 120 runs are in results/quick/graph.jsonl." in result.stdout
-    assert "GIN paper's protocol" in result.stdout
+    assert "20 of these 20 runs are in results/quick/graph.jsonl." in result.stdout
     assert "Written: results/quick/graph.md, results/quick/graph.csv." in result.stdout
     few = ["--quick", "--seconds", "1e-9", "--out", "few.jsonl"]
     result = fake_engine.invoke("reproduce", "graph", *few)
     assert result.exit_code == 0
-    assert result.stdout == "0 of these 360 runs are in few.jsonl; the same command continues.\n"
-
-
-def test_compare_on_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.only_fakes(tmp_path, monkeypatch)
-    result = fake_engine.invoke(
-        "compare", "digit-graphs", "--backbone", "gin", "--json", "out.json"
-    )
-    assert result.exit_code == 0
-    assert "digit-graphs: 200 graphs, 6,363 nodes" in result.stdout
-    assert "GIN: 4 layers of 64 hidden units" in result.stdout
-    assert "10 stratified folds: one for testing" in " ".join(result.stdout.split())
-    assert '"graphs": 200' in (tmp_path / "out.json").read_text()
-    for arguments, sentence in (
-        (["--backbone", "gat"], "There is no backbone for sets of graphs 'gat'; known are gcn"),
-        (["--split", "masks"], "digit-graphs is a set of graphs, whose splits are folds, gin"),
-        (["--split", "gin_folds", "--runs", 5], "runs must be a multiple of 10"),
-        (["--split", "gin_paper", "--runs", 5], "a multiple of 10 for the split gin_paper, which"),
-        (["--split", "gin_paper", "--norm", "batch"], "networks of the split gin_paper take no no"),
-    ):
-        result = fake_engine.invoke("compare", "digit-graphs", *arguments)
-        assert result.exit_code == 2
-        assert sentence in result.stderr
+    assert result.stdout == "0 of these 60 runs are in few.jsonl; the same command continues.\n"

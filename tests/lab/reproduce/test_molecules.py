@@ -1,179 +1,181 @@
 """The cells of the molecules' table, what they choose, and what the page says of a record."""
 
+from __future__ import annotations
+
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from graphrelu.lab.engine.graph_runs import append
-from graphrelu.lab.engine.graph_training import GraphRun
-from graphrelu.lab.reproduce.molecules import (
-    CELLS,
-    Point,
-    by_key,
-    chosen,
-    collect,
-    missing,
-    prepare,
-)
-from graphrelu.lab.reproduce.molecules_table import rows, write
+from graphrelu.lab.engine.graph_training import network_of, schedule_of
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import molecules
+from graphrelu.lab.reproduce.command import request_of
+from graphrelu.lab.reproduce.molecules import CELLS, RIVALS, TABLE, Point, chosen_point
+from graphrelu.lab.reproduce.table import Request
+from tests.lab import fake_engine
+
+PEPTIDES, ESOL = CELLS["peptides_func", "gcn"], CELLS["esol", "gcn"]
 
 
-def entry(run: GraphRun, score: float, val: float, curve: list[float] | None = None) -> dict:
-    return {
-        "run": run.to_dict(),
-        "score": score,
-        "val_score": val,
-        "best_epoch": len(curve or [val]) - 1,
-        "parameters": 1000,
-        "seconds": 20.0 if run.activation == "grelu" else 10.0,
-        "steps": 1000,
-        "processes": 4,
-        "peak_memory": 2**30,
-        "curves": {"train_loss": [], "val": curve or [val], "test": []},
-        "device": "a GPU",
-        "versions": {"torch": "2.11"},
-        "commit": None,
-        "date": "2026-11-18",
-    }
+def run_of(config: Config, seed: int, score: float, curve: list[float]) -> Result:
+    note = "80 / 10 / 10 % of the graphs, at random"
+    return replace(
+        fake_engine.make_result(config, seed, score, note),
+        val_score=max(curve),
+        best_epoch=1 + curve.index(max(curve)),
+        epochs_run=config.epochs,
+        curves={"val": curve},
+        seconds=20.0 if config.activation == "grelu" else 10.0,
+        steps=1_000,
+        peak_memory=2**30,
+    )
 
 
 def test_published_settings() -> None:
-    gcn, gine = (CELLS[f"peptides-{conv}"].run("gelu", 0) for conv in ("gcn", "gine"))
-    assert (gcn.network.layers, gcn.network.hidden, gcn.epochs, gcn.batch_size) == (
-        6,
-        235,
-        250,
-        200,
+    gcn, gine = (
+        CELLS["peptides_func", conv].config("gelu", Point(0.1, 250)) for conv in ("gcn", "gine")
     )
-    assert (gine.network.layers, gine.network.hidden, gine.network.inside) == (8, 160, True)
-    for run in (gcn, gine):
-        assert (run.network.walks, run.network.norm, run.network.dropout) == (20, "none", 0.1)
-        assert (run.lr, run.weight_decay, run.warmup, run.network.head_layers) == (1e-3, 0, 5, 3)
+    assert (gcn.hidden, gcn.epochs, schedule_of(gcn).batch_size) == (235, 250, 200)
+    assert (gine.hidden, network_of(gine).layers, network_of(gine).inside) == (160, 8, True)
+    for config in (gcn, gine):
+        network = network_of(config)
+        assert (network.walks, network.norm, network.dropout) == (20, None, 0.1)
+        assert (config.lr, config.weight_decay, network.head_layers) == (1e-3, 0, 3)
+        assert schedule_of(config).warmup == 5
+    assert CELLS["peptides_func", "gcn"].usual == Point(0.1, 250)
     assert len(CELLS) == 22  # twenty, and those of GNN+ on Peptides-func
 
 
-def test_columns_differ_in_what_they_name_alone() -> None:
-    cell = CELLS["peptides-gcn"]
-    relu = cell.run("relu", 3)
-    assert cell.run("grelu", 3) == replace(relu, activation="grelu")
-    assert cell.run("relu-4", 3) == replace(relu, epochs=1000)
-    node = cell.run("relu+vn", 3)
-    assert node == replace(relu, network=replace(relu.network, virtual_node=True))
-    keys = {cell.run(rival, seed).key() for rival in cell.rivals for seed in range(5)}
-    assert len(keys) == 5 * len(cell.rivals)
+def test_the_architecture_survives_the_configuration() -> None:
+    for cell in CELLS.values():
+        assert network_of(cell.config("relu", cell.usual)) == cell.network
 
 
-def test_wider_networks_have_the_parameters_of_a_virtual_node() -> None:
-    wide = CELLS["esol-gcn"].run("relu-wide", 0).network
+def test_rows_differ_in_what_they_name_alone() -> None:
+    relu = PEPTIDES.config("relu", PEPTIDES.usual)
+    grelu = PEPTIDES.config("grelu", PEPTIDES.usual)
+    assert replace(grelu, activation="relu", activation_options=()) == relu
+    assert PEPTIDES.config("relu-4", PEPTIDES.usual) == replace(relu, epochs=1000)
+    node = network_of(PEPTIDES.config("relu+vn", PEPTIDES.usual))
+    assert node == replace(network_of(relu), virtual_node=True)
+    wide = network_of(ESOL.config("relu-wide", ESOL.usual))
     assert not wide.virtual_node
     assert wide.hidden > 64
+    places = TABLE.wanted()
+    assert len(set(places.values())) == len(places)
+    assert all(TABLE.place(config) == place for place, config in places.items())
 
 
-def test_the_grid_comes_first_and_then_what_it_chose() -> None:
-    cell, names = CELLS["esol-gcn"], {"cells": ["esol-gcn"], "rivals": ["grelu"]}
-    first = missing({}, **names)
-    assert len(first) == 2 * 4
-    assert {(run.network.dropout, run.epochs) for run in first} == set(cell.points("grelu"))
+def test_what_is_chosen() -> None:
+    """The highest mean validation score of two seeds; nothing while runs are missing."""
     best = Point(0.3, 30)
-    entries = {
-        run.key(): entry(run, 0.5, 0.4 if (run.network.dropout, run.epochs) == best else 0.6)
-        for run in first
+    found: dict[Any, dict[int, Result]] = {}
+    for point in ESOL.points("grelu"):
+        val = -0.4 if point == best else -0.6
+        config = ESOL.config("grelu", point)
+        found["grelu", point] = {seed: run_of(config, seed, -0.5, [val]) for seed in (0, 1)}
+    assert chosen_point(ESOL, "grelu", found) == best
+    assert chosen_point(ESOL, "relu", found) is None
+    del found["grelu", Point(0.0, 100)][1]
+    assert chosen_point(ESOL, "grelu", found) is None
+    assert ESOL.points("relu-4") == [Point(0.0, 100), Point(0.3, 100)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, int]]:
+    """A stand-in that trains nothing; in the second half of the grid the scores are higher."""
+    trained: list[tuple[Config, int]] = []
+
+    def run_all(runs: Any, record: Record, **how: Any) -> int:
+        for config, seeds in runs.items():
+            left = record.left(config, seeds)
+            trained.extend((config, seed) for seed in left)
+            curve = [1 / config.epochs - config.dropout - 1]
+            record.append(run_of(config, seed, -0.5 - seed / 100, curve) for seed in left)
+        return sum(map(len, runs.values()))
+
+    monkeypatch.setattr("graphrelu.lab.engine.run_all", run_all)
+    monkeypatch.setattr(molecules, "load", lambda config, root: None)
+    return trained
+
+
+def test_the_grid_and_then_what_it_chose(tmp_path: Path, engine: list[tuple[Config, int]]) -> None:
+    only = {"dataset": ["esol"], "backbone": ["gat"], "activation": ["gelu", "grelu"]}
+    request = Request(10, tmp_path / "molecules.jsonl", only=only)
+    # Four points with two seeds, and ten seeds for those published and chosen.
+    assert TABLE.collect(request).startswith("48 of these 48 runs are in ")
+    assert len(engine) == len(set(engine)) == 48
+    rows = TABLE.rows(Record(request.out).read())
+    of_grelu = [row for row in rows if row.name == "grelu"]
+    assert {(row["setting"], row["dropout"], row["epochs"], row.n) for row in of_grelu} == {
+        ("published", 0.0, 100, 10),
+        ("chosen", 0.0, 30, 10),
+        ("grid", 0.0, 30, 10),
+        ("grid", 0.3, 30, 2),
+        ("grid", 0.3, 100, 2),
     }
-    assert chosen(cell, "grelu", entries) == best
-    assert chosen(cell, "relu", entries) is None
-    assert cell.points("relu-4") == [Point(0.0, 100), Point(0.3, 100)]
-    then = missing(entries, **names)
-    assert [run.seed for run in then] == list(range(2, 10))
-    assert all((run.network.dropout, run.epochs) == best for run in then)
-    published = missing({}, **names, grid=False)
-    assert [(run.seed, run.epochs) for run in published] == [(seed, 100) for seed in range(10)]
+
+
+def test_a_quick_run(tmp_path: Path, engine: list[tuple[Config, int]]) -> None:
+    request = request_of("molecules", quick=True, out=tmp_path / "molecules.jsonl")
+    assert TABLE.collect(request).startswith("12 of these 12 runs are in")
+    assert {config.activation for config, _ in engine} == {"relu", "gelu", "grelu"}
+    assert {config.epochs for config, _ in engine} == {30}
 
 
 def test_the_page_and_the_table(tmp_path: Path) -> None:
-    record = tmp_path / "molecules.jsonl"
-    cell = CELLS["peptides-gcn"]
+    record = Record(tmp_path / "molecules.jsonl", curves=False)
+    gelu, relu, grelu = (
+        PEPTIDES.config(name, PEPTIDES.usual) for name in ("gelu", "relu", "grelu")
+    )
     for seed in range(5):
         wobble = 0.001 * seed
-        append(record, entry(cell.run("gelu", seed), 0.686 + wobble, 0.68))
-        append(record, entry(cell.run("relu", seed), 0.670 - wobble, 0.66, [0.2, 0.6, 0.65, 0.66]))
-        append(record, entry(cell.run("grelu", seed), 0.705 + wobble, 0.7, [0.5, 0.66, 0.7]))
-    paths = write(record)
-    assert [path.name for path in paths] == [
-        f"molecules.{end}" for end in ("md", "csv", "png", "svg")
-    ]
+        record.append([run_of(gelu, seed, 0.686 + wobble, [0.68])])
+        record.append([run_of(relu, seed, 0.670 - wobble, [0.2, 0.6, 0.65, 0.66])])
+        record.append([run_of(grelu, seed, 0.705 + wobble, [0.5, 0.66, 0.7])])
+    paths = TABLE.render(record.path)
+    names = [f"molecules.{ending}" for ending in ("md", "csv", "png", "svg")]
+    assert [path.name for path in paths] == names
     page = paths[0].read_text()
-    assert "| peptides-gcn | GELU | 68.8 ± 0.2 | 68.6 | 5 | yes |" in page
+    assert "| peptides_func | gcn | GELU | 68.8 ± 0.2 | 68.6 | 5 | yes |" in page
     lead = "GReLU is +3.9 [+3.5, +4.3] * points ahead of ReLU over 5 seeds, better."
-    assert f"- peptides-gcn, dropout 0.1, 250 epochs (published): {lead}" in page
+    assert f"- peptides_func, gcn, dropout 0.1, 250 epochs (published): {lead}" in page
     line = next(line for line in page.splitlines() if "| GReLU |" in line)
     assert "| 70.7 ± 0.2 | +3.9 [+3.5, +4.3] * |" in line
     # ReLU's best validation score took it 4 epochs and GReLU 2, each of twice the time.
     assert line.endswith("| 20.0 | 50 % | 100 % |")
-    table = list(csv.DictReader(paths[1].read_text().splitlines()))
-    grelu = next(row for row in table if row["rival"] == "grelu")
-    assert grelu["over_relu_outcome"] == "better"
-    assert float(grelu["nodes"]) == 150.9
-    assert {row["setting"] for row in table} == {"published"}
+    row = list(csv.DictReader(paths[1].read_text().splitlines()))[-1]
+    assert (row["activation"], row["setting"]) == ("grelu", "published")
+    assert row["over_relu_outcome"] == "better"
 
 
 def test_lower_errors_are_better(tmp_path: Path) -> None:
-    record = tmp_path / "molecules.jsonl"
-    cell = CELLS["esol-gcn"]
+    runs = []
     for seed in range(6):
-        append(record, entry(cell.run("relu", seed), 0.6 + 0.001 * seed, 0.6))
-        append(record, entry(cell.run("grelu", seed), 0.54, 0.5))
-    found = {row.rival: row for row in rows(by_key(record))}
-    lead = found["grelu"].over_relu
-    assert lead is not None
-    assert lead.outcome == "better"
+        for name, error in (("relu", 0.6 + 0.001 * seed), ("grelu", 0.54)):
+            runs.append(run_of(ESOL.config(name, ESOL.usual), seed, -error, [-0.6]))
+    relu, grelu = TABLE.rows(runs)
+    assert (relu.name, grelu.name) == ("relu", "grelu")
+    assert relu.mean == pytest.approx(0.6025)
+    lead = grelu["over_relu"]
+    assert (lead.outcome, lead.unit) == ("better", "% of ReLU's error")
     assert lead.difference == pytest.approx(100 * (0.6025 - 0.54) / 0.6025)
-    assert lead.unit == "% of ReLU's error"
 
 
 def test_a_record_without_runs(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no runs on sets of molecules yet\.$"):
-        write(tmp_path / "molecules.jsonl")
+    with pytest.raises(ValueError, match=r"has no runs on sets of molecules\.$"):
+        TABLE.render(tmp_path / "molecules.jsonl")
 
 
-def test_sets_are_prepared(tmp_path: Path) -> None:
-    text = "smiles,logSolubility\n" + "".join(f"{'C' * i},{i}\n" for i in range(1, 30))
-    (tmp_path / "esol.csv").write_text(text + "oops,3\n")
-    told = list(prepare(tmp_path, tmp_path / "out", ["esol"]))
-    expected = "1 of 30 molecules was left out as unreadable (line 31)."
-    assert told == [f"esol: 29 molecules. {expected}"]
-    assert (tmp_path / "out" / "esol.npz").exists()
-
-
-def test_the_grid_is_done_and_then_what_it_chose(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With stand-ins for the runs, of which the last of the grid is the best."""
-    done: list[int] = []
-
-    def perform_all(runs: list[GraphRun], data: Path, record: Path, *rest: object) -> int:
-        assert (data / "esol.npz").exists()
-        done.append(len(runs))
-        for run in runs:
-            append(record, entry(run, 0.5, 1 / run.epochs - run.network.dropout))
-        return 0
-
-    monkeypatch.setattr("graphrelu.lab.reproduce.molecules.perform_all", perform_all)
-    (tmp_path / "esol.csv").write_text("smiles,y\nC,1\nCC,2\n")
-    record = tmp_path / "molecules.jsonl"
-    choice = {"cells": ["esol-gat"], "rivals": ["relu", "grelu"]}
-    told = collect(record, tmp_path, tmp_path / "prepared", **choice)
-    assert told == "All runs are there."
-    assert done == [2 * 8, 2 * 8]
-    found = rows(by_key(record))
-    assert {(row.dropout, row.epochs) for row in found if row.setting == "chosen"} == {(0.3, 100)}
-    assert {row.setting for row in found} == {"published", "chosen", "grid"}
-
-
-def test_time_may_be_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphrelu.lab.reproduce.molecules.perform_all", lambda runs, *_: len(runs))
-    (tmp_path / "esol.csv").write_text("smiles,y\nC,1\nCC,2\n")
-    choice = {"cells": ["esol-gat"], "rivals": ["relu"]}
-    told = collect(tmp_path / "molecules.jsonl", tmp_path, tmp_path / "prepared", **choice)
-    assert told == "8 runs are missing; the same command continues."
+def test_sets_are_read_from_their_files(tmp_path: Path) -> None:
+    (tmp_path / "Molecules").mkdir()
+    text = "smiles,y,split\n" + "".join(f"{'C' * i},{i},train\n" for i in range(1, 30))
+    (tmp_path / "Molecules" / "lipo.csv").write_text(text)
+    config = CELLS["lipo", "gcn"].config("relu", Point(0.0, 30))
+    graphs = molecules.load(config, tmp_path)
+    assert (graphs.num_graphs, graphs.split) == (29, None)
+    assert {rival.activation for rival in RIVALS.values()} >= {"relu", "grelu", "digraf"}
