@@ -31,7 +31,8 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
 from graphrelu.lab.engine.cells import split_for
-from graphrelu.lab.engine.graph_training import METRICS, build_network
+from graphrelu.lab.engine.graph_targets import METRICS
+from graphrelu.lab.engine.graph_training import build_network
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import NORMS

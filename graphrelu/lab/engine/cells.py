@@ -15,12 +15,8 @@ from graphrelu.lab.data import holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split, make_split
-from graphrelu.lab.engine.graph_training import (
-    DeviceGraphs,
-    network_of,
-    split_set,
-    train_graphs,
-)
+from graphrelu.lab.engine.graph_batches import DeviceGraphs
+from graphrelu.lab.engine.graph_training import network_of, split_set, train_graphs
 from graphrelu.lab.engine.keep import inspect
 from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory
 from graphrelu.lab.engine.train import build, train

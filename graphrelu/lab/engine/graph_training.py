@@ -1,49 +1,33 @@
 """Sets of graphs in mini-batches: one run, from its configuration to its result.
 
-The whole set lies on the device, and a mini-batch is gathered there: the host only draws the order,
-which depends on the seed and the epoch alone, so that every activation sees the same batches.
+The host only draws the order of the graphs, which depends on the seed and the epoch alone, so that
+every activation sees the same batches.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare, sorted_entries
-from graphrelu.lab.data.graph import Task
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import NUM_FOLDS, Split, fold_split, split_of
-from graphrelu.lab.models.graph_networks import (
-    GraphBatch,
-    GraphNetwork,
-    Network,
-    count_parameters,
-    random_walks,
-)
-from graphrelu.lab.record.config import ERRORS, FOLD_SPLITS, GIN_SPLITS, Config, Metric
+from graphrelu.lab.engine.graph_batches import PADDING, DeviceGraphs, Shape
+from graphrelu.lab.engine.graph_targets import Targets
+from graphrelu.lab.models.graph_networks import GraphNetwork, Network, count_parameters
+from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import SET_SCORES, Result, thin
-from graphrelu.ops.diffuse import CSR
 
 EVALUATION_BATCH = 512
 DIGITS = 4  # of the validation scores of all epochs
 CURVE_POINTS = 20  # of the other curves
-PADDING = 32  # graphs: a single large one would keep one program of a kernel busy for long
-_NO_CLASS = -100
-# The first is the usual one.
-METRICS: dict[Task, tuple[Metric, ...]] = {
-    "classes": ("accuracy", "rocauc"),
-    "labels": ("rocauc", "ap", "accuracy"),
-    "values": ("mae", "rmse"),
-}
 # By the paper's protocol, and by the GIN paper's.
 POOLING = {"gcn": "mean", "sage": "max", "gin": "sum"}
 PAPERS_NETWORK = {"residual": False, "head_layers": 1, "encoder": False, "pooled_dropout": True}
@@ -104,214 +88,6 @@ def split_set(config: Config, graphs: GraphSet, seed: int) -> Split:
     if config.split in GIN_SPLITS:
         return fold_split(graphs.strata, seed, config.split)
     return split_of(graphs, seed, config.split)  # type: ignore[arg-type]
-
-
-class Shape(NamedTuple):
-    """The nodes and edges of a mini-batch. Its last graphs, as many as ``padding``, only fill it up
-    to these sizes."""
-
-    nodes: int
-    edges: int
-    padding: int = 0
-
-
-class DeviceGraphs:
-    """A set of graphs on the device, to gather mini-batches from.
-
-    The graph of number `G`, behind the last, is empty: it fills a mini-batch.
-    """
-
-    def __init__(self, graphs: GraphSet, device: torch.device, walks: int = 0) -> None:
-        self.node_count, self.edge_count = (
-            _with_zero(graphs.node_count),
-            _with_zero(graphs.edge_count),
-        )
-        counts = torch.stack([self.node_count, self.edge_count])
-        self.counts = counts.to(device)  # [2, G + 1]
-        self.first = self.counts.cumsum(dim=1) - self.counts
-        shift = self.first[0].cpu().repeat_interleave(self.edge_count)
-        # Edges are sorted once, here, and so are those of every mini-batch.
-        source, target = graphs.edge_index + shift
-        order = sorted_entries(source, target, *[len(graphs.nodes.kind)] * 2)
-        self.edge_index = graphs.edge_index[:, order].to(device)
-        self.edges = graphs.edges.kind[order].to(device)
-        self.nodes = graphs.nodes.kind.to(device)
-        self.all_edges = (graphs.edge_index + shift)[:, order].to(device)  # of one large graph
-        self.walks = random_walks(self.all_edges, graphs.node_count, walks) if walks else None
-        self.settings: DiffusionSettings | None = None
-        self.mass = self.value = torch.empty(0, device=device)
-
-    def diffuse_by(self, settings: DiffusionSettings | None) -> None:
-        """What the diffusion needs of each graph is computed once, for all mini-batches."""
-        if settings in (None, self.settings):
-            return
-        graph = prepare(self.all_edges, None, len(self.nodes), torch.float, settings, check=False)
-        assert graph.matrices is not None
-        self.settings, self.mass, self.value = settings, graph.mass, graph.matrices[0].value
-
-    def gather(
-        self, index: Tensor, shape: Shape, settings: DiffusionSettings | None = None
-    ) -> GraphBatch:
-        """The graphs of these numbers. The shape is known before, so that nothing waits for the
-        device."""
-        count = self.counts[:, index]
-        real = len(index) - shape.padding
-        if shape.padding:
-            rest = torch.stack([size - own.sum() for size, own in zip(shape, count, strict=False)])
-            ends = rest.view(2, 1) * torch.arange(shape.padding + 1, device=index.device)
-            count[:, real:] = (ends // shape.padding).diff()
-        end = count.cumsum(dim=1)
-        start = end - count
-        shift = self.first[:, index] - start
-
-        def places(part: int, size: int, last: int) -> tuple[Tensor, Tensor]:
-            place = torch.arange(size, device=index.device)
-            owner = torch.searchsorted(end[part], place, right=True)
-            return owner, (place + shift[part][owner]).clamp(max=last)
-
-        batch, node = places(0, shape.nodes, self.nodes.numel() - 1)
-        owner, edge = places(1, shape.edges, self.edges.numel() - 1)
-        edge_index = self.edge_index.index_select(1, edge) + start[0][owner]
-        value = self.value[edge] if settings else None
-        mass = self.mass[node] if settings else None
-        shares: tuple[Tensor, ...] = ()
-        if shape.padding:
-            # Loops of the nodes of padding, a few each.
-            padding = torch.arange(shape.edges, device=index.device) - start[1, real]
-            loop = start[0, real] + padding * rest[0] // rest[1].clamp(min=1)
-            is_padding = owner >= real
-            edge_index = torch.where(is_padding, loop, edge_index)
-            value = None if value is None else value.masked_fill(is_padding, 0.0)
-            graph_share = (index < self.counts.size(1) - 1).float()
-            node_share = (batch < real).float()
-            mass = None if mass is None else mass * node_share
-            shares = node_share / start[0, real], graph_share / graph_share.sum()
-        starts = torch.arange(shape.nodes + 1, device=index.device)
-        rowptr = torch.searchsorted(edge_index[0].contiguous(), starts, out_int32=True)
-        diffusion = None
-        if settings is not None and value is not None and mass is not None:
-            matrix = CSR(rowptr, edge_index[1].int(), value)
-            diffusion = PreparedGraph(settings, mass, (matrix, matrix))
-        return GraphBatch(
-            self.nodes[node],
-            edge_index,
-            self.edges[edge],
-            batch,
-            len(index),
-            rowptr,
-            None if self.walks is None else self.walks.index_select(0, node),
-            diffusion,
-            *shares,
-        )
-
-    def batches(self, order: Tensor, size: int) -> list[tuple[Tensor, Shape]]:
-        """The numbers of graphs, on the device, and the shape of every mini-batch."""
-        device = self.counts.device
-        return [
-            (part, Shape(int(self.node_count[own].sum()), int(self.edge_count[own].sum())))
-            for part, own in zip(order.to(device).split(size), order.split(size), strict=True)
-        ]
-
-    def common_shape(self, orders: Iterable[Tensor], size: int) -> Shape:
-        """The least shape that every mini-batch of these orders can be padded to. A node of padding
-        has two edges at most, so that sums over its neighbours stay small."""
-        nodes = torch.cat([_sums(self.node_count[order], size) for order in orders])
-        edges = torch.cat([_sums(self.edge_count[order], size) for order in orders])
-        most = int(edges.max())
-        return Shape(int((nodes + (most - edges + 1) // 2).max()) + 1, most, PADDING)
-
-    def padded(self, order: Tensor, size: int) -> Tensor:
-        """The numbers of graphs of all mini-batches `[batches, size + PADDING]`, on the device."""
-        none, width = len(self.node_count) - 1, size + PADDING
-        rows = [F.pad(part, (0, width - len(part)), value=none) for part in order.split(size)]
-        return torch.stack(rows).to(self.counts.device)
-
-
-def _with_zero(counts: Tensor) -> Tensor:
-    return F.pad(counts, (0, 1))
-
-
-def _sums(counts: Tensor, size: int) -> Tensor:
-    """Over each mini-batch."""
-    return torch.stack([part.sum() for part in counts.split(size)])
-
-
-class Targets:
-    """The targets on the device; values are standardised by those of the training graphs."""
-
-    def __init__(self, graphs: GraphSet, train: Tensor, device: torch.device) -> None:
-        self.task = graphs.task
-        self.mean = self.std = torch.zeros(graphs.y.size(1), device=device)
-        y = graphs.y.to(device)
-        if self.task == "values":
-            own = y[train.to(device)]
-            known = ~own.isnan()
-            self.mean = own.nanmean(dim=0)
-            square = (own - self.mean).masked_fill(~known, 0.0).square().sum(dim=0)
-            self.std = (square / known.sum(dim=0)).sqrt().clamp(min=1e-6)
-            y = (y - self.mean) / self.std
-        # The last row is that of the empty graph, of which nothing is known.
-        self.known = F.pad((~y.isnan()).float(), (0, 0, 0, 1))
-        self.y = F.pad(y.nan_to_num(), (0, 0, 0, 1))
-        self.raw = F.pad(graphs.y.to(device), (0, 0, 0, 1), value=_NO_CLASS)
-
-    def loss(self, out: Tensor, index: Tensor) -> Tensor:
-        """The mean over the known targets."""
-        y, known = self.y.index_select(0, index), self.known.index_select(0, index)
-        if self.task == "classes":
-            label = self.raw.index_select(0, index).view(-1)
-            return F.cross_entropy(out, label, ignore_index=_NO_CLASS)
-        if self.task == "values":
-            losses = (out - y).abs()
-        else:
-            losses = F.binary_cross_entropy_with_logits(out, y, reduction="none")
-        return (losses * known).sum() / known.sum().clamp(min=1)
-
-    def score(self, metric: Metric, out: Tensor, index: Tensor) -> Tensor:
-        """The metric, in the units of the targets; errors are negative, so higher is better."""
-        out = out.nan_to_num()  # a run may have diverged
-        if self.task == "values":
-            out = out * self.std + self.mean
-        y = self.raw[index]
-        if self.task == "classes":  # each against the rest
-            out, y = out.softmax(dim=1), F.one_hot(y.view(-1), out.size(1)).float()
-            if metric == "accuracy":
-                return (out.argmax(dim=1) == y.argmax(dim=1)).double().mean()
-        return score(metric, out, y)
-
-
-def score(metric: Metric, out: Tensor, y: Tensor) -> Tensor:
-    """The mean of a metric over the targets; of `rocauc` and `ap`, as in the Open Graph Benchmark,
-    over the targets with both classes. Unknown targets, NaN in `y`, count nowhere."""
-    out, known = out.double(), ~y.isnan()
-    count = known.sum(dim=0)
-    if metric in ERRORS:
-        error = (out - y).masked_fill(~known, 0.0)
-        if metric == "mae":
-            return -(error.abs().sum(dim=0) / count).nanmean()
-        return -(error.square().sum(dim=0) / count).sqrt().nanmean()
-    if metric == "accuracy":
-        return ((((out > 0) == (y > 0.5)) & known).sum(dim=0) / count).nanmean()
-    out, positive = out.t(), (y == 1).t()
-    out = out.masked_fill(~known.t(), -torch.inf)
-    positives = positive.sum(dim=1)
-    negatives = count - positives
-    # How many graphs, and how many positives, rank at least as high as each.
-    all_above, positive_above = _above(out, out), _above(out, out.where(positive, -torch.inf))
-    if metric == "ap":  # the precision at the rank of each positive
-        value = positive_above / all_above
-    else:  # the share of negatives below each positive, ties by half
-        above = all_above - positive_above
-        strictly = _above(out, out, True) - _above(out, out.where(positive, -torch.inf), True)
-        value = 1 - (above + strictly) / (2 * negatives.view(-1, 1))
-    mean = value.masked_fill(~positive, 0.0).sum(dim=1) / positives
-    return mean.masked_fill((positives == 0) | (negatives == 0), torch.nan).nanmean()
-
-
-def _above(out: Tensor, among: Tensor, strictly: bool = False) -> Tensor:
-    """How many of a row of `among` are at least as high as each of the row of `out`."""
-    ordered = among.contiguous().sort(dim=1).values
-    return out.size(1) - torch.searchsorted(ordered, out.contiguous(), right=strictly)
 
 
 class Training:
@@ -544,8 +320,3 @@ def _tensors(model: GraphNetwork, optimizer: torch.optim.Optimizer) -> list[Tens
     """All that a step changes."""
     states = [optimizer.state[p] for p in model.parameters() if p in optimizer.state]
     return [*model.state_dict().values(), *(value for state in states for value in state.values())]
-
-
-def _rounded(curve: Sequence[float]) -> list[float | None]:
-    """What is not finite becomes null."""
-    return [round(value, DIGITS) if math.isfinite(value) else None for value in curve]

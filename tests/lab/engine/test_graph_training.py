@@ -11,15 +11,9 @@ import torch.nn.functional as F
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from graphrelu.lab import engine
-from graphrelu.lab.engine.graph_training import (
-    DeviceGraphs,
-    Schedule,
-    Targets,
-    Training,
-    network_of,
-    schedule_of,
-    score,
-)
+from graphrelu.lab.engine.graph_batches import DeviceGraphs
+from graphrelu.lab.engine.graph_targets import Targets, score
+from graphrelu.lab.engine.graph_training import Schedule, Training, network_of, schedule_of
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import graph_cell, on_sets
 from graphrelu.lab.record.results import Result

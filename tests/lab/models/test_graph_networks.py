@@ -12,7 +12,7 @@ from torch_geometric.transforms import AddRandomWalkPE
 
 from graphrelu import GReLU
 from graphrelu.lab.data.graph_set import Features
-from graphrelu.lab.engine.graph_training import DeviceGraphs
+from graphrelu.lab.engine.graph_batches import DeviceGraphs
 from graphrelu.lab.models.graph_networks import (
     GraphBatch,
     GraphNetwork,
