@@ -106,7 +106,7 @@ class Training:
             self.model.parameters(),
             lr=torch.tensor(config.lr, device=device) if is_gpu else config.lr,
             weight_decay=config.weight_decay,
-            fused=is_gpu,
+            fused=True,
             capturable=is_gpu,
         )
         self.seconds = 0.0
@@ -176,7 +176,8 @@ class Training:
             self.replay = Replay(self)
         start = time.perf_counter()
         for epoch in range(self.config.epochs):
-            values = torch.stack([value.double() for value in self.epoch(epoch)]).tolist()
+            found = [self.train_epoch(epoch), *self.evaluate()]
+            values = torch.stack([value.double() for value in found]).tolist()
             for curve, value in zip(self.curves.values(), values, strict=True):
                 curve.append(value)
             if progress is not None:
@@ -184,17 +185,12 @@ class Training:
         self.seconds = time.perf_counter() - start
         self.replay = None  # and the memory that it holds
 
-    def epoch(self, epoch: int) -> list[Tensor]:
-        """The losses and scores of an epoch, in the order of the curves."""
-        return [self.train_epoch(epoch), *self.evaluate()]
-
     def best(self) -> int:
         """The epoch, from 0, that the validation graphs choose."""
         values = self.curves[SET_SCORES]
         if self.config.select == "loss":
-            values = [
-                -loss if math.isfinite(loss) else -math.inf for loss in self.curves["val_loss"]
-            ]
+            losses = self.curves["val_loss"]
+            values = [-loss if math.isfinite(loss) else -math.inf for loss in losses]
         return values.index(max(values))
 
     def result(self, best: int) -> Result:
@@ -202,9 +198,8 @@ class Training:
         config, device, epochs = self.config, self.device, self.config.epochs
         steps = epochs * math.ceil(len(self.parts[0]) / self.schedule.batch_size)
         is_gpu = device.type == "cuda"
-        curves = {
-            name: thin(self.curves[name], CURVE_POINTS) for name in ("train_loss", "val_loss")
-        }
+        losses = ("train_loss", "val_loss")
+        curves = {name: thin(self.curves[name], CURVE_POINTS) for name in losses}
         curves[SET_SCORES] = [round(value, DIGITS) for value in self.curves[SET_SCORES]]
         return Result(
             config=config,
