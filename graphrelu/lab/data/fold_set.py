@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from graphrelu.lab.data import load_graphs
-from graphrelu.lab.data.graph import Sized, require
+from graphrelu.lab.data.graph import Task, require
 
 
 @dataclass(frozen=True, eq=False)
-class FoldSet(Sized):
+class FoldSet:
     """Graphs to classify, or to predict a value of, one after another in the same tensors.
 
     ``node_ptr [G + 1]`` holds the first node of each graph, and the number of all nodes;
@@ -31,6 +31,34 @@ class FoldSet(Sized):
     @property
     def num_graphs(self) -> int:
         return self.y.size(0)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.size(0)
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
+
+    @property
+    def num_features(self) -> int:
+        return self.x.size(1)
+
+    @property
+    def task(self) -> Task:
+        """What is learned, as the labels show."""
+        if self.y.dim() == 2:
+            return "labels"
+        return "values" if self.y.is_floating_point() else "classes"
+
+    @property
+    def strata(self) -> Tensor:
+        """The classes, which a split keeps in proportion; 0 without classes, -1 without a label."""
+        if self.task == "classes":
+            return self.y
+        if self.task == "values":
+            return torch.zeros_like(self.y, dtype=torch.long)
+        return self.y[:, 0].long().clamp(max=0)
 
 
 def fold_set(x: Tensor, edge_index: Tensor, sizes: Tensor, y: Tensor, name: str) -> FoldSet:
