@@ -8,7 +8,6 @@ from torch import Tensor
 
 from graphrelu.lab.data.splits import NUM_FOLDS as NUM_FOLDS
 from graphrelu.lab.data.splits import Split, random_keys
-from graphrelu.lab.data.splits import deal as deal
 from graphrelu.lab.data.splits import fold_split as fold_split
 
 BATCH_SIZE = 128
