@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphrelu.lab.data.graph import PARTS, as_data_error, require
+from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
 from graphrelu.lab.data.own_files import check_size
 
 HEADERS = (  # any of these, or none
@@ -48,37 +48,57 @@ def read_tables(edges: Path) -> Data:
     return data
 
 
-def _read(path: Path) -> Any:
-    """The fields of a table, as texts in a data frame of pandas."""
+def read_table(path: Path, rows: int | None = None) -> Any:
+    """The fields of a table, as texts in a data frame of pandas. Its index counts lines from 0, and
+    empty lines are left out."""
     import pandas as pd
 
     require(path.is_file(), f"There is no file {path}.")
     check_size(BYTES_PER_BYTE * path.stat().st_size, path)
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    options = {"header": None, "dtype": str, "keep_default_na": False, "skipinitialspace": True}
+    # A damaged file raises many kinds of errors, in pandas and in what unpacks it.
     with as_data_error(f"{path} cannot be read as a table"):
-        table = pd.read_csv(path, sep=separator, encoding="utf-8-sig", **options)
-    return table.apply(lambda column: column.str.strip())
+        table = pd.read_csv(
+            path,
+            sep=separator,
+            header=None,
+            nrows=rows,
+            dtype=str,
+            keep_default_na=False,
+            skipinitialspace=True,
+            skip_blank_lines=False,
+            encoding="utf-8-sig",
+        )
+    table = table.fillna("").apply(lambda column: column.str.strip())
+    return table[(table != "").any(axis=1)]
 
 
-def _numbers(column: Any, path: Path, name: str, whole: bool = False) -> np.ndarray:
+def numbers(
+    column: Any, path: Path, name: str, whole: bool = False, gaps: bool = False
+) -> np.ndarray:
+    """The numbers in a column of texts; with ``gaps``, NaN for no text."""
     import pandas as pd
 
     values = pd.to_numeric(column, errors="coerce")
-    fits = values.notna()
+    fits = values.notna() | (gaps & (column == ""))
     if whole:
         fits &= (values % 1 == 0) & (values.abs() < 2**62)
-    wrong = column[~fits]
-    what = "whole numbers" if whole else "numbers"
-    require(len(wrong) == 0, f"{path}: {name} must hold {what}, not {wrong.min()!r}.")
+    check_column(column, fits, path, name, "whole numbers" if whole else "numbers")
     return values.to_numpy(np.int64 if whole else np.float64)
+
+
+def check_column(column: Any, fits: Any, path: Path, name: str, rule: str) -> None:
+    """Raise a :class:`DataError` that names the first line of a column that does not fit."""
+    if not fits.all():
+        line = fits.idxmin()
+        raise DataError(f"{path}, line {line + 1}: {name} must hold {rule}, not {column[line]!r}.")
 
 
 def _read_nodes(path: Path) -> tuple[Data, Any]:
     """Everything except the edges, and the names of the nodes, if they have names."""
     import pandas as pd
 
-    table = _read(path)
+    table = read_table(path)
     header, table = table.iloc[0].tolist(), table.iloc[1:]
     require(len(set(header)) == len(header), f"{path} has two columns of one name.")
     table.columns = header
@@ -92,12 +112,14 @@ def _read_nodes(path: Path) -> tuple[Data, Any]:
     require("label" not in labels or len(labels) == 1, both)
     x = np.empty((len(table), len(features)))
     for column, name in enumerate(features):
-        x[:, column] = _numbers(table[name], path, name)
+        x[:, column] = numbers(table[name], path, name)
     if "label" in labels:
         y = _classes(table["label"])
     else:
         rule = "0 and 1, or -1 or nothing where it is not known"
-        _check(table[labels], ("0", "1", "-1", ""), path, rule)
+        for name in labels:
+            fits = table[name].isin(("0", "1", "-1", ""))
+            check_column(table[name], fits, path, name, rule)
         y = torch.from_numpy(table[labels].replace("", "-1").astype(np.int64).to_numpy())
     data = Data(x=torch.from_numpy(x), y=y, **_masks(table[masks], path))
     if "id" not in header:
@@ -113,30 +135,24 @@ def _classes(column: Any) -> Tensor:
     import pandas as pd
 
     known = column[~column.isin(("", "-1"))]
-    numbers = pd.to_numeric(known, errors="coerce")
-    is_number = numbers.notna() | (known.str.lower() == "nan")
+    values = pd.to_numeric(known, errors="coerce")
+    is_number = values.notna() | (known.str.lower() == "nan")
     if not is_number.all():
         words = column.where(column.index.isin(known.index)).astype("category")
         return torch.tensor(words.cat.codes.to_numpy(np.int64))
-    if numbers.dtype.kind in "iu":
-        return torch.from_numpy(numbers.reindex(column.index, fill_value=-1).to_numpy(copy=True))
+    if values.dtype.kind in "iu":
+        return torch.from_numpy(values.reindex(column.index, fill_value=-1).to_numpy(copy=True))
     return torch.tensor(pd.to_numeric(column, errors="coerce").to_numpy(np.float64))
-
-
-def _check(table: Any, allowed: tuple[str, ...], path: Path, rule: str) -> None:
-    for name in table:
-        other = table[name][~table[name].isin(allowed)]
-        require(len(other) == 0, f"{path}: {name} must hold {rule}, not {other.min()!r}.")
 
 
 def _masks(table: Any, path: Path) -> dict[str, Tensor]:
     """PyG's masks: `[N]`, or `[N, splits]` where the columns are numbered."""
-    _check(table, ("0", "1"), path, "0 and 1 only")
     columns: dict[str, dict[int, Tensor]] = {}
     for name in table:
         part, _, number = name.partition("_")
         numbered = f"{path}: {name} must be {part}, or {part}_ and the number of a split."
         require(not number or number.isdecimal(), numbered)
+        check_column(table[name], table[name].isin(("0", "1")), path, name, "0 and 1 only")
         mask = torch.tensor((table[name] == "1").to_numpy())
         columns.setdefault(part, {})[int(number or -1)] = mask
     alike = len({tuple(sorted(of_part)) for of_part in columns.values()}) <= 1
@@ -150,7 +166,7 @@ def _masks(table: Any, path: Path) -> dict[str, Tensor]:
 
 def _read_edges(path: Path, ids: Any) -> tuple[Tensor, Tensor | None]:
     """The pairs of nodes as they stand in the table, and their weights, if any."""
-    table = _read(path)
+    table = read_table(path)
     sentence = f"{path} must have two nodes in a line, and a weight if any."
     require(table.shape[1] in (2, 3), sentence)
     if table.iloc[0, :2].str.lower().tolist() in HEADERS:
@@ -158,12 +174,12 @@ def _read_edges(path: Path, ids: Any) -> tuple[Tensor, Tensor | None]:
     ends = []
     for column in (0, 1):
         if ids is None:
-            ends.append(_numbers(table[column], path, f"column {column + 1}", whole=True))
+            ends.append(numbers(table[column], path, f"column {column + 1}", whole=True))
             continue
         ends.append(ids.get_indexer(table[column]))
-        unknown = table[column][ends[-1] < 0]
-        require(len(unknown) == 0, f"{path}: there is no node {unknown.min()!r}.")
+        fits = table[column].isin(ids)
+        check_column(table[column], fits, path, f"column {column + 1}", "names of nodes")
     weight = None
     if table.shape[1] == 3:
-        weight = torch.tensor(_numbers(table[2], path, "the weight"), dtype=torch.float)
+        weight = torch.tensor(numbers(table[2], path, "the weight"), dtype=torch.float)
     return torch.from_numpy(np.stack(ends)), weight
