@@ -117,7 +117,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if key.startswith("ogbn-"):
         return from_data(ogb.read_ogb(key, home), key)
     if key == "digits":
-        return from_data(digits.read_digits(key), key)
+        return from_data(digits.read_digits(), key)
     if key in SOURCES:
         place, counts, _ = SOURCES[key]
         where = str(home / place) if place.endswith(".npz") else f"{pyg.PREFIX}{place}"
@@ -171,7 +171,7 @@ def load_graphs(
     elif key.startswith("ogbg-"):
         graphs = ogb.read_ogb_graphs(key, home)
     elif key == "digit-graphs":
-        graphs = GraphSet.from_data(key, digits.read_digit_graphs(key))
+        graphs = GraphSet.from_data(key, digits.read_digit_graphs())
     elif key in GRAPH_SOURCES:
         place, counts, class_sizes = GRAPH_SOURCES[key]
         graphs = replace(pyg.read_pyg_graphs(f"{pyg.PREFIX}{place}", home), name=key)
@@ -193,7 +193,7 @@ def holds_graphs(name: str) -> bool:
     if name.startswith(pyg.PREFIX):
         return pyg.class_of(name) in pyg.GRAPH_CLASSES
     if key in KNOWN or not key.endswith((".csv", ".csv.gz")):
-        return key in GRAPH_NAMES or name.startswith(("ogbg-", LIST_PREFIX))
+        return key in GRAPH_NAMES or key.startswith(("ogbg-", LIST_PREFIX))
     return molecules.has_smiles(Path(name).expanduser())
 
 

@@ -22,7 +22,6 @@ FULL_SHARES = (0.6, 0.2)
 
 SET_SHARES = (0.8, 0.9)  # where the training and the validation part of a set of graphs end
 
-Kind = Literal["planetoid", "stratified", "masks", "folds"]
 SplitKind = Literal["random", "scaffold", "column", "folds"]  # of a set of graphs
 
 NOTES = {
@@ -35,13 +34,12 @@ NOTES["gin_paper"] = NOTES["gin_folds"]
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sorted indices of nodes or graphs, and the rule of the split. The sets are disjoint, except
+    """Sorted indices of nodes or graphs, and the rule in words. The parts are disjoint, except
     that the GIN paper's protocol validates and tests on the same fold."""
 
     train: Tensor
     val: Tensor
     test: Tensor
-    kind: Kind
     note: str
 
 
@@ -80,7 +78,7 @@ def split_of(graphs: Any, seed: int, how: SplitKind | None = None) -> Split:
     else:
         require(graphs.split is not None, f"{name} has no split of its own.")
         parts = [np.flatnonzero(graphs.split == part) for part in range(3)]
-        split = _split(parts, "masks", "the split that comes with the set")
+        split = _split(parts, "the split that comes with the set")
     for part in PARTS:
         chosen = y[getattr(split, part)]
         require(len(chosen) > 0, f"{name}: the split leaves no graph for the {part} part.")
@@ -103,29 +101,11 @@ def _random_graphs(graphs: Any, seed: int) -> Split:
             y, graph = graphs.y.view(-1).numpy(), np.arange(count)
             train, rest = train_test_split(graph, test_size=0.2, random_state=seed, stratify=y)
             val, test = train_test_split(rest, test_size=0.5, random_state=seed, stratify=y[rest])
-        return _split((train, val, test), "stratified", "80 / 10 / 10 % of every class, at random")
+        return _split((train, val, test), "80 / 10 / 10 % of every class, at random")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     cuts = [int(share * count) for share in SET_SHARES]
     parts = (part.numpy() for part in order.tensor_split(cuts))
-    return _split(parts, "stratified", "80 / 10 / 10 % of the graphs, at random")
-
-
-def deal(y: Tensor, assignment: int) -> np.ndarray:
-    """The fold of each graph, by the number of an assignment."""
-    from sklearn.model_selection import StratifiedKFold
-
-    labels = y.cpu().numpy()
-    sizes = np.bincount(labels)
-    require(
-        sizes.min() >= NUM_FOLDS,
-        f"Class {sizes.argmin()} has fewer than {NUM_FOLDS} graphs ({sizes.min()}), "
-        f"too few for {NUM_FOLDS} folds.",
-    )
-    folds = np.empty(len(labels), dtype=np.int64)
-    split = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=assignment).split
-    for fold, (_, held_out) in enumerate(split(labels, labels)):
-        folds[held_out] = fold
-    return folds
+    return _split(parts, "80 / 10 / 10 % of the graphs, at random")
 
 
 def fold_split(y: Tensor, seed: int, how: str) -> Split:
@@ -134,13 +114,20 @@ def fold_split(y: Tensor, seed: int, how: str) -> Split:
 
     A seed is ten times the number of a fold assignment plus the number of a fold.
     """
+    from sklearn.model_selection import StratifiedKFold
+
+    sizes = y.bincount()
+    require(
+        sizes.min() >= NUM_FOLDS,
+        f"Class {sizes.argmin()} has fewer than {NUM_FOLDS} graphs ({sizes.min()}), "
+        f"too few for {NUM_FOLDS} folds.",
+    )
     assignment, fold = divmod(seed, NUM_FOLDS)
-    folds = deal(y, assignment)
-    is_test = folds == fold
-    is_val = folds == (fold + 1) % NUM_FOLDS if how == "folds" else is_test
-    parts = (~(is_test | is_val), is_val, is_test)
-    train, val, test = (torch.from_numpy(np.flatnonzero(part)) for part in parts)
-    return Split(train, val, test, "folds", NOTES[how])
+    rule = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=assignment)
+    folds = [torch.from_numpy(test) for _, test in rule.split(y, y.cpu().numpy())]
+    test = folds.pop(fold)
+    val = folds.pop(fold % len(folds)) if how == "folds" else test
+    return Split(torch.cat(folds).sort().values, val, test, NOTES[how])
 
 
 def planetoid_like(y: Tensor, seed: int) -> Split:
@@ -161,7 +148,7 @@ def planetoid_like(y: Tensor, seed: int) -> Split:
         f"{TRAIN_PER_CLASS} nodes per class for training, "
         f"{NUM_VAL} for validation, {NUM_TEST:,} for testing, at random"
     )
-    return _split((train, val, test), "planetoid", note)
+    return _split((train, val, test), note)
 
 
 def full(y: Tensor, seed: int, of: str = "every class") -> Split:
@@ -186,7 +173,7 @@ def published(y: Tensor) -> Split:
     require(len(others) >= size, f"The published split takes {size:,} nodes beside training.")
     note = "the one random split of published scores: 20 nodes per class, 500 and 1,000"
     parts = torch.cat(train), others[:NUM_VAL], others[NUM_VAL:size]
-    return _split((part.numpy() for part in parts), "planetoid", note)
+    return _split((part.numpy() for part in parts), note)
 
 
 def from_masks(graph: Graph, seed: int) -> Split:
@@ -209,7 +196,7 @@ def from_masks(graph: Graph, seed: int) -> Split:
     if columns:
         count = columns.pop()
         note += f", split {seed % count + 1} of {count}"
-    return _split(chosen, "masks", note)
+    return _split(chosen, note)
 
 
 def _stratified(y: Tensor, seed: int, shares: tuple[float, float], note: str) -> Split:
@@ -221,7 +208,7 @@ def _stratified(y: Tensor, seed: int, shares: tuple[float, float], note: str) ->
             sentence = f"Class {label} has too few nodes to be split ({len(nodes)})."
             require(len(chosen) > 0, sentence)
             part.append(chosen)
-    return _split(map(np.concatenate, parts), "stratified", note)
+    return _split(map(np.concatenate, parts), note)
 
 
 def _random_order(y: Tensor, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -243,8 +230,8 @@ def random_keys(seed: int, count: int) -> np.ndarray:
     return np.random.PCG64(seed).random_raw(count)
 
 
-def _split(parts: Iterable[np.ndarray], kind: Kind, note: str) -> Split:
+def _split(parts: Iterable[np.ndarray], note: str) -> Split:
     train, val, test = (torch.from_numpy(np.sort(part)) for part in parts)
     together = torch.cat([train, val, test])
     assert len(together.unique()) == len(together), "split not disjoint"
-    return Split(train, val, test, kind, note)
+    return Split(train, val, test, note)

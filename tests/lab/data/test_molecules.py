@@ -85,13 +85,13 @@ BAD = {
         "smiles,y",
         ["C,low", "CC,high"],
         {},
-        "line 2: y must be a finite number, not 'low'",
+        "bad.csv, line 2: y must hold numbers, not 'low'.",
     ),
     "infinite": (
         "smiles,y",
         ["C,1", "CC,inf"],
         {},
-        "line 3: y must be a finite number",
+        "bad: y contains infinite values",
     ),
     "one class": ("smiles,y", ["C,1", "CC,1"], {}, "'y' has the same value in every row."),
     "unknown": ("smiles,a,b", ["C,1,", "CC,0,"], {}, "no value of the target 'b' is known."),
@@ -100,7 +100,7 @@ BAD = {
         "smiles,y,split",
         ["C,1,dev", "CC,0,val"],
         {},
-        "bad.csv, line 2: split must be train, val or test, not 'dev'.",
+        "bad.csv, line 2: split must hold train, val or test, not 'dev'.",
     ),
     "one scaffold": ("smiles,y", ["C,1", "CC,0"], {"split": "scaffold"}, "have the same scaffold"),
 }
@@ -133,7 +133,7 @@ def test_damaged_files(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.csv.gz"
     path.write_bytes(content)
     assert holds_graphs(str(path))
-    with pytest.raises(DataError, match=r"^bad\.csv\.gz is not a CSV file \(.*\)\.$"):
+    with pytest.raises(DataError, match=r"bad\.csv\.gz cannot be read as a table \(.*\)\.$"):
         load_graphs(str(path))
 
 
