@@ -32,7 +32,7 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
 from graphrelu.lab.engine.cells import split_for
 from graphrelu.lab.engine.graph_targets import METRICS
-from graphrelu.lab.engine.graph_training import build_network
+from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import NORMS
@@ -95,19 +95,20 @@ SPLIT = (
 )
 METRIC = (
     "Classes: accuracy, f1, rocauc; several labels: rocauc, f1; values: mae, r2. Sets of graphs: "
-    "accuracy, rocauc; rocauc, ap, accuracy; mae, rmse. Default: the first, rocauc for two classes "
-    "of nodes."
+    "also ap and rmse, but no f1 and r2. Default: the first, rocauc for two classes of nodes."
 )
 ENGINE = (
-    "local: this process; N: N processes; ray: a cluster. Default: local; for sets of graphs on a "
-    "CPU as many processes as cores."
+    "local, N processes, or ray: a cluster. Default: local; for sets of graphs on a CPU one for "
+    "each core."
 )
-OF_SETS = "Sets of graphs"
 PATIENCE = "Epochs without a better validation score or loss before training stops; 0: never."
 
 
-def _of_sets(told: str) -> Any:
-    return typer.Option(help=told, rich_help_panel=OF_SETS)
+def _of(panel: str, told: str) -> Any:
+    return typer.Option(help=told, rich_help_panel=panel)
+
+
+_of_sets = partial(_of, "Sets of graphs")
 
 
 @app.command(
@@ -138,11 +139,14 @@ def compare(
     layers: Annotated[
         int | None, typer.Option(help="Convolutions. Default: 4, on the paper's graphs as there.")
     ] = None,
-    norm: Annotated[str | None, typer.Option(help="layer (default), batch or none.")] = None,
-    residual: Annotated[bool | None, typer.Option(help="Linear skip connections.")] = None,
-    patience: Annotated[int | None, typer.Option(help=PATIENCE)] = None,
+    norm: Annotated[
+        str | None, typer.Option(help="layer, batch or none. Default: layer, of sets batch.")
+    ] = None,
+    residual: Annotated[bool | None, typer.Option(help="Skip connections.")] = None,
+    engine: Annotated[str | None, typer.Option(help=ENGINE)] = None,
+    patience: Annotated[int | None, _of("Single graphs", PATIENCE)] = None,
     normalize_features: Annotated[
-        bool | None, typer.Option(help="Features of a node sum to 1.")
+        bool | None, _of("Single graphs", "Features of a node sum to 1.")
     ] = None,
     target: Annotated[
         str | None, _of_sets("Columns of a .csv to predict. Default: all but smiles and split.")
@@ -154,7 +158,6 @@ def compare(
         bool | None, _of_sets("A node that is joined to all others of its graph.")
     ] = None,
     batch_size: Annotated[int | None, _of_sets("Graphs in a mini-batch. Default: 128.")] = None,
-    engine: Annotated[str | None, typer.Option(help=ENGINE)] = None,
 ) -> None:
     settings: dict[str, Any] = {
         "split": split,
@@ -361,6 +364,7 @@ def _prepare_set(
     if "batch_size" in settings:
         settings["training_options"] = {"batch_size": settings.pop("batch_size")}
     configs = [on_sets("any", backbone, name, **settings) for name in activations]
+    network_of(configs[0])
     split = settings.get("split")
     graphs = on_disk.load_graphs(dataset, root, targets, split)
     settings["split"] = split or ("random" if graphs.split is None else "column")

@@ -60,7 +60,7 @@ def test_a_value_of_each_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert cli.run(["compare", name, *options.split()]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "2 features, values from 100 to 139 (regression)" in shown
-    assert "folds split, test mean absolute error Split: 10 stratified folds" in shown
+    assert "random split, test mean absolute error Split: 80 / 10 / 10 % of the graphs" in shown
     assert cli.run(["compare", name, "--split", "gin_folds"]) == 2
     sentence = "The split gin_folds chooses an epoch by accuracy, so y must be classes.\n"
     assert capsys.readouterr().err == sentence
