@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from graphrelu.lab.engine.cells import (
 )
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.engine.memory import runs_at_once
-from graphrelu.lab.engine.pools import Pool, processes, this_process
+from graphrelu.lab.engine.pools import Here, Pool, processes
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.output import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
@@ -78,6 +78,10 @@ def run(
         if progress is not None:
             progress(Progress(config, own, epoch, len(done), total, config.epochs))
 
+    def on_the_way(config: Config, own: tuple[int, ...], epoch: int) -> None:
+        if epoch < config.epochs:  # what is finished is reported once it is on record
+            report(config, own, epoch)
+
     with ExitStack() as stack:
         if record is not None and len(done) < total:
             stack.enter_context(record.exclusive())
@@ -85,7 +89,7 @@ def run(
         prepared = PreparedCells(graphs or {}, root, workers.device)
         batches = _missing(configs, seeds, record, prepared, seeds_at_once, deadline, workers.share)
         seed = None if record is None else seeds[0]
-        for (config, own), results, look in workers.train(batches, prepared, seed, report):
+        for (config, own), results, look in workers.train(batches, prepared, seed, on_the_way):
             if record is not None:
                 if look is not None:
                     write_bytes(inspection_path(record.path, config.key()), look)
@@ -117,7 +121,7 @@ def _pool(name: str, device: str) -> AbstractContextManager[Pool]:
         from graphrelu.lab.engine.ray_cluster import cluster
 
         return cluster(device)
-    return this_process(device) if name == "local" else processes(int(name), device)
+    return nullcontext(Here(device)) if name == "local" else processes(int(name), device)
 
 
 def _missing(

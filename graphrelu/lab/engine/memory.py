@@ -22,7 +22,7 @@ def runs_at_once(
     config: Config,
     graph: Graph | GraphSet,
     device: torch.device,
-    at_most: int | None,
+    at_most: int | None = None,
     share: int = 1,
 ) -> int:
     """The size of a cell's batches: as many as fit, by a generous estimate, where ``share`` batches

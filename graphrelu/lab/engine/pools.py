@@ -160,12 +160,6 @@ def _train(batch: Batch, path: Path, device: str, seed: int | None) -> list[Trai
 
 
 @contextmanager
-def this_process(device: str) -> Iterator[Pool]:
-    """A pool without workers."""
-    yield Here(device)
-
-
-@contextmanager
 def processes(count: int, device: str) -> Iterator[Pool]:
     """Processes of this machine, for the time of the block."""
     before = set(multiprocessing.active_children())

@@ -93,14 +93,14 @@ def test_one_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_larger_networks_need_more() -> None:
     cpu = torch.device("cpu")
-    assert runs_at_once(CELL, GRAPHS["blocks"], cpu, None) == 10
+    assert runs_at_once(CELL, GRAPHS["blocks"], cpu) == 10
     wide = recipe("blocks", "other", "gat", "relu", hidden=512)
-    assert runs_at_once(wide, blocks(nodes_per_class=300), cpu, None) < 10
+    assert runs_at_once(wide, blocks(nodes_per_class=300), cpu) < 10
     y, edge_index = torch.zeros(6_000).long(), torch.zeros(2, 4_000_000).long()
     graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y, 3)
 
     def fit(backbone: str, **settings: Any) -> int:
-        return runs_at_once(modern("blocks", backbone, "grelu", **settings), graph, cpu, None)
+        return runs_at_once(modern("blocks", backbone, "grelu", **settings), graph, cpu)
 
     assert fit("gcn", layers=4) == 10
     assert 1 <= fit("gcn", layers=40, hidden=128) <= fit("gcn", layers=20, hidden=128) // 2 + 1 < 10

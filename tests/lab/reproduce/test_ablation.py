@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphrelu.grelu import VARIANTS, GReLU
-from graphrelu.lab.engine.memory import fitting_seeds
+from graphrelu.lab.engine.memory import runs_at_once
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record.recipes import node_table, recipe
 from graphrelu.lab.record.results import Record, Result
@@ -138,6 +138,6 @@ def test_undecomposed_in_a_batch() -> None:
 
     def fitting(activation: str, **options: int) -> int:
         cell = recipe("blocks", "other", "gcn", activation, hidden=600, activation_options=options)
-        return fitting_seeds(cell, large, cpu)
+        return runs_at_once(cell, large, cpu)
 
     assert fitting("relu") > fitting("undecomposed") > fitting("undecomposed", K=6) >= 1
