@@ -19,9 +19,10 @@ from graphrelu.lab.engine import Progress, ray_cluster
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
-from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.recipes import on_sets, recipe
 from graphrelu.lab.record.results import Record
 from tests.lab.engine.test_train import blocks
+from tests.lab.molecule_sets import ring_set
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,20 +37,22 @@ def cells(*activations: str, epochs: int = 6) -> list[Config]:
 
 
 def test_the_same_table(tmp_path: Path) -> None:
-    configs, graphs = cells("relu", "grelu", epochs=10), {"blocks": blocks()}
+    configs = cells("relu", "grelu", epochs=10)
+    of_set = on_sets("rings", "gine", "grelu", hidden=4, epochs=3, split="column", metric="ap")
+    graphs = {"blocks": blocks(), "rings": ring_set()}
     seen: list[Progress] = []
     kept, outcomes = [], []
     for name in ("local", "2", "ray"):
         record = Record(tmp_path / name / "runs.jsonl")
         options = {"graphs": graphs, "device": "cpu", "seeds_at_once": 2, "pool": name}
-        results = engine.run(configs, range(4), record, progress=seen.append, **options)
+        results = engine.run([*configs, of_set], range(4), record, progress=seen.append, **options)
         outcomes.append([(r.config, r.seed, r.score, r.best_epoch, r.val_loss) for r in results])
         kept.append(record)
         lines = record.path.read_text()
-        assert len(engine.run(configs, range(4), record, **options)) == 8
+        assert len(engine.run([*configs, of_set], range(4), record, **options)) == 12
         assert record.path.read_text() == lines, "trained twice"
     assert outcomes[0] == outcomes[1] == outcomes[2]
-    assert (seen[-1].runs_done, seen[-1].runs_total) == (8, 8)
+    assert (seen[-1].runs_done, seen[-1].runs_total) == (12, 12)
     for config in configs:
         one, *others = (np.load(inspection_path(record.path, config.key())) for record in kept)
         for many in others:
