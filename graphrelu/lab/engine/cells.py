@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data import holds_graphs, load, load_graphs
+from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split, make_split
@@ -67,10 +67,10 @@ def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> Prepar
 
 def load_dataset(config: Config, root: str | Path | None) -> Graph | GraphSet:
     """The graph, or the set of graphs, of a configuration."""
-    if not holds_graphs(config.dataset):
-        return load(config.dataset, root)
+    if not data.holds_graphs(config.dataset):
+        return data.load(config.dataset, root)
     split: Any = "folds" if config.split in GIN_SPLITS else config.split
-    return load_graphs(config.dataset, root, split=split)
+    return data.load_graphs(config.dataset, root, split=split)
 
 
 def split_for(config: Config, graph: Graph | GraphSet, seed: int) -> Split:

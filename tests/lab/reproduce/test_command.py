@@ -98,7 +98,7 @@ def test_typer_shows_ours_beside_the_papers(tmp_path: Path) -> None:
         ("tuned --backbones ,", "There is no name in the list ','."),
         ("graph --backbones gat", "There is no backbone 'gat'; known are gcn, sage, gin."),
         ("graph --datasets cora", "There is no dataset 'cora'; known are mutag, proteins."),
-        ("graph --protocols gin_papers", "There is no split 'gin_papers' (did you mean gin_paper"),
+        ("graph --protocols gin_fold", "There is no split 'gin_fold' (did you mean gin_folds"),
         ("graph --runs 5", "runs must be a multiple of 10, not 5."),
         ("runtime --engine ray", "The timings run in this process, and all together."),
         ("runtime --backbones gcn", "The timings run in this process, and all together."),

@@ -144,7 +144,7 @@ def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """Rings and paths in the place of MUTAG, and few points."""
     graphs = rings_and_paths(60, name="mutag")
-    monkeypatch.setattr("graphrelu.lab.engine.cells.load_graphs", lambda name, root, split: graphs)
+    monkeypatch.setattr("graphrelu.lab.data.load_graphs", lambda name, root, split: graphs)
     monkeypatch.setattr(graph, "POINTS", GraphAxes((4,), (1, 2)))
     monkeypatch.setattr(Request, "changes", {"epochs": 2})
     one = {"dataset": ["mutag"], "backbone": ["gin"], "split": ["gin_folds"]}

@@ -13,7 +13,6 @@ from graphrelu.lab.engine.graph_training import network_of, schedule_of
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import molecules
-from graphrelu.lab.reproduce.command import request_of
 from graphrelu.lab.reproduce.molecules import CELLS, RIVALS, TABLE, Point, chosen_point
 from graphrelu.lab.reproduce.table import Request
 from tests.lab import fake_engine
@@ -121,7 +120,7 @@ def test_the_grid_and_then_what_it_chose(tmp_path: Path, engine: list[tuple[Conf
 
 
 def test_a_quick_run(tmp_path: Path, engine: list[tuple[Config, int]]) -> None:
-    request = request_of("molecules", quick=True, out=tmp_path / "molecules.jsonl")
+    request = Request(TABLE.quick_runs, tmp_path / "molecules.jsonl", quick=True)
     assert TABLE.collect(request).startswith("12 of these 12 runs are in")
     assert {config.activation for config, _ in engine} == {"relu", "gelu", "grelu"}
     assert {config.epochs for config, _ in engine} == {30}
