@@ -50,7 +50,6 @@ def run(
     root: str | Path | None = None,
     graphs: Mapping[str, Graph | GraphSet] | None = None,
     device: str = "auto",
-    seeds_at_once: int | None = None,
     deadline: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     pool: str = "local",
@@ -64,7 +63,6 @@ def run(
         root: The folder of the datasets.
         graphs: Graphs that are loaded already, by the name of their dataset.
         device: `auto`, `cpu` or `cuda`.
-        seeds_at_once: The most runs in one batch; by default as many as fit.
         deadline: A value of `time.monotonic()` after which no batch is begun.
         progress: Called every few epochs; of a cluster, whenever a batch is finished.
         pool: `local`, this process; a number of processes; or `ray`, the workers of a
@@ -87,7 +85,7 @@ def run(
             stack.enter_context(record.exclusive())
         workers = stack.enter_context(_pool(pool, device))
         prepared = PreparedCells(graphs or {}, root, workers.device)
-        batches = _missing(configs, seeds, record, prepared, seeds_at_once, deadline, workers.share)
+        batches = _missing(configs, seeds, record, prepared, deadline, workers.share)
         seed = None if record is None else seeds[0]
         for (config, own), results, look in workers.train(batches, prepared, seed, on_the_way):
             if record is not None:
@@ -129,7 +127,6 @@ def _missing(
     seeds: Sequence[int],
     record: Record | None,
     prepared: PreparedCells,
-    seeds_at_once: int | None,
     deadline: float | None,
     share: int,
 ) -> Iterator[Batch]:
@@ -139,9 +136,7 @@ def _missing(
         while left:
             if deadline is not None and time.monotonic() > deadline:
                 return
-            size = runs_at_once(
-                config, prepared.graph(config), prepared.device, seeds_at_once, share
-            )
+            size = runs_at_once(config, prepared.graph(config), prepared.device, share)
             yield Batch(config, tuple(left[:size]))
             left = left[size:]
 

@@ -19,14 +19,10 @@ CPU_MESSAGE = "DefaultCPUAllocator: can't allocate memory"  # torch has no type 
 
 
 def runs_at_once(
-    config: Config,
-    graph: Graph | GraphSet,
-    device: torch.device,
-    at_most: int | None = None,
-    share: int = 1,
+    config: Config, graph: Graph | GraphSet, device: torch.device, share: int = 1
 ) -> int:
     """The size of a cell's batches: as many as fit, by a generous estimate, where ``share`` batches
-    are trained at once, and as the user wants at most. Runs on a set of graphs are not stacked."""
+    are trained at once. Runs on a set of graphs are not stacked."""
     if isinstance(graph, GraphSet):
         return smallest(config)
     available = CPU_BUDGET // share
@@ -35,7 +31,7 @@ def runs_at_once(
     parameters = sum(p.numel() for p in build(config, graph, 0).parameters())
     size = 8 if config.dtype == "float64" else 4
     fitting = available // size // (_kept(config, graph) + 8 * parameters)
-    return max(1, min(MOST_SEEDS[device.type], fitting, at_most or fitting))
+    return max(1, min(MOST_SEEDS[device.type], fitting))
 
 
 def _kept(config: Config, graph: Graph) -> int:

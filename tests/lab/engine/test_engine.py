@@ -13,6 +13,7 @@ import torch
 from graphrelu.lab import engine
 from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
 from graphrelu.lab.engine.keep import inspection_path
+from graphrelu.lab.engine.memory import MOST_SEEDS
 from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.sparse import row_normalized
@@ -43,13 +44,14 @@ def test_nothing_is_trained_twice(tmp_path: Path) -> None:
     assert [r.to_dict() for r in more if r.seed < 4] == [r.to_dict() for r in first]
 
 
-def test_without_a_record_and_in_small_batches() -> None:
+def test_without_a_record_and_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = blocks()
     configs = [replace(config, dtype="float64") for config in cells("relu", "maxout")]
     seen: list[Progress] = []
     kwargs = {"graphs": {"blocks": graph}, "device": "cpu"}
     whole = run(configs, range(5), None, progress=seen.append, **kwargs)
-    parts = run(configs, range(5), None, seeds_at_once=2, **kwargs)
+    monkeypatch.setitem(MOST_SEEDS, "cpu", 2)
+    parts = run(configs, range(5), None, **kwargs)
     assert [r.score for r in whole] == pytest.approx([r.score for r in parts])
     assert [r.seed for r in parts] == [0, 1, 2, 3, 4] * 2
     assert (seen[-1].runs_done, seen[-1].runs_total) == (10, 10)

@@ -17,6 +17,7 @@ from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine import Progress, ray_cluster
 from graphrelu.lab.engine.keep import inspection_path
+from graphrelu.lab.engine.memory import MOST_SEEDS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import on_sets, recipe
@@ -36,7 +37,8 @@ def cells(*activations: str, epochs: int = 6) -> list[Config]:
     return [recipe("blocks", "other", "gcn", name, **options) for name in activations]
 
 
-def test_the_same_table(tmp_path: Path) -> None:
+def test_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MOST_SEEDS, "cpu", 2)
     configs = cells("relu", "grelu", epochs=10)
     of_set = on_sets("rings", "gine", "grelu", hidden=4, epochs=3, split="column", metric="ap")
     graphs = {"blocks": blocks(), "rings": ring_set()}
@@ -44,7 +46,7 @@ def test_the_same_table(tmp_path: Path) -> None:
     kept, outcomes = [], []
     for name in ("local", "2", "ray"):
         record = Record(tmp_path / name / "runs.jsonl")
-        options = {"graphs": graphs, "device": "cpu", "seeds_at_once": 2, "pool": name}
+        options = {"graphs": graphs, "device": "cpu", "pool": name}
         results = engine.run([*configs, of_set], range(4), record, progress=seen.append, **options)
         outcomes.append([(r.config, r.seed, r.score, r.best_epoch, r.val_loss) for r in results])
         kept.append(record)

@@ -180,7 +180,7 @@ def test_the_engine_keeps_whole_assignments(tmp_path: Path) -> None:
     graphs = {"rings": rings_and_paths(60)}
     config = graph_cell("rings", "gin", "relu", 4, 1, split="gin_folds", epochs=2)
     record = Record(tmp_path / "runs.jsonl")
-    found = engine.run([config], range(20), record, graphs=graphs, device="cpu", seeds_at_once=7)
+    found = engine.run([config], range(20), record, graphs=graphs, device="cpu")
     assert len(found) == 20
 
 
