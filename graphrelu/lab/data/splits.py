@@ -78,7 +78,10 @@ def split_of(graphs: Any, seed: int, how: SplitKind | None = None) -> Split:
     else:
         require(graphs.split is not None, f"{name} has no split of its own.")
         parts = [np.flatnonzero(graphs.split == part) for part in range(3)]
-        split = _split(parts, "the split that comes with the set")
+        scaffolds = "whole scaffolds, the most frequent for training"
+        split = _split(
+            parts, scaffolds if how == "scaffold" else "the split that comes with the set"
+        )
     for part in PARTS:
         chosen = y[getattr(split, part)]
         require(len(chosen) > 0, f"{name}: the split leaves no graph for the {part} part.")

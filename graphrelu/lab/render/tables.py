@@ -17,12 +17,12 @@ from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.config import ERRORS
 from graphrelu.lab.record.divergence import MARK, diverged
-from graphrelu.lab.record.recipes import GRAPH_BACKBONES, TABLE
+from graphrelu.lab.record.recipes import SET_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats import Decision, Scores, scores_by_cell
 
 LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
-LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
+LABELS |= {name: name.upper() for name in (*TABLE, *SET_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
 
 # The columns of a price: its field, and how the field is shown.
