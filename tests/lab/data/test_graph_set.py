@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.datasets import ZINC
 
-from graphrelu.lab.data import Counts, GraphSet, check_counts, holds_graphs, load, load_graphs
+from graphrelu.lab.data import GraphSet, holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import DataError
 from tests.lab.molecule_sets import ring_set
 
@@ -225,14 +225,6 @@ def test_the_papers_sets(real_root: Path, name: str, sizes: list[int], tree: Tre
     assert (graphs.name, graphs.y.view(-1).bincount().tolist()) == (name, sizes)
     assert (graphs.nodes.table.sum(dim=1) == 1).all()  # one-hot
     assert tree(real_root / "TUDataset") == before
-
-
-def test_wrong_counts() -> None:
-    graphs = classes(20, 10)
-    counts = Counts(graphs.num_nodes, graphs.num_edges, 1, 2)
-    check_counts(graphs, counts, (20, 10))
-    with pytest.raises(DataError, match=r"^set has 20 and 10 graphs of .* instead of 1 and 29\.$"):
-        check_counts(graphs, counts, (1, 29))
 
 
 def write_tu(raw: Path, name: str = "TINY") -> None:
