@@ -197,7 +197,9 @@ def test_names() -> None:
             load_graphs("digit-graphs", **options)  # type: ignore[arg-type]
 
 
-def test_digit_graphs() -> None:
+def test_sets_that_need_no_download() -> None:
+    esol = load_graphs("esol")
+    assert (esol.name, esol.num_graphs, esol.task) == ("esol", 1128, "values")
     graphs = load_graphs("digit-graphs")
     assert graphs.y.view(-1).bincount().tolist() == [20] * 10
     x = graphs.nodes.table[graphs.nodes.kind]
@@ -209,12 +211,6 @@ def test_digit_graphs() -> None:
     source, target = graphs.edge_index + first.repeat_interleave(graphs.edge_count)
     apart = (row[source] - row[target]).abs() + (col[source] - col[target]).abs()
     assert apart.eq(1).all()
-
-
-def test_esol_comes_with_the_package() -> None:
-    graphs = load_graphs("esol")
-    assert (graphs.name, graphs.num_graphs, graphs.task) == ("esol", 1128, "values")
-    assert graphs.targets == ("logSolubility",)
 
 
 @pytest.mark.parametrize(("name", "sizes"), [("mutag", [63, 125]), ("proteins", [663, 450])])
