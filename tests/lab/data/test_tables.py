@@ -117,6 +117,7 @@ PAIRS = "edges.csv must have two nodes in a line, and a weight if any"
 NAMES = "nodes.csv must begin with a line of names, one of which is label"
 EDGES = [
     (["0,1,2,3"], PAIRS),
+    ([",", ","], "edges.csv is empty"),
     (["0,1", "1,2,3"], r"edges.csv cannot be read .* Expected 2 fields in line 2, saw 3\)"),
     (["a,b"], "edges.csv, line 1: column 1 must hold whole numbers, not 'a'"),
     (["0,99999999999999999999"], "edges.csv, line 1: column 2 must hold whole numbers, not '9+'"),
