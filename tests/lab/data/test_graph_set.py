@@ -77,6 +77,10 @@ def test_the_task_is_in_the_shape_and_type_of_y(y: Tensor, task: str, outputs: i
         ({"x": torch.ones(3, 2).long()}, "set, graph 1, must have x in 3 rows, with as many"),
         ({"x": torch.ones(3, 1)}, "columns and numbers of the same kind as in graph 0."),
         ({"x": torch.tensor([[0], [-1], [2]])}, "set: x must not be negative."),
+        (
+            {"x": torch.tensor([[0], [1], [2**40]])},
+            "set: x holds whole numbers up to 1,099,511,627,776, which would",
+        ),
         ({"edge_attr": torch.ones(3, 1).long()}, "must have edge_attr in 4 rows, with"),
         ({"y": None}, "set, graph 1, has no y."),
         ({"y": torch.tensor([0, 1])}, "set, graph 1, must have y in 1 row, with as many"),
