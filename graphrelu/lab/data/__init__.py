@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar, get_args
+from typing import NamedTuple, get_args
 
 from torch_geometric.data import Data
 
@@ -18,10 +18,7 @@ from graphrelu.lab.data.splits import SplitKind
 from graphrelu.lab.names import hint
 
 __all__ = ["GRAPH_NAMES", "GRAPH_SOURCES", "NAMES", "SOURCES", "DataError", "Graph", "GraphSet"]
-__all__ += ["at_hand", "check_counts", "data_root", "files_of", "holds_graphs", "load"]
-__all__ += ["load_graphs"]
-
-G = TypeVar("G", Graph, GraphSet)
+__all__ += ["at_hand", "data_root", "files_of", "holds_graphs", "load", "load_graphs"]
 
 
 class Counts(NamedTuple):
@@ -34,14 +31,10 @@ class Counts(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A dataset known by name: a dataset of PyG's, ``CLASS/NAME``, or a file below the data root.
-
-    ``class_sizes`` is the number of graphs of each class in a set of graphs.
-    """
+    """A dataset known by name: PyG's ``CLASS/NAME``, or a file below the data root."""
 
     place: str
     counts: Counts
-    class_sizes: tuple[int, ...] = ()
 
     @property
     def family(self) -> Family:
@@ -72,8 +65,8 @@ SOURCES: dict[str, Source] = {
     "actor": Source("Heterophilous/actor.npz", Counts(7_600, 53_318, 932, 5)),
 }
 GRAPH_SOURCES: dict[str, Source] = {
-    "mutag": Source("TUDataset/MUTAG", Counts(3_371, 7_442, 7, 2), (63, 125)),
-    "proteins": Source("TUDataset/PROTEINS", Counts(43_471, 162_088, 3, 2), (663, 450)),
+    "mutag": Source("TUDataset/MUTAG", Counts(3_371, 7_442, 7, 2)),
+    "proteins": Source("TUDataset/PROTEINS", Counts(43_471, 162_088, 3, 2)),
 }
 # Beside these, what scikit-learn brings along, and a file of this package.
 NAMES = ("digits", *SOURCES)
@@ -119,9 +112,11 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if key == "digits":
         return from_data(digits.read_digits(), key)
     if key in SOURCES:
-        place, counts, _ = SOURCES[key]
+        place, counts = SOURCES[key]
         where = str(home / place) if place.endswith(".npz") else f"{pyg.PREFIX}{place}"
-        return check_counts(replace(load(where, root), name=key), counts)
+        graph = replace(load(where, root), name=key)
+        check_counts(graph, counts)
+        return graph
     if files := files_of(name):
         path = files[0]
         called = path.name if len(files) == 1 else f"{path.parent.resolve().name}/{path.name}"
@@ -173,9 +168,9 @@ def load_graphs(
     elif key == "digit-graphs":
         graphs = GraphSet.from_data(key, digits.read_digit_graphs())
     elif key in GRAPH_SOURCES:
-        place, counts, class_sizes = GRAPH_SOURCES[key]
+        place, counts = GRAPH_SOURCES[key]
         graphs = replace(pyg.read_pyg_graphs(f"{pyg.PREFIX}{place}", home), name=key)
-        check_counts(graphs, counts, class_sizes)
+        check_counts(graphs, counts)
     else:
         raise DataError(
             f"There is no set of graphs {name!r}{hint(name, GRAPH_NAMES)}; known are "
@@ -225,16 +220,12 @@ def at_hand(name: str, root: str | Path | None = None) -> bool:
     return place.is_file() or any((p / "raw").is_dir() for p in (place, place.parent / name))
 
 
-def check_counts(graph: G, expected: Counts, class_sizes: tuple[int, ...] = ()) -> G:
-    """The graph; a :class:`DataError` unless it has the counts that its name promises."""
+def check_counts(graph: Graph | GraphSet, expected: Counts) -> None:
+    """Raise a :class:`DataError` unless a graph has the counts that its name promises."""
     found = Counts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes)
     wrong = [
         f"{have:,} {what} instead of {want:,}"
         for what, have, want in zip(Counts._fields, found, expected, strict=True)
         if have != want
     ]
-    if class_sizes and (sizes := tuple(graph.y.view(-1).bincount().tolist())) != class_sizes:
-        have, want = (" and ".join(map(str, counts)) for counts in (sizes, class_sizes))
-        wrong.append(f"{have} graphs of its classes instead of {want}")
     require(not wrong, f"{graph.name} has {', '.join(wrong)}.")
-    return graph

@@ -19,7 +19,7 @@ from graphrelu.lab.data.graph_set import Features as Features
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import SET_SHARES
 from graphrelu.lab.data.splits import SplitKind as SplitKind
-from graphrelu.lab.data.tables import check_column, numbers, read_table
+from graphrelu.lab.data.tables import check_column, numbers, read_table, with_header
 
 Molecules = GraphSet
 PART_OF = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
@@ -30,7 +30,7 @@ def has_smiles(path: Path) -> bool:
     try:
         return "smiles" in read_table(path, rows=1).iloc[0].tolist()
     except DataError:
-        return path.suffix == ".gz"
+        return path.suffix.lower() == ".gz"
 
 
 def read_molecules(
@@ -49,8 +49,8 @@ def read_molecules(
     """
     name, remedy = path.name, "install it with: pip install 'graphrelu[lab]'"
     require(find_spec("rdkit") is not None, f"{name} needs RDKit; {remedy}.")
-    table = read_table(path)
-    header = table.iloc[0].tolist()
+    table = with_header(read_table(path), path)
+    header = list(table)
     require("smiles" in header, f"{name} has no column 'smiles'.")
     targets = tuple(targets or (c for c in header if c not in ("smiles", "split")))
     require(len(targets) > 0, f"{name} has no column to predict.")
@@ -59,7 +59,6 @@ def read_molecules(
         require(has, f"{name} has no column {target!r} to predict.")
     split = split or ("column" if "split" in header else None)
     require(split != "column" or "split" in header, f"{name} has no column 'split'.")
-    table = table.iloc[1:].set_axis(header, axis=1)
     require(len(table) > 0, f"{name} has no rows.")
 
     molecules = [_read(smiles) for smiles in table["smiles"]]

@@ -70,7 +70,16 @@ def read_table(path: Path, rows: int | None = None) -> Any:
             encoding="utf-8-sig",
         )
     table = table.fillna("").apply(lambda column: column.str.strip())
-    return table[(table != "").any(axis=1)]
+    table = table[(table != "").any(axis=1)]
+    require(len(table) > 0, f"{path} is empty.")
+    return table
+
+
+def with_header(table: Any, path: Path) -> Any:
+    """The table with its first line as the names of its columns."""
+    header = table.iloc[0].tolist()
+    require(len(set(header)) == len(header), f"{path} has two columns of one name.")
+    return table.iloc[1:].set_axis(header, axis=1)
 
 
 def numbers(
@@ -98,14 +107,10 @@ def _read_nodes(path: Path) -> tuple[Data, Any]:
     """Everything except the edges, and the names of the nodes, if they have names."""
     import pandas as pd
 
-    table = read_table(path)
-    header, table = table.iloc[0].tolist(), table.iloc[1:]
-    require(len(set(header)) == len(header), f"{path} has two columns of one name.")
-    table.columns = header
-    part = {name: name.partition("_")[0] for name in header}
-    labels = [name for name in header if part[name] == "label"]
-    masks = [name for name in header if part[name] in PARTS]
-    features = [name for name in header if name not in ("id", *labels, *masks)]
+    table = with_header(read_table(path), path)
+    labels = [name for name in table if name.partition("_")[0] == "label"]
+    masks = [name for name in table if name.partition("_")[0] in PARTS]
+    features = [name for name in table if name not in ("id", *labels, *masks)]
     named = f"{path} must begin with a line of names, one of which is label."
     require(len(labels) > 0, named)
     both = f"{path} must have a column label, or columns label_NAME, not both."
@@ -122,7 +127,7 @@ def _read_nodes(path: Path) -> tuple[Data, Any]:
             check_column(table[name], fits, path, name, rule)
         y = torch.from_numpy(table[labels].replace("", "-1").astype(np.int64).to_numpy())
     data = Data(x=torch.from_numpy(x), y=y, **_masks(table[masks], path))
-    if "id" not in header:
+    if "id" not in table:
         return data, None
     ids = pd.Index(table["id"])
     require(ids.is_unique, f"{path} names a node twice.")

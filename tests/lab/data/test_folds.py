@@ -8,7 +8,7 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 
 from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.splits import NUM_FOLDS, deal, fold_split
+from graphrelu.lab.data.splits import NUM_FOLDS, fold_split
 
 
 def labels(*sizes: int) -> torch.Tensor:
@@ -16,14 +16,13 @@ def labels(*sizes: int) -> torch.Tensor:
     return y[torch.randperm(len(y))]
 
 
-@pytest.mark.parametrize("sizes", [(63, 125), (450, 663), (30, 10, 57, 24)])
-def test_the_same_deal_as_scikit_learn(sizes: tuple[int, ...]) -> None:
-    y = labels(*sizes)
-    for assignment in range(4):
+def test_the_same_deal_as_scikit_learn() -> None:
+    y = labels(63, 125)
+    for assignment in range(2):
         expected = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=assignment)
-        folds = deal(y, assignment)
         for fold, (_, test) in enumerate(expected.split(np.zeros(len(y)), y.numpy())):
-            assert np.flatnonzero(folds == fold).tolist() == test.tolist()
+            split = fold_split(y, 10 * assignment + fold, "folds")
+            assert split.test.tolist() == test.tolist()
 
 
 def test_parts() -> None:
@@ -48,4 +47,4 @@ def test_parts() -> None:
 
 def test_too_few_graphs() -> None:
     with pytest.raises(DataError, match=r"Class 1 has fewer than 10 graphs \(9\), too few for 10"):
-        deal(labels(30, 9), 0)
+        fold_split(labels(30, 9), 0, "folds")

@@ -79,6 +79,7 @@ BAD = {
     "no SMILES": ("structure,y", ["C,1", "CC,0"], {}, "has no column 'smiles'."),
     "nothing to predict": ("smiles,split", ["C,train"], {}, "has no column to predict."),
     "no such target": ("smiles,y", ["C,1"], {"targets": ["z"]}, "has no column 'z' to predict."),
+    "two of one name": ("smiles,y,y", ["C,1,2"], {}, "has two columns of one name."),
     "no rows": ("smiles,y", [], {}, "has no rows."),
     "unreadable": ("smiles,y", ["X,1", "Y1,0"], {}, "RDKit can read none of the 2 SMILES."),
     "words": (

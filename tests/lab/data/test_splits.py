@@ -102,17 +102,6 @@ def test_a_seed_is_a_split_on_every_machine(rule: Rule, begins: tuple[list[int],
         assert not torch.equal(part, another)
 
 
-def test_every_node_can_be_chosen() -> None:
-    y = labels(1_000, 1_000)
-    times = torch.zeros(2_000)
-    for seed in range(200):
-        times[planetoid_like(y, seed).train] += 1
-    # 200 x 20 of 1,000 nodes per class: four times each on average.
-    assert float(times.mean()) == 4.0
-    assert int(times.max()) < 20
-    assert 3.0 < float(times.var()) < 5.0
-
-
 @pytest.mark.parametrize("rule", [planetoid_like, full])
 @pytest.mark.parametrize("sizes", [(1_000, 1_000), (40, 40)])
 def test_unlabelled_nodes_are_never_chosen(rule: Rule, sizes: tuple[int, ...]) -> None:

@@ -57,7 +57,7 @@ def test_named_nodes_weights_and_words(tmp_path: Path) -> None:
     labels = ["tree", "bush"] * 5 + ["", "-1"]
     path = write(
         tmp_path,
-        ["Source,Target,Weight", *(f"{names[a]},{names[b]},{a + 1}" for a, b in RING)],
+        ["U,V,Weight", *(f"{names[a]},{names[b]},{a + 1}" for a, b in RING)],
         ["id,f,label", *(f'"{name}",1e-1,{y}' for name, y in zip(names, labels, strict=True))],
     )
     graph = load(str(path))
@@ -117,11 +117,8 @@ PAIRS = "edges.csv must have two nodes in a line, and a weight if any"
 NAMES = "nodes.csv must begin with a line of names, one of which is label"
 EDGES = [
     (["0,1,2,3"], PAIRS),
-    (["0"], PAIRS),
-    (
-        ["0,1", "1,2,3"],
-        r"edges.csv cannot be read as a table \(.* Expected 2 fields in line 2, saw 3\)",
-    ),
+    ([",", ","], "edges.csv is empty"),
+    (["0,1", "1,2,3"], r"edges.csv cannot be read .* Expected 2 fields in line 2, saw 3\)"),
     (["a,b"], "edges.csv, line 1: column 1 must hold whole numbers, not 'a'"),
     (["0,99999999999999999999"], "edges.csv, line 1: column 2 must hold whole numbers, not '9+'"),
     (["0,12"], r"edges.csv: an edge names node 12, but the 12 nodes are numbered .*"),
@@ -140,16 +137,11 @@ NODES = [
     (nodes_with("0,1e99"), NOT_FINITE),
     (nodes_with("0,1", "label,id"), "nodes.csv names a node twice"),
     ([*nodes_with("0.5,1"), ",1"], "y must hold finite values, not NaN .*"),
-    (nodes_with("1e999,1"), "y must hold finite values, not NaN .*"),
     (nodes_with("0,2", "label_a,label_b"), "label_b must hold 0 and 1, .*, not '2'"),
-    (["label_a,label_b,f", *12 * ["0,,1"]], "or -1 in the whole row of a node .*"),
     (nodes_with("0,1", "label,label_b"), "label, or columns label_NAME, not both"),
-    (nodes_with("7,1"), "the labels of 3 classes must run from 0 to 2 .*"),
     (nodes_with("0,yes", "label,train"), "train must hold 0 and 1 only, not 'yes'"),
     (nodes_with("0,1", "label,val_x"), "val_x must be val, or val_ and the number .*"),
     (["label,f,train_0,val_1,test_0", *12 * ["0,1,1,0,0"]], "test must be of the same splits"),
-    (["label", "0"], "the features must be a real matrix .*"),
-    (["label,f"], "edges.csv has no nodes"),
 ]
 
 
@@ -177,10 +169,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=rf"^There is no file .*{gone}\.$"):
             load(str(path))
     for name, sentence in (
-        (
-            "graph.csv",
-            r"graph\.csv must have a column smiles, or edges in its name, as in edges\.c",
-        ),
+        ("graph.csv", r"graph\.csv must have a column smiles, or edges in its name, as in "),
         ("", r"is of no known layout; known are \.npz files with .*\.$"),
         ("graph.gml", r"gml is of no known layout; known are \.npz files .*\.$"),
     ):
