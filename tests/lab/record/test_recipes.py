@@ -21,6 +21,7 @@ from graphrelu.lab.record.recipes import (
     graph_cell,
     modern,
     node_table,
+    on_sets,
     recipe,
 )
 
@@ -157,6 +158,20 @@ def test_deep_networks() -> None:
         modern("mine.npz", "sgc", "none")
     with pytest.raises(ValueError, match=r"no setting 'epoch' \(did you mean epochs\?\)"):
         modern("mine.npz", "gcn", "relu", epoch=3)
+
+
+def test_networks_for_sets_of_graphs() -> None:
+    config = on_sets("esol", "GINE", "relu")
+    network = {"layers": 4, "norm": "batch", "residual": True, "pooling": "mean", "head_layers": 2}
+    assert numbers(config) == (64, 100, 0, 0.001, 0.0, 0.0, network)
+    assert (config.backbone, config.select, config.is_deep) == ("gine", "score", True)
+    assert dict(config.training_options) == {"batch_size": 128, "warmup": 5}
+    changed = on_sets("esol", "gcn", "relu", walks=8, lr=0.01, training_options={"batch_size": 16})
+    assert dict(changed.backbone_options) == network | {"walks": 8}
+    assert dict(changed.training_options) == {"batch_size": 16, "warmup": 5}
+    assert len({plain(on_sets("esol", "gcn", name)) for name in CLASSES}) == 1
+    with pytest.raises(ValueError, match="no backbone for sets of graphs 'cheb'"):
+        on_sets("esol", "cheb", "relu")
 
 
 def test_unknown_names_suggest_the_nearest() -> None:

@@ -18,7 +18,14 @@ import pytest
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import now
 from graphrelu.lab.record.recipes import recipe
-from graphrelu.lab.record.results import LATER, Record, Result, kept_positions, thin
+from graphrelu.lab.record.results import (
+    LATER,
+    SET_SCORES,
+    Record,
+    Result,
+    kept_positions,
+    thin,
+)
 from tests.lab import fake_engine
 
 HELD = """
@@ -85,8 +92,10 @@ def test_older_records_know_less(record: Record) -> None:
 
 
 def test_without_curves(record: Record) -> None:
-    Record(record.path, curves=False).append([make_result()])
-    assert record.read() == [replace(make_result(), curves={})]
+    """But for the scores that tell how soon a set of graphs is learned."""
+    curves = {"train_loss": [1.0, 0.5], SET_SCORES: [0.25, 0.5]}
+    Record(record.path, curves=False).append([replace(make_result(), curves=curves)])
+    assert record.read()[0].curves == {SET_SCORES: [0.25, 0.5]}
 
 
 def test_nothing_is_written_by_looking(record: Record) -> None:
@@ -221,7 +230,8 @@ def test_thin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "good", "bad"), [("rocauc", 0.5, -0.5), ("r2", -7.0, 1.5), ("mae", -7.0, 0.5)]
+    ("metric", "good", "bad"),
+    [("rocauc", 0.5, -0.5), ("r2", -7.0, 1.5), ("mae", -7.0, 0.5), ("rmse", -7.0, 0.5)],
 )
 def test_scores_have_the_range_of_their_metric(metric: str, good: float, bad: float) -> None:
     config = replace(GCN, metric=metric)
