@@ -86,12 +86,14 @@ def planned_leads(cells: Runs) -> Leads:
     for cell, by_name in cells.items():
         first = next(iter(by_name.values()))[0]
         splits[cell], is_error = splits_of(first.config, first.note), first.config.metric == "mae"
-        scores = {name: {run.seed: run.score for run in own} for name, own in by_name.items()}
+        scores: dict[str, Scores] = {
+            name: {run.seed: run.score for run in own} for name, own in by_name.items()
+        }
         if len(cells) == 1:
             leads = over_relu(scores, splits[cell], looks=(None, None), is_error=is_error)
             return {(cell, name): lead for name, lead in leads.items()}
         if is_error:
-            scores = relative_to_relu(scores)
+            scores |= relative_to_relu(scores)
         for name in scores.keys() - {"relu"}:
             families.setdefault(name, {})[cell] = scores[name], scores.get("relu", {})
     for name, family in families.items():
@@ -176,9 +178,11 @@ def _rows(
     by_name: Mapping[str, list[Result]], names: Plain, leads: Mapping[str, Decision | None]
 ) -> list[Plain]:
     """The rows of a cell, in the order of the table of activations."""
-    rows = []
-    for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
-        runs, config, lead = by_name[which], by_name[which][0].config, leads[which]
+    rows, position = [], in_order(*ACTIVATIONS)
+    configs = {which: runs[0].config for which, runs in by_name.items()}
+    place = {which: (position([c.activation]), label_of(c)) for which, c in configs.items()}
+    for which in sorted(by_name, key=lambda which: place[which]):
+        runs, config, lead = by_name[which], configs[which], leads[which]
         row = row_of(which, runs, lead)
         factor = -1 if row.is_error else 100
         by_seed = sorted(runs, key=lambda run: run.seed)
@@ -209,11 +213,6 @@ def _rows(
 def label_of(config: Config) -> str:
     """An activation as the paper spells it, with the options that differ from the default."""
     return label(config.activation) + config.variant.removeprefix(config.activation)
-
-
-def _place(config: Config) -> tuple[int, str]:
-    order = [*ACTIVATIONS, config.activation]
-    return order.index(config.activation), label_of(config)
 
 
 def _paper(config: Config) -> list[float] | None:

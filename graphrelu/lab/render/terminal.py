@@ -137,7 +137,7 @@ def compare_table(rows: Sequence[CompareRow]) -> Group:
     lines = compare_cells(rows)
     first, *columns = lines[0]
     paid = [name for name in columns if name in PRICES]
-    scores, prices = _table([first], [n for n in columns if n not in paid]), _table([first], paid)
+    scores, prices = _table(first, [n for n in columns if n not in paid]), _table(first, paid)
     best = (min if rows[0].is_error else max)(row.mean for row in rows)
     for row, line in zip(rows, lines, strict=True):
         name, mean, *rest = (line[name] for name in line if name not in paid)
@@ -156,13 +156,10 @@ def compare_notes(rows: Sequence[CompareRow]) -> str:
     return " ".join(filter(None, notes))
 
 
-def _table(names: Sequence[str], numbers: Sequence[str], last: str | None = None) -> Table:
-    """An empty table: columns of names, of numbers, and one that may take several lines."""
+def _table(name: str, numbers: Sequence[str]) -> Table:
+    """An empty table: a column of names, and columns of numbers."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in names:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    if last is not None:
-        table.add_column(last)
+    table.add_column(name, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
     return table

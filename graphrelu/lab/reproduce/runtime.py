@@ -9,7 +9,6 @@ from functools import partial
 from itertools import groupby, product
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -60,8 +59,7 @@ def collect(request: Request) -> str:
     """Measure the missing timings; the activations of a backbone take turns."""
     if request.engine != "local" or request.only or request.prepare is not None:
         raise ValueError("The timings run in this process, and all together.")
-    deadline = request.deadline
-    device = choose_device(request.device)
+    deadline, device = request.deadline, choose_device(request.device)
     record = record_of(output.check_record(request.out))
     graph = data.load("digits" if request.quick else "citeseer", request.root)
     budget = QUICK_BUDGET if request.quick else BUDGET[device.type]
@@ -76,76 +74,64 @@ def collect(request: Request) -> str:
             if record.key(here | {"activation": name}) not in done
         }
         plan.append((here, configs))
-    total, missing = len(plan) * len(ACTIVATIONS), sum(len(configs) for _, configs in plan)
-    finished = total - missing
+    total = len(plan) * len(ACTIVATIONS)
+    finished = total - sum(len(configs) for _, configs in plan)
     for here, configs in plan:
         if not configs or time.monotonic() > deadline:
             continue
-        mode, seeds, first = here["mode"], here["seeds"], next(iter(configs.values()))
+        seeds = here["seeds"]
         if request.progress is not None:
+            first = next(iter(configs.values()))
             request.progress(Progress(first, tuple(range(seeds)), 0, finished, total, 1))
-        training = (alone if mode == "one" else batched)(first, graph, seeds, device)
-        trainings = {name: training(config) for name, config in configs.items()}
+        training = alone if here["mode"] == "one" else batched
+        trainings = {name: training(own, graph, seeds, device) for name, own in configs.items()}
         epochs, times = in_turns(trainings, request.runs, budget, device)
         here |= {"epochs_timed": epochs} | surroundings(device)
-        repeats = {
-            name: [EPOCHS / epochs / seeds * value for value in own] for name, own in times.items()
-        }
-        record.append(
-            here | {"activation": name, "seconds": statistics.median(own), "repeats": own}
-            for name, own in repeats.items()
-        )
+        entries = []
+        for name, own in times.items():
+            repeats = [EPOCHS / epochs / seeds * value for value in own]
+            timing = {"seconds": statistics.median(repeats), "repeats": repeats}
+            entries.append(here | {"activation": name} | timing)
+        record.append(entries)
         finished += len(configs)
     return standing(finished, total, request.out, "timings")
 
 
-def alone(
-    config: Config, graph: Graph, seeds: int, device: torch.device
-) -> Callable[[Config], Epochs]:
+def alone(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epochs:
     """A plain PyG loop: each epoch is a step of Adam and a pass in evaluation."""
     x = scaled_features(config, graph).to_dense().to(device)
     edge_index = graph.edge_index.to(device)
     weight = None if graph.edge_weight is None else graph.edge_weight.to(device)
     split, y = make_split(graph, 0), graph.y.to(device)
     train, val = split.train.to(device), split.val.to(device)
+    model = build(config, graph, 0).to(device)
+    adam = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
 
-    def training(config: Config) -> Epochs:
-        model = build(config, graph, 0).to(device)
-        adam = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    def run(epochs: int) -> None:
+        for _ in range(epochs):
+            model.train()
+            adam.zero_grad()
+            F.cross_entropy(model(x, edge_index, weight)[train], y[train]).backward()
+            adam.step()
+            model.eval()
+            with torch.no_grad():
+                float(F.cross_entropy(model(x, edge_index, weight)[val], y[val]))
 
-        def run(epochs: int) -> None:
-            for _ in range(epochs):
-                model.train()
-                adam.zero_grad()
-                F.cross_entropy(model(x, edge_index, weight)[train], y[train]).backward()
-                adam.step()
-                model.eval()
-                with torch.no_grad():
-                    float(F.cross_entropy(model(x, edge_index, weight)[val], y[val]))
-
-        return run
-
-    return training
+    return run
 
 
-def batched(
-    config: Config, graph: Graph, seeds: int, device: torch.device
-) -> Callable[[Config], Epochs]:
+def batched(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epochs:
     """All seeds at once, as the laboratory trains them; the inputs are prepared before."""
     inputs = prepare_inputs(config, graph, device)
+    batch = SeedBatch(config, graph, inputs, range(seeds), device)
+    advance = batch.stepper()
 
-    def training(config: Config) -> Epochs:
-        batch = SeedBatch(config, graph, inputs, range(seeds), device)
-        advance = batch.stepper()
+    def run(epochs: int) -> None:
+        batch.restart()
+        for _ in range(epochs):
+            advance()
 
-        def run(epochs: int) -> None:
-            batch.restart()
-            for _ in range(epochs):
-                advance()
-
-        return run
-
-    return training
+    return run
 
 
 def in_turns(
@@ -167,7 +153,7 @@ def in_turns(
     return epochs, times
 
 
-# Timings that are shown together, and what the CSV file has of each.
+# ByActivation that are shown together, and what the CSV file has of each.
 PANEL = itemgetter("dataset", "device", "mode", "seeds")
 COLUMNS = (
     *("dataset", "device", "mode", "seeds", "backbone", "activation", "seconds"),
@@ -222,19 +208,22 @@ def observations(rows: Sequence[Entry]) -> list[Observation]:
     return found or [Observation(claim, paper, "not measured yet", "")]
 
 
-def _whole(rows: Iterable[Entry]) -> list[dict[str, Entry]]:
+ByActivation = dict[str, Entry]  # of one backbone, by activation
+
+
+def _whole(rows: Iterable[Entry]) -> list[ByActivation]:
     """The timings of each backbone that has all activations of the claim."""
-    backbones: dict[str, dict[str, Entry]] = {}
+    backbones: dict[str, ByActivation] = {}
     for row in rows:
         backbones.setdefault(row["backbone"], {})[row["activation"]] = row
     return [own for own in backbones.values() if own.keys() >= {"relu", "grelu", "maxout"}]
 
 
-def _ratios(whole: Sequence[dict[str, Entry]], rival: str) -> list[float]:
+def _ratios(whole: Sequence[ByActivation], rival: str) -> list[float]:
     return [own["grelu"]["seconds"] / own[rival]["seconds"] for own in whole]
 
 
-def _span(whole: Sequence[dict[str, Entry]], rival: str) -> str:
+def _span(whole: Sequence[ByActivation], rival: str) -> str:
     ratios = _ratios(whole, rival)
     return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
 
@@ -254,9 +243,12 @@ def render(record: Path) -> list[Path]:
     head = ("backbone", *map(label, ACTIVATIONS))
     for title, members in by_panel(rows).items():
         lines = []
-        for backbone, cells in groupby(members, itemgetter("backbone")):
-            shown = {row["activation"]: _cell(row) for row in cells}
-            lines.append((label(backbone), *(shown.get(name, "") for name in ACTIVATIONS)))
+        for backbone, part in groupby(members, itemgetter("backbone")):
+            cells = dict.fromkeys(ACTIVATIONS, "")
+            for row in part:
+                relative = f" ({row['relative']:.2f})" if row["relative"] else ""
+                cells[row["activation"]] = f"{row['seconds']:.3g}{relative}"
+            lines.append((label(backbone), *cells.values()))
         parts.append(f"## {title}\n\n{export.table(head, lines, numbers=1)}")
         parts.append(_in_short(_whole(members)))
     told = origin(entries, record.name, "timing")
@@ -264,11 +256,7 @@ def render(record: Path) -> list[Path]:
     return figures.write(record, page, rows, COLUMNS, lambda: draw(rows))
 
 
-def _cell(row: Entry) -> str:
-    return f"{row['seconds']:.3g}" + (f" ({row['relative']:.2f})" if row["relative"] else "")
-
-
-def _in_short(whole: Sequence[dict[str, Entry]]) -> str:
+def _in_short(whole: Sequence[ByActivation]) -> str:
     if not whole:
         return ""
     ratios = _ratios(whole, "relu")
@@ -281,27 +269,22 @@ def _in_short(whole: Sequence[dict[str, Entry]]) -> str:
 
 def draw(rows: Sequence[Entry]) -> figures.Figure:
     """Bars of seconds, and relative to ReLU, one line of panels for each device and mode."""
-    panels = by_panel(rows)
+    panels, width = by_panel(rows), 0.8 / len(ACTIVATIONS)
     figure, axes = figures.panels(len(panels), 2, figsize=(11, 2.9 * len(panels)))
     for (left, right), (title, members) in zip(axes, panels.items(), strict=True):
-        _bars(left, members, "seconds")
-        _bars(right, members, "relative")
+        for axis, field in ((left, "seconds"), (right, "relative")):
+            styles = zip(ACTIVATIONS, figures.bar_styles(), strict=False)
+            for place, (name, style) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
+                own = [r for r in members if r["activation"] == name and r[field] is not None]
+                x = [BACKBONES.index(row["backbone"]) + (place + 0.5) * width for row in own]
+                axis.bar(x, [row[field] for row in own], width, label=label(name), **style)
+            axis.set_xticks(range(len(BACKBONES)), map(label, BACKBONES))
         left.set(yscale="log", ylabel=f"seconds for {EPOCHS} epochs of a seed", title=title)
         right.set(ylabel="time relative to ReLU", title="relative to ReLU")
         right.axhline(1, color="black", linewidth=0.8)
     columns = len(ACTIVATIONS)
     figures.shared_legend(figure, axes[0][:1], loc="outside lower center", ncols=columns)
     return figure
-
-
-def _bars(axis: Any, rows: Sequence[Entry], field: str) -> None:
-    width = 0.8 / len(ACTIVATIONS)
-    styles = zip(ACTIVATIONS, figures.bar_styles(), strict=False)
-    for place, (name, style) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
-        found = [row for row in rows if row["activation"] == name and row[field] is not None]
-        left = [BACKBONES.index(row["backbone"]) + (place + 0.5) * width for row in found]
-        axis.bar(left, [row[field] for row in found], width, label=label(name), **style)
-    axis.set_xticks(range(len(BACKBONES)), [label(name) for name in BACKBONES])
 
 
 class Timings:

@@ -21,16 +21,7 @@ from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep, shown
-from graphrelu.lab.reproduce.table import (
-    Found,
-    Pair,
-    Place,
-    Request,
-    Row,
-    Runs,
-    Table,
-    filled,
-)
+from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs, Table, filled
 
 PATIENCE = 200  # epochs without a better validation score
 FEWER_RUNS = {"computers": 5, "cs": 5, "physics": 5}  # the large graphs
@@ -68,10 +59,10 @@ class Settings(NamedTuple):
     std: float | None
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
-        names = ("dataset", "backbone", "mean", "std")
-        settings = {key: value for key, value in self._asdict().items() if key not in names}
-        settings |= {"patience": PATIENCE, "activation_options": options}
+        settings = self._asdict() | {"patience": PATIENCE, "activation_options": options}
         settings["backbone_options"] = OPTIONS.get(self.backbone, {})
+        for name in ("dataset", "backbone", "mean", "std"):
+            del settings[name]
         return modern(self.dataset, self.backbone, activation, **(settings | changes))
 
     @property
@@ -113,21 +104,24 @@ def _settings(line: dict[str, str]) -> Settings:
     )
 
 
-def depth_rows() -> list[Settings]:
-    """GCN with its tuned settings on two graphs, with other numbers of layers."""
-    return [
+@cache
+def depths() -> dict[deep.Cell, Settings]:
+    """GCN with its tuned settings on two graphs, with other numbers of layers: the figure's."""
+    found = [
         row._replace(layers=layers, mean=None, std=None)
         for row in settings()
         if row.dataset in DEPTH_GRAPHS and row.backbone == "gcn"
         for layers in DEPTHS
         if layers != row.layers
     ]
+    return {row.cell: row for row in found}
 
 
-def all_rows() -> tuple[Settings, ...]:
+@cache
+def all_rows() -> dict[deep.Cell, Settings]:
     """The rows of the table and of the figure, and a row for the embedded graph."""
     embedded = settings()[0]._replace(dataset="digits", mean=None, std=None)
-    return (*settings(), *depth_rows(), embedded)
+    return {row.cell: row for row in (*settings(), *depths().values(), embedded)}
 
 
 def wider(row: Settings, features: int, classes: int) -> int:
@@ -148,12 +142,14 @@ def wider(row: Settings, features: int, classes: int) -> int:
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     """Every activation in every network on a graph. Where the published score is for one random
     split, ReLU has that split, too."""
-    found = {}
-    for row in [row for row in all_rows() if row.dataset == dataset]:
-        for name, own in ACTIVATIONS.items():
-            found[row.cell, name] = row.config(*own, **changes)
-        if row.mean is not None and row.split == "random":
-            found[row.cell, PUBLISHED] = row.config("relu", {}, split="published", **changes)
+    found: dict[Place, Config] = {}
+    for cell, row in all_rows().items():
+        if cell.dataset == dataset:
+            found |= {
+                (cell, name): row.config(*own, **changes) for name, own in ACTIVATIONS.items()
+            }
+            if row.mean is not None and row.split == "random":
+                found[cell, PUBLISHED] = row.config("relu", {}, split="published", **changes)
     return found
 
 
@@ -163,12 +159,12 @@ class StrongTable(Table):
 
     def place(self, config: Config) -> Place | None:
         """Cell and name of a run; none for runs of other tables."""
-        place = super().place(config)
-        if place is None and config.is_deep and config.activation == "relu":
-            for row in all_rows():
-                if config == row.config("relu", {}, hidden=config.hidden):
-                    return row.cell, WIDER
-        return place
+        layers = dict(config.backbone_options).get("layers")
+        row = all_rows().get(deep.Cell(config.dataset, config.backbone, int(layers or 0)))
+        if row and config.hidden > row.hidden:
+            is_wider = config == row.config("relu", {}, hidden=config.hidden)
+            return (row.cell, WIDER) if is_wider else None
+        return super().place(config)
 
     def plan(self, request: Request) -> Runs:
         """Large graphs have fewer runs."""
@@ -183,57 +179,34 @@ class StrongTable(Table):
         return {c: range(min(most, FEWER_RUNS.get(c.dataset, most))) for c in configs}
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
-        others = {row.cell for row in depth_rows()}
         made = [row for row in super().rows(results) if row.name != PUBLISHED]
-        return sorted(made, key=lambda row: row.cell in others)
+        return sorted(made, key=lambda row: row.cell in depths())
 
     def protocol(self, results: Sequence[Result]) -> set[Config]:
         """The full settings, with those of the wider networks on record."""
-        places = {result.config: self.place(result.config) for result in results}
+        places = {run.config: self.place(run.config) for run in results}
         wide = {config for config, place in places.items() if place and place[1] == WIDER}
         return super().protocol(results) | wide
 
 
-def check(found: Found) -> str:
-    """Whether ReLU reaches the published scores here, on the published splits where known."""
-    known, below = 0, []
-    for row in settings():
-        runs = found.get(row.cell, {}).get(PUBLISHED if row.split == "random" else "ReLU")
-        if runs and row.mean is not None:
-            known += 1
-            gap = fmean(100 * run.score for run in runs.values()) - row.mean
-            if gap < -max(TOLERANCE, row.std or 0):
-                below.append(f"{label(row.dataset)}-{label(row.backbone)} ({gap:+.1f})")
-    return (
-        f"ReLU is no more than {TOLERANCE} points, or one published standard deviation if that is "
-        f"more, below the published mean in {known - len(below)} of {known} rows"
-        f"{'; below in ' + ', '.join(below) if below else ''}. The published scores on Cora, "
-        "CiteSeer and PubMed are for one random split, and ReLU is held against them on that split;"
-        " those on Photo, Computers, CS and Physics are for one split that is not at hand, and "
-        "ReLU's are means over other splits. A plain loop of PyG's layers, with the same settings "
-        "and without an early stop, came to the same scores as here on Cora, CiteSeer and PubMed "
-        "(GCN) and Computers (SAGE): neither the engine nor the early stop is the reason."
-    )
-
-
 def of_table(rows: Iterable[Row]) -> list[Row]:
     """Without the figure's other depths."""
-    others = {row.cell for row in depth_rows()}
-    return [row for row in rows if row.cell not in others]
+    return [row for row in rows if row.cell not in depths()]
 
 
 def values(row: Row) -> dict[str, Any]:
-    own = {one.cell: one for one in all_rows()}[row.cell]
+    own = all_rows()[row.cell]
     widths = {"layers": row.cell.layers, "hidden": row.config.hidden}
     return widths | {"published_mean": own.mean, "published_std": own.std}
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     table = of_table(rows)
-    lines = [
-        (cell.title, _published(cell), *line)
-        for cell, line in deep.lead_lines(table, NAMES).items()
-    ]
+    lines = []
+    for cell, line in deep.lead_lines(table, NAMES).items():
+        row = all_rows()[cell]
+        published = "" if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}"
+        lines.append((cell.title, published, *line))
     head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
     in_short = deep.in_short(table, NAMES)
     return {
@@ -245,17 +218,29 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     }
 
 
-def _published(cell: deep.Cell) -> str:
-    row = {one.cell: one for one in all_rows()}[cell]
-    return "" if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}"
+def check(found: Found) -> str:
+    """In how many rows ReLU reaches the published score, on the published split where known."""
+    known, below = 0, []
+    for row in settings():
+        runs = found.get(row.cell, {}).get(PUBLISHED if row.split == "random" else "ReLU")
+        if runs and row.mean is not None:
+            known += 1
+            gap = fmean(100 * run.score for run in runs.values()) - row.mean
+            if gap < -max(TOLERANCE, row.std or 0):
+                below.append(f"{label(row.dataset)}-{label(row.backbone)} ({gap:+.1f})")
+    which = f"; below in {', '.join(below)}" if below else ""
+    return (
+        f"ReLU is no more than {TOLERANCE} points, or one published standard deviation if that is "
+        f"more, below the published mean in {known - len(below)} of {known} rows{which}."
+    )
 
 
 def _not_run(table: Sequence[Row]) -> str:
     """What is empty in a table that has been begun."""
-    found = {(row.cell, row.name) for row in table}
-    lacking = {row.cell: [n for n in NAMES if (row.cell, n) not in found] for row in settings()}
-    if all(len(names) == len(NAMES) for names in lacking.values()):
-        return ""
+    found = shown.by_cell(table)
+    lacking = {
+        row.cell: [n for n in NAMES if n not in found.get(row.cell, ())] for row in settings()
+    }
     missing = [f"{cell.title} ({' / '.join(names)})" for cell, names in lacking.items() if names]
     return f"Not run yet: {'; '.join(missing)}.\n" if missing else ""
 
@@ -282,7 +267,7 @@ def draw(rows: Sequence[Row]) -> figures.Figure | None:
 
 def _family(cell: Any, name: Any) -> Any:
     """The table and the other depths are corrected each for itself."""
-    return name, cell in {row.cell for row in depth_rows()}
+    return name, cell in depths()
 
 
 TABLE = StrongTable(

@@ -15,7 +15,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label, marked, p_value
+from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.node import OVER_RIVALS
 from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs, Table
@@ -66,17 +66,16 @@ class TunedTable(Table):
         untuned: Found = {}
         tried: dict[Any, int] = {}
         for cell, own in self.found(results).items():
-            runs: dict[str, dict[int, dict[int, Result]]] = {}
-            for (name, place), by_seed in own.items():
-                runs.setdefault(name, {})[place] = by_seed
-            if choice := choose(runs):
+            points: dict[str, dict[int, dict[int, Result]]] = {}
+            for (name, point), runs in own.items():
+                points.setdefault(name, {})[point] = runs
+            if choice := choose(points):
                 tried[cell] = len(choice.points)
-                chosen = {name: choice.chosen[name] for name in runs}
-                first = dict.fromkeys(runs, 0) if 0 in choice.points else {}
-                for made, places in ((tuned, chosen), (untuned, first)):
+                first = dict.fromkeys(points, 0) if 0 in choice.points else {}
+                for made, chosen in ((tuned, choice.chosen), (untuned, first)):
                     made[cell] = {
-                        name: {seed: runs[name][place][seed] for seed in choice.seeds}
-                        for name, place in places.items()
+                        name: {seed: points[name][point][seed] for seed in choice.seeds}
+                        for name, point in chosen.items()
                     }
         rows = []
         leads, own_leads = (self.leads(made, OVER_RIVALS) for made in (tuned, untuned))
@@ -115,24 +114,24 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
         "weight_decay_factor": WEIGHT_DECAY_FACTOR,
         "dropout": DROPOUT,
         "tried": f"{tried} {shown.too_few(row['grelu_over_it'] for row in rows)}".rstrip(),
-        "tallies": shown.tallies(_by_rival(rows, "grelu_over_it")),
-        "untuned_tallies": shown.tallies(_by_rival(rows, "untuned_over_it")),
+        "tallies": shown.tallies(shown.by_rival(rows, "grelu_over_it")),
+        "untuned_tallies": shown.tallies(shown.by_rival(rows, "untuned_over_it")),
         "backbones": "\n".join(parts),
     }
 
 
-def _by_rival(rows: Iterable[Row], field: str) -> dict[str, Any]:
-    found = shown.by_rival(rows, field)
-    return {name: found[name] for name in ACTIVATIONS if name in found}
-
-
 def _line(row: Row, bold: bool) -> tuple[str, ...]:
     setting = (f"{row[axis]:g}" for axis in AXES)
-    mean, lead = row["untuned_mean"], row["grelu_over_it"]
+    mean = row["untuned_mean"]
     untuned = "" if mean is None else f"{mean:.1f} ± {row['untuned_std']:.1f}"
-    p = "" if lead is None else p_value(lead.p)
     names = (label(row.dataset), label(row.activation))
-    return *names, shown.accuracy(row, bold), *setting, untuned, marked(lead), p
+    return (
+        *names,
+        shown.accuracy(row, bold),
+        *setting,
+        untuned,
+        *shown.lead_and_p(row["grelu_over_it"]),
+    )
 
 
 TABLE = TunedTable(
