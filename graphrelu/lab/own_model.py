@@ -294,13 +294,6 @@ def _parts(sources: Sequence[Any], seed: int, device: torch.device) -> list[Iter
     return found
 
 
-def _shaped(model: Module, example: Example) -> Module:
-    """The model, with the parameters whose shape its first input decides."""
-    if any(map(is_lazy, model.parameters())):
-        example(model.eval())
-    return model
-
-
 def _built(build: Any, name: str, seed: int, device: torch.device, example: Example) -> Module:
     """The model with an activation. All but the activation's own weights are those of the model
     with ReLU, copied: whatever an activation draws for itself, the runs of a seed start alike."""
@@ -312,7 +305,9 @@ def _built(build: Any, name: str, seed: int, device: torch.device, example: Exam
             raise TypeError(f"model must return a torch.nn.Module, got {type(model).__name__}.")
         if not any(isinstance(module, kind) for module in model.modules()):
             raise ValueError("model must build its activations by act, got a model without one.")
-        return _shaped(model.to(device), example)
+        if any(map(is_lazy, model.to(device).parameters())):
+            example(model.eval())
+        return model
 
     model, kind = make(ACTIVATIONS[name]), ACTIVATIONS[name]
     state = make(ACTIVATIONS["relu"]).state_dict()
@@ -331,7 +326,8 @@ def _converted(model: Any, name: str, seed: int, device: torch.device, example: 
     own = copy.deepcopy(model)
     seed_everything(seed)
     reset(own)
-    own = _shaped(own.to(device), example)
+    if any(map(is_lazy, own.to(device).parameters())):  # their first input decides their shape
+        example(own.eval())
     return own if name == "relu" else convert(own, example=example)
 
 

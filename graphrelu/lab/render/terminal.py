@@ -111,24 +111,19 @@ def headline(
 
 
 def size_of(graph: Graph | GraphSet) -> str:
-    """How many nodes, edges, features and classes there are."""
+    """How many nodes, edges and features there are, and what is learned, as the labels say."""
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
     left_out = getattr(graph, "num_unlabelled", 0)
     unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
+    task = f"{graph.num_classes} {graph.task}"
+    if graph.task == "labels":
+        task += ", any number of each node (multi-label classification)"
+    elif graph.task == "values":
+        task = f"values from {graph.y.min():.4g} to {graph.y.max():.4g} (regression)"
     return (
         f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {_task(graph)}{unlabelled}"
+        f"{graph.num_features:,} features, {task}{unlabelled}"
     )
-
-
-def _task(graph: Graph | GraphSet) -> str:
-    """What is learned, as the labels say."""
-    if graph.task == "classes":
-        return f"{graph.num_classes} classes"
-    if graph.task == "labels":
-        return f"{graph.num_classes} labels, any number of each node (multi-label classification)"
-    low, high = float(graph.y.min()), float(graph.y.max())
-    return f"values from {low:.4g} to {high:.4g} (regression)"
 
 
 def compare_table(rows: Sequence[CompareRow]) -> Group:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from graphrelu.lab import data
 from graphrelu.lab.models.backbones import DeepGNN
-from graphrelu.lab.record.config import Config, SplitName
+from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures
@@ -41,33 +41,20 @@ LIKE = {"tolokers": "minesweeper", "actor": "squirrel"}
 class Settings(NamedTuple):
     """The tuned settings of one graph and backbone, and the published score in percent."""
 
-    dataset: str
-    backbone: str
-    hidden: int
-    layers: int
-    dropout: float
-    norm: str | None
-    residual: bool
-    linear_first: bool
-    lr: float
-    weight_decay: float
-    epochs: int
-    metric: str
-    split: SplitName
-    normalize_features: bool
-    mean: float | None
-    std: float | None
+    cell: deep.Cell
+    settings: dict[str, Any]
+    mean: float | None = None
+    std: float | None = None
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
-        settings = self._asdict() | {"patience": PATIENCE, "activation_options": options}
-        settings["backbone_options"] = OPTIONS.get(self.backbone, {})
-        for name in ("dataset", "backbone", "mean", "std"):
-            del settings[name]
-        return modern(self.dataset, self.backbone, activation, **(settings | changes))
+        dataset, backbone, layers = self.cell
+        own = {"layers": layers, "patience": PATIENCE, "activation_options": options}
+        own["backbone_options"] = OPTIONS.get(backbone, {})
+        return modern(dataset, backbone, activation, **(self.settings | own | changes))
 
-    @property
-    def cell(self) -> deep.Cell:
-        return deep.Cell(self.dataset, self.backbone, self.layers)
+    def of(self, cell: deep.Cell) -> Settings:
+        """The same settings elsewhere, without a published score."""
+        return Settings(cell, self.settings)
 
 
 @cache
@@ -76,8 +63,8 @@ def settings() -> tuple[Settings, ...]:
     source = files("graphrelu.lab.record").joinpath("tuned_gnns.csv")
     found = [_settings(line) for line in csv.DictReader(source.read_text().splitlines())]
     for name, like in LIKE.items():
-        same = [row for row in found if row.dataset == like]
-        found += [row._replace(dataset=name, mean=None, std=None) for row in same]
+        same = [row for row in found if row.cell.dataset == like]
+        found += [row.of(row.cell._replace(dataset=name)) for row in same]
     return tuple(found)
 
 
@@ -85,22 +72,22 @@ def _settings(line: dict[str, str]) -> Settings:
     masks = line["split"] == "published masks"
     few = line["split"].startswith("20 per class")
     return Settings(
-        dataset=line["dataset"],
-        backbone=line["backbone"],
-        hidden=int(line["hidden"]),
-        layers=int(line["layers"]),
-        dropout=float(line["dropout"]),
-        norm=None if line["norm"] == "none" else line["norm"],
-        residual=line["residual"] == "yes",
-        linear_first=line["linear_first"] == "yes",
-        lr=float(line["lr"]),
-        weight_decay=float(line["weight_decay"]),
-        epochs=int(line["epochs"]),
-        metric={"acc": "accuracy", "rocauc": "rocauc"}[line["metric"]],
-        split="masks" if masks else "random" if few else "full",
-        normalize_features=not (masks or few),
-        mean=float(line["mean"]),
-        std=float(line["std"]),
+        deep.Cell(line["dataset"], line["backbone"], int(line["layers"])),
+        {
+            "hidden": int(line["hidden"]),
+            "dropout": float(line["dropout"]),
+            "norm": None if line["norm"] == "none" else line["norm"],
+            "residual": line["residual"] == "yes",
+            "linear_first": line["linear_first"] == "yes",
+            "lr": float(line["lr"]),
+            "weight_decay": float(line["weight_decay"]),
+            "epochs": int(line["epochs"]),
+            "metric": {"acc": "accuracy", "rocauc": "rocauc"}[line["metric"]],
+            "split": "masks" if masks else "random" if few else "full",
+            "normalize_features": not (masks or few),
+        },
+        float(line["mean"]),
+        float(line["std"]),
     )
 
 
@@ -108,11 +95,11 @@ def _settings(line: dict[str, str]) -> Settings:
 def depths() -> dict[deep.Cell, Settings]:
     """GCN with its tuned settings on two graphs, with other numbers of layers: the figure's."""
     found = [
-        row._replace(layers=layers, mean=None, std=None)
+        row.of(row.cell._replace(layers=layers))
         for row in settings()
-        if row.dataset in DEPTH_GRAPHS and row.backbone == "gcn"
+        if row.cell.dataset in DEPTH_GRAPHS and row.cell.backbone == "gcn"
         for layers in DEPTHS
-        if layers != row.layers
+        if layers != row.cell.layers
     ]
     return {row.cell: row for row in found}
 
@@ -120,23 +107,25 @@ def depths() -> dict[deep.Cell, Settings]:
 @cache
 def all_rows() -> dict[deep.Cell, Settings]:
     """The rows of the table and of the figure, and a row for the embedded graph."""
-    embedded = settings()[0]._replace(dataset="digits", mean=None, std=None)
+    first = settings()[0]
+    embedded = first.of(first.cell._replace(dataset="digits"))
     return {row.cell: row for row in (*settings(), *depths().values(), embedded)}
 
 
 def wider(row: Settings, features: int, classes: int) -> int:
     """The smallest width for which ReLU has as many parameters as GReLU at the row's width."""
+    options = {name: row.settings[name] for name in ("norm", "residual", "linear_first")}
+    options |= OPTIONS.get(row.cell.backbone, {}) | {"layers": row.cell.layers}
 
     def parameters(activation: str, hidden: int) -> int:
-        names = ("layers", "norm", "residual", "linear_first")
-        options = {name: getattr(row, name) for name in names} | OPTIONS.get(row.backbone, {})
-        network = DeepGNN(row.backbone, features, hidden, classes, activation, **options)
+        network = DeepGNN(row.cell.backbone, features, hidden, classes, activation, **options)
         return sum(parameter.numel() for parameter in network.parameters())
 
-    wanted, hidden = parameters("grelu", row.hidden), row.hidden
+    hidden = row.settings["hidden"]
+    wanted = parameters("grelu", hidden)
     while parameters("relu", hidden) < wanted:
         hidden += 1
-    return hidden
+    return int(hidden)
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
@@ -148,7 +137,7 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
             found |= {
                 (cell, name): row.config(*own, **changes) for name, own in ACTIVATIONS.items()
             }
-            if row.mean is not None and row.split == "random":
+            if row.mean is not None and row.settings["split"] == "random":
                 found[cell, PUBLISHED] = row.config("relu", {}, split="published", **changes)
     return found
 
@@ -161,7 +150,7 @@ class StrongTable(Table):
         """Cell and name of a run; none for runs of other tables."""
         layers = dict(config.backbone_options).get("layers")
         row = all_rows().get(deep.Cell(config.dataset, config.backbone, int(layers or 0)))
-        if row and config.hidden > row.hidden:
+        if row and config.hidden > row.settings["hidden"]:
             is_wider = config == row.config("relu", {}, hidden=config.hidden)
             return (row.cell, WIDER) if is_wider else None
         return super().place(config)
@@ -172,7 +161,7 @@ class StrongTable(Table):
         configs = list(wanted.values())
         known = {place[0] for place in wanted}
         for row in [row for row in settings() if row.cell in known and not request.quick]:
-            graph = data.load(row.dataset, request.root)
+            graph = data.load(row.cell.dataset, request.root)
             hidden = wider(row, graph.num_features, graph.num_classes)
             configs.append(row.config("relu", {}, hidden=hidden))
         most = request.runs
@@ -221,13 +210,14 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
 def check(found: Found) -> str:
     """In how many rows ReLU reaches the published score, on the published split where known."""
     known, below = 0, []
-    for row in settings():
-        runs = found.get(row.cell, {}).get(PUBLISHED if row.split == "random" else "ReLU")
+    for cell, row in all_rows().items():
+        name = PUBLISHED if row.settings["split"] == "random" else "ReLU"
+        runs = found.get(cell, {}).get(name)
         if runs and row.mean is not None:
             known += 1
             gap = fmean(100 * run.score for run in runs.values()) - row.mean
             if gap < -max(TOLERANCE, row.std or 0):
-                below.append(f"{label(row.dataset)}-{label(row.backbone)} ({gap:+.1f})")
+                below.append(f"{label(cell.dataset)}-{label(cell.backbone)} ({gap:+.1f})")
     which = f"; below in {', '.join(below)}" if below else ""
     return (
         f"ReLU is no more than {TOLERANCE} points, or one published standard deviation if that is "
@@ -273,7 +263,7 @@ def _family(cell: Any, name: Any) -> Any:
 TABLE = StrongTable(
     name="strong",
     what="of these networks",
-    datasets=tuple(dict.fromkeys(row.dataset for row in settings())),
+    datasets=tuple(dict.fromkeys(row.cell.dataset for row in settings())),
     cells=cells,
     runs=10,
     quick_runs=2,

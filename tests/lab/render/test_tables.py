@@ -96,12 +96,3 @@ def test_a_lower_error_is_better(unit: float) -> None:
     names = {"relu": relu, "grelu": relu, "elu": grelu}
     others = [run for name, own in names.items() for run in cell(name, own, "mae")]
     assert "The lowest mean is that of ELU (+22.8 " in verdict(rows(others)).sentence
-
-
-def test_pairs_are_of_the_same_seed() -> None:
-    relu, grelu = cell("relu", RELU), cell("grelu", [0.9] * 6)
-    _, found = rows(relu + grelu[::-1][:2])
-    assert found.over_relu.n == 2
-    assert found.over_relu.difference == pytest.approx(5.5)
-    _, apart = rows(relu[:3] + grelu[3:])
-    assert apart.over_relu is None

@@ -17,16 +17,27 @@ BY_CELL = {row.cell: row for row in strong.settings()}
 
 def test_rows() -> None:
     assert len(strong.settings()) == len(BY_CELL) == 3 * (10 + 2)
-    assert BY_CELL["squirrel", "gcn", 4] == strong.Settings(
-        *("squirrel", "gcn", 256, 4, 0.7, "batch", True, False, 0.01, 5e-4, 500, "accuracy"),
-        *("masks", False, 45.01, 1.63),
-    )
-    assert BY_CELL["cora", "gat", 3].norm is None
-    assert (BY_CELL["cora", "gat", 3].split, BY_CELL["cs", "gat", 1].split) == ("random", "full")
-    assert BY_CELL["cs", "gat", 1].normalize_features
-    assert BY_CELL["tolokers", "gcn", 12].metric == "rocauc"
+    squirrel, cora = BY_CELL["squirrel", "gcn", 4], BY_CELL["cora", "gat", 3].settings
+    assert (squirrel.mean, squirrel.std) == (45.01, 1.63)
+    assert squirrel.settings == {
+        "hidden": 256,
+        "dropout": 0.7,
+        "norm": "batch",
+        "residual": True,
+        "linear_first": False,
+        "lr": 0.01,
+        "weight_decay": 5e-4,
+        "epochs": 500,
+        "metric": "accuracy",
+        "split": "masks",
+        "normalize_features": False,
+    }
+    assert (cora["norm"], cora["split"]) == (None, "random")
+    full = BY_CELL["cs", "gat", 1].settings
+    assert (full["split"], full["normalize_features"]) == ("full", True)
+    assert BY_CELL["tolokers", "gcn", 12].settings["metric"] == "rocauc"
     assert BY_CELL["actor", "sage", 3].mean is None
-    depths = [(row.dataset, row.layers) for row in strong.depths().values()]
+    depths = [(cell.dataset, cell.layers) for cell in strong.depths()]
     assert depths == [("minesweeper", n) for n in (2, 4, 8, 16)] + [
         ("squirrel", n) for n in (2, 8, 16)
     ]
@@ -37,7 +48,7 @@ def test_the_same_settings_for_all() -> None:
         configs = {name: row.config(*own) for name, own in strong.ACTIVATIONS.items()}
         same = {replace(c, activation="any", activation_options=()) for c in configs.values()}
         assert len(same) == 1
-        wide = {strong.WIDER: row.config("relu", {}, hidden=row.hidden + 2)}
+        wide = {strong.WIDER: row.config("relu", {}, hidden=row.settings["hidden"] + 2)}
         for name, config in (configs | wide).items():
             assert strong.TABLE.place(config) == (cell, name)
     assert strong.TABLE.place(strong.settings()[0].config("elu", {})) is None
@@ -46,15 +57,15 @@ def test_the_same_settings_for_all() -> None:
 @pytest.mark.parametrize("cell", [("squirrel", "gcn", 4), ("minesweeper", "gat", 15)])
 def test_wider_has_as_many_parameters(cell: tuple[str, str, int]) -> None:
     row = BY_CELL[cell]
-    hidden = strong.wider(row, 20, 3)
+    own, hidden = row.settings["hidden"], strong.wider(row, 20, 3)
 
     def count(activation: str, width: int) -> int:
-        options: dict[str, object] = {"heads": 1} if row.backbone == "gat" else {}
-        options |= {"layers": row.layers, "norm": row.norm, "residual": row.residual}
-        network = DeepGNN(row.backbone, 20, width, 3, activation, **options)
+        options: dict[str, object] = {"heads": 1} if cell[1] == "gat" else {}
+        options |= {name: row.settings[name] for name in ("norm", "residual")}
+        network = DeepGNN(cell[1], 20, width, 3, activation, layers=cell[2], **options)
         return sum(parameter.numel() for parameter in network.parameters())
 
-    assert count("relu", hidden - 1) < count("grelu", row.hidden) <= count("relu", hidden)
+    assert count("relu", hidden - 1) < count("grelu", own) <= count("relu", hidden)
 
 
 def made_up(points: dict[str, float]) -> list[Result]:
