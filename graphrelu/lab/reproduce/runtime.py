@@ -6,9 +6,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby, product
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -153,12 +154,13 @@ def in_turns(
     return epochs, times
 
 
-# ByActivation that are shown together, and what the CSV file has of each.
+# Timings that are shown together, and what the CSV file has of each.
 PANEL = itemgetter("dataset", "device", "mode", "seeds")
 COLUMNS = (
     *("dataset", "device", "mode", "seeds", "backbone", "activation", "seconds"),
     *("fastest", "slowest", "repeats", "epochs_timed", "relative"),
 )
+Panel = dict[str, dict[str, Entry]]  # backbone -> activation -> timing
 
 
 def rows_of(entries: Sequence[Entry]) -> list[Entry]:
@@ -178,29 +180,34 @@ def rows_of(entries: Sequence[Entry]) -> list[Entry]:
     )
 
 
-def by_panel(rows: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """The rows of each dataset, device and mode."""
-    panels = {}
-    for (dataset, device, mode, seeds), part in groupby(rows, PANEL):
-        how = "one at a time" if mode == "one" else f"batched, {seeds} seeds"
-        panels[f"{label(dataset)}, {device}, {how}"] = list(part)
+def by_panel(rows: Iterable[Entry]) -> dict[tuple[Any, ...], Panel]:
+    """The timings of each dataset, device and mode."""
+    panels: dict[tuple[Any, ...], Panel] = {}
+    for row in rows:
+        panel = panels.setdefault(PANEL(row), {})
+        panel.setdefault(row["backbone"], {})[row["activation"]] = row
     return panels
 
 
-def observations(rows: Sequence[Entry]) -> list[Observation]:
+def title_of(dataset: str, device: str, mode: str, seeds: int) -> str:
+    how = "one at a time" if mode == "one" else f"batched, {seeds} seeds"
+    return f"{label(dataset)}, {device}, {how}"
+
+
+def observations(rows: Iterable[Entry]) -> list[Observation]:
     """The paper's claim, held against the timings of each graph, device and mode."""
     claim, paper = "GReLU is slower than ReLU but faster than Maxout", "no numbers"
     modes = {"one": "one run at a time", "batched": "many runs at once"}
     found = []
-    where = itemgetter("dataset", "device", "mode")
-    for (dataset, device, mode), part in groupby(sorted(rows, key=where), where):
-        if whole := _whole(part):
+    for (dataset, device, mode, _), panel in sorted(by_panel(rows).items()):
+        if whole := _whole(panel):
             slower = [_faster(own["relu"], own["grelu"]) for own in whole]
             faster = [_faster(own["grelu"], own["maxout"]) for own in whole]
             outcome = next(one for one in WORST_FIRST if one in (*slower, *faster))
+            relu, maxout = (_ratios(whole, rival) for rival in ("relu", "maxout"))
             ours = (
-                f"{_span(whole, 'relu')} times ReLU's time, slower with {slower.count('holds')} of "
-                f"{len(whole)} backbones; {_span(whole, 'maxout')} times Maxout's, faster with "
+                f"{_span(relu)} times ReLU's time, slower with {slower.count('holds')} of "
+                f"{len(whole)} backbones; {_span(maxout)} times Maxout's, faster with "
                 f"{faster.count('holds')}"
             )
             of = f"{claim} ({label(dataset)}, {device}, {modes[mode]})"
@@ -208,23 +215,16 @@ def observations(rows: Sequence[Entry]) -> list[Observation]:
     return found or [Observation(claim, paper, "not measured yet", "")]
 
 
-ByActivation = dict[str, Entry]  # of one backbone, by activation
-
-
-def _whole(rows: Iterable[Entry]) -> list[ByActivation]:
+def _whole(panel: Panel) -> list[dict[str, Entry]]:
     """The timings of each backbone that has all activations of the claim."""
-    backbones: dict[str, ByActivation] = {}
-    for row in rows:
-        backbones.setdefault(row["backbone"], {})[row["activation"]] = row
-    return [own for own in backbones.values() if own.keys() >= {"relu", "grelu", "maxout"}]
+    return [own for own in panel.values() if own.keys() >= {"relu", "grelu", "maxout"}]
 
 
-def _ratios(whole: Sequence[ByActivation], rival: str) -> list[float]:
+def _ratios(whole: Iterable[dict[str, Entry]], rival: str) -> list[float]:
     return [own["grelu"]["seconds"] / own[rival]["seconds"] for own in whole]
 
 
-def _span(whole: Sequence[ByActivation], rival: str) -> str:
-    ratios = _ratios(whole, rival)
+def _span(ratios: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
 
 
@@ -241,44 +241,48 @@ def render(record: Path) -> list[Path]:
     rows = rows_of(entries)
     parts = []
     head = ("backbone", *map(label, ACTIVATIONS))
-    for title, members in by_panel(rows).items():
-        lines = []
-        for backbone, part in groupby(members, itemgetter("backbone")):
-            cells = dict.fromkeys(ACTIVATIONS, "")
-            for row in part:
-                relative = f" ({row['relative']:.2f})" if row["relative"] else ""
-                cells[row["activation"]] = f"{row['seconds']:.3g}{relative}"
-            lines.append((label(backbone), *cells.values()))
-        parts.append(f"## {title}\n\n{export.table(head, lines, numbers=1)}")
-        parts.append(_in_short(_whole(members)))
+    for names, panel in by_panel(rows).items():
+        lines = [
+            (label(backbone), *(_cell(own.get(name)) for name in ACTIVATIONS))
+            for backbone, own in panel.items()
+        ]
+        parts.append(f"## {title_of(*names)}\n\n{export.table(head, lines, numbers=1)}")
+        whole, in_short = _whole(panel), ""
+        if whole:
+            relu, maxout = (_ratios(whole, rival) for rival in ("relu", "maxout"))
+            in_short = (
+                f"GReLU takes {statistics.median(relu):.2f} times as long as ReLU in the median of "
+                f"the backbones ({min(relu):.2f} to {max(relu):.2f}), and less time than Maxout "
+                f"with {sum(ratio < 1 for ratio in maxout)} of {len(whole)} backbones.\n"
+            )
+        parts.append(in_short)
     told = origin(entries, record.name, "timing")
     page = filled("runtime", origin=told, epochs=EPOCHS, panels="\n".join(parts))
     return figures.write(record, page, rows, COLUMNS, lambda: draw(rows))
 
 
-def _in_short(whole: Sequence[ByActivation]) -> str:
-    if not whole:
+def _cell(row: Entry | None) -> str:
+    if row is None:
         return ""
-    ratios = _ratios(whole, "relu")
-    return (
-        f"GReLU takes {statistics.median(ratios):.2f} times as long as ReLU in the median of the "
-        f"backbones ({min(ratios):.2f} to {max(ratios):.2f}), and less time than Maxout with "
-        f"{sum(ratio < 1 for ratio in _ratios(whole, 'maxout'))} of {len(whole)} backbones.\n"
-    )
+    return f"{row['seconds']:.3g}" + (f" ({row['relative']:.2f})" if row["relative"] else "")
 
 
 def draw(rows: Sequence[Entry]) -> figures.Figure:
     """Bars of seconds, and relative to ReLU, one line of panels for each device and mode."""
     panels, width = by_panel(rows), 0.8 / len(ACTIVATIONS)
     figure, axes = figures.panels(len(panels), 2, figsize=(11, 2.9 * len(panels)))
-    for (left, right), (title, members) in zip(axes, panels.items(), strict=True):
+    for (left, right), (names, panel) in zip(axes, panels.items(), strict=True):
         for axis, field in ((left, "seconds"), (right, "relative")):
             styles = zip(ACTIVATIONS, figures.bar_styles(), strict=False)
             for place, (name, style) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
-                own = [r for r in members if r["activation"] == name and r[field] is not None]
-                x = [BACKBONES.index(row["backbone"]) + (place + 0.5) * width for row in own]
-                axis.bar(x, [row[field] for row in own], width, label=label(name), **style)
+                found = {
+                    BACKBONES.index(backbone) + (place + 0.5) * width: own[name][field]
+                    for backbone, own in panel.items()
+                    if name in own and own[name][field] is not None
+                }
+                axis.bar(found.keys(), found.values(), width, label=label(name), **style)
             axis.set_xticks(range(len(BACKBONES)), map(label, BACKBONES))
+        title = title_of(*names)
         left.set(yscale="log", ylabel=f"seconds for {EPOCHS} epochs of a seed", title=title)
         right.set(ylabel="time relative to ReLU", title="relative to ReLU")
         right.axhline(1, color="black", linewidth=0.8)
