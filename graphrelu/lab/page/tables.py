@@ -226,17 +226,11 @@ def _paper(config: Config) -> list[float] | None:
 
 def _difference(cell: Cell, cells: Iterable[Cell]) -> str:
     """The settings that differ between cells of the same graph and backbone; may be empty."""
-    others = [_flat(other) for other in cells if other[:2] == cell[:2] and other[2]]
-    if len(others) < 2:
+    alike = [json.loads(other[2]) for other in cells if other[:2] == cell[:2] and other[2]]
+    if len(alike) < 2:
         return ""
-    own = _flat(cell)
+    own, *others = (s.pop("backbone_options", {}) | s for s in (json.loads(cell[2]), *alike))
     values = {name: {str(other.get(name)) for other in others} for name in own}
     # What tells most cells apart comes first: on a phone the end is cut off.
     names = sorted((name for name in own if len(values[name]) > 1), key=lambda n: -len(values[n]))
     return f" ({', '.join(f'{name} {own[name]}' for name in names)})"
-
-
-def _flat(cell: Cell) -> dict[str, Any]:
-    """The settings of a cell, those of its backbone beside the others."""
-    settings: dict[str, Any] = json.loads(cell[2])
-    return settings.pop("backbone_options", {}) | settings

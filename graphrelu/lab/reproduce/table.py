@@ -260,7 +260,10 @@ class Table:
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
         """A row for each cell and name that has runs."""
-        found = self.found(results)
+        return self.rows_of(self.found(results))
+
+    def rows_of(self, found: Found) -> list[Row]:
+        """The rows of some runs, with their leads and values."""
         leads = {pair.field: self.leads(found, pair) for pair in self.pairs}
         rows = []
         for cell, own in found.items():

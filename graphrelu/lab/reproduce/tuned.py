@@ -77,18 +77,12 @@ class TunedTable(Table):
                         name: {seed: points[name][point][seed] for seed in choice.seeds}
                         for name, point in chosen.items()
                     }
-        rows = []
-        leads, own_leads = (self.leads(made, OVER_RIVALS) for made in (tuned, untuned))
-        for cell in sorted(tuned, key=lambda cell: BACKBONES.index(cell[1])):
-            for name in [name for name in ACTIVATIONS if name in tuned[cell]]:
-                row = Row(cell, name, tuned[cell][name], {})
-                row.values |= {axis: getattr(row.config, axis) for axis in AXES}
-                row.values |= {"tried": tried[cell], "grelu_over_it": leads.get((cell, name))}
-                row.values["untuned_over_it"] = own_leads.get((cell, name))
-                if of_first := untuned[cell].get(name):
-                    first_row = Row(cell, name, of_first, {})
-                    row.values |= {"untuned_mean": first_row.mean, "untuned_std": first_row.std}
-                rows.append(row)
+        rows, before = self.rows_of(tuned), shown.by_cell(self.rows_of(untuned))
+        for row in rows:
+            row.values["tried"] = tried[row.cell]
+            if of_first := before.get(row.cell, {}).get(row.name):
+                row.values |= {"untuned_mean": of_first.mean, "untuned_std": of_first.std}
+                row.values["untuned_over_it"] = of_first["grelu_over_it"]
         return rows
 
 
@@ -144,6 +138,8 @@ TABLE = TunedTable(
     pairs=(OVER_RIVALS,),
     columns=(*AXES, "tried", "untuned_mean", "untuned_std", "grelu_over_it"),
     page=page,
+    values=lambda row: {axis: getattr(row.config, axis) for axis in AXES},
+    order=lambda row: BACKBONES.index(row.backbone),
     family="a rival",
     quick=(("digits",), lambda place: place[0][1] == "gcn"),
 )
