@@ -7,7 +7,8 @@ write it, with the words of readme.md beside this file.
 import json
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 from statistics import fmean, median
@@ -68,16 +69,13 @@ def told(name: str, **numbers: Any) -> str:
 
 def tally_table() -> str:
     """In how many cells of the main table GReLU is ahead of each rival, on PubMed and elsewhere."""
-    parts = {"PubMed": True, "tuning": False}
-    head = ("rival", *(f"{part}: {outcome}" for part in parts for outcome in OUTCOMES))
-    lines = []
+    head, lines = ["rival"], []
+    for part in ("PubMed", "tuning"):
+        head += [f"{part}: {outcome}" for outcome in OUTCOMES]
     for rival in dict.fromkeys(row.name for row in rows("node") if row.name != "grelu"):
-        own = [row for row in rows("node") if row.name == rival]
-        found = (
-            counts(row["grelu_over_it"] for row in own if is_held_out(row.dataset) == held_out)
-            for held_out in parts.values()
-        )
-        lines.append((label(rival), *(number for part in found for number in part)))
+        parts = deep.parts(row for row in rows("node") if row.name == rival)
+        outcomes = [counts(row["grelu_over_it"] for row in own) for own in parts.values()]
+        lines.append((label(rival), *outcomes[0], *outcomes[1]))
     return export.table(head, lines, numbers=1)
 
 
@@ -114,78 +112,56 @@ REGIMES = {
 
 
 class Lead(NamedTuple):
-    """The lead of an activation over ReLU in a cell."""
+    """A lead over ReLU in a cell."""
 
-    activation: str
     dataset: str
     backbone: str
     lead: Decision
 
 
 @cache
-def leads(name: str) -> tuple[Lead, ...]:
-    """All leads over ReLU of a table, those of an activation corrected over the cells."""
-    return tuple(lead for lead in _leads(name) if lead.lead is not None)
+def leads(name: str) -> dict[str, list[Lead]]:
+    """All leads over ReLU of a table by activation, those of each corrected over the cells."""
+    made: dict[str, list[Lead]] = {}
+    if name in ("deep", "strong", "structure"):
+        field = "behind_a" if name == "structure" else "over_relu"
+        for row in rows(name):
+            if row[field] is not None and row["kind"] in (None, "mirrored"):
+                made.setdefault(row.name, []).append(Lead(row.dataset, row.backbone, row[field]))
+        # There GReLU's own leads are those over ReLU.
+        return {"GReLU": made["ReLU"]} if name == "structure" else made
+    # The other protocols of sets of graphs report what chose.
+    cells = shown.by_cell(row for row in rows(name) if row["protocol"] in (None, "folds"))
+    found = {cell: {of: row.runs for of, row in own.items()} for cell, own in cells.items()}
+    for (cell, of), lead in TABLES[name].leads(found, Pair("", None, "relu")).items():
+        made.setdefault(label(of), []).append(Lead(*cell[:2], lead))
+    return made
 
 
-def _leads(name: str) -> Iterator[Lead]:
-    own = rows(name)
-    if name == "structure":
-        for row in own:
-            if (row["kind"], row.name) == ("mirrored", "ReLU"):
-                yield Lead("GReLU", row.dataset, row.backbone, row["behind_a"])
-    elif name in ("deep", "strong"):
-        for row in own:
-            yield Lead(row.name, row.dataset, row.backbone, row["over_relu"])
-    else:
-        # The other protocols of sets of graphs report what chose.
-        cells = shown.by_cell(row for row in own if row["protocol"] in (None, "folds"))
-        found = {cell: {of: row.runs for of, row in part.items()} for cell, part in cells.items()}
-        for (cell, of), lead in TABLES[name].leads(found, Pair("", None, "relu")).items():
-            yield Lead(label(of), *cell[:2], lead)
+def regime(name: str, held_out: bool = True, without: Collection[str] = ()) -> dict[str, str]:
+    """The leads in the cells of held-out graphs, or of tuning graphs, in short: how many cells,
+    their graphs, the mean of each activation, GReLU's median and its outcomes."""
+    known: dict[str, list[Lead]] = {}
+    for of in ("PReLU", "GELU", "GReLU"):
+        own = [one for one in leads(name).get(of, ()) if one.dataset not in without]
+        known[of] = [one for one in own if is_held_out(one.dataset) == held_out]
+    if not known["GReLU"]:
+        return {}
+    differences = {of: [one.lead.difference for one in own] for of, own in known.items()}
+    outcomes = [one.lead.outcome for one in known["GReLU"]]
+    return {
+        "graphs": ", ".join(dict.fromkeys(label(one.dataset) for one in known["GReLU"])),
+        "cells": str(len(outcomes)),
+        **{of: f"{fmean(own):+.2f}" if own else "" for of, own in differences.items()},
+        "median": f"{median(differences['GReLU']):+.2f}",
+        **{which: str(outcomes.count(which)) for which in OUTCOMES},
+    }
 
 
-class Regime(NamedTuple):
-    """The leads over ReLU in some cells, in short."""
-
-    cells: int
-    graphs: str
-    means: dict[str, str]
-    median: str
-    counts: dict[str, int]  # GReLU's outcomes
-
-    def told(self) -> str:
-        rival = f", PReLU {self.means['PReLU']}" if self.means["PReLU"] else ""
-        return (
-            f"GReLU {self.means['GReLU']}, median {self.median}{rival}; better in "
-            f"{self.counts['better']} of {self.cells} cells, worse in {self.counts['worse']}"
-        )
-
-
-def regime(name: str, held_out: bool = True, without: Collection[str] = ()) -> Regime | None:
-    """The cells of held-out graphs, or of tuning graphs; none where there is no such graph."""
-    known = [
-        one
-        for one in leads(name)
-        if is_held_out(one.dataset) == held_out and one.dataset not in without
-    ]
-    differences: dict[str, list[float]] = {}
-    for one in known:
-        differences.setdefault(one.activation, []).append(one.lead.difference)
-    own = [one for one in known if one.activation == "GReLU"]
-    if not own:
-        return None
-    outcomes = [one.lead.outcome for one in own]
-    return Regime(
-        len(own),
-        ", ".join(dict.fromkeys(label(one.dataset) for one in own)),
-        {
-            of: f"{fmean(differences[of]):+.2f}" if of in differences else ""
-            for of in ("PReLU", "GELU", "GReLU")
-        },
-        f"{median(differences['GReLU']):+.2f}",
-        {which: outcomes.count(which) for which in OUTCOMES},
-    )
+def in_words(found: dict[str, str]) -> str:
+    rival = ", PReLU {PReLU}" if found["PReLU"] else ""
+    words = "GReLU {GReLU}, median {median}" + rival
+    return (words + "; better in {better} of {cells} cells, worse in {worse}").format(**found)
 
 
 def regimes(held_out: bool = True) -> str:
@@ -193,11 +169,9 @@ def regimes(held_out: bool = True) -> str:
     lines = []
     for name, what in REGIMES.items():
         if found := regime(name, held_out):
-            of = "" if name == "structure" else f": {found.graphs}"
-            numbers = map(str, found.counts.values())
-            lines.append(
-                (f"{what}{of}", str(found.cells), *found.means.values(), found.median, *numbers)
-            )
+            graphs = found.pop("graphs")
+            of = "" if name == "structure" else f": {graphs}"
+            lines.append((f"{what}{of}", *found.values()))
     head = ("networks and graphs", "cells", "PReLU", "GELU", "GReLU", "median", *OUTCOMES)
     return export.table(head, lines, numbers=1)
 
@@ -212,16 +186,16 @@ def explored() -> str:
     parts = []
     for name, what in (("deep", "networks as people train them"), ("strong", "strong networks")):
         if found := regime(name, without=EXPLORED):
-            parts.append(f"in {what} {found.told()} ({found.graphs})")
+            parts.append(f"in {what} {in_words(found)} ({found['graphs']})")
     graphs = ", ".join(sorted(map(label, EXPLORED)))
     return told("explored", graphs=graphs, parts="; ".join(parts))
 
 
 def advice() -> str:
     """When to use GReLU and when not, each with the numbers of its regime."""
-    found = {name: regime(name) for name in REGIMES}
+    words = {name: in_words(found) for name in REGIMES if (found := regime(name))}
     losses = {f"{name}_loss": _higher_loss(name) for name in ("deep", "strong")}
-    return told("advice", **{name: own.told() for name, own in found.items() if own}, **losses)
+    return told("advice", **words, **losses)
 
 
 def _higher_loss(name: str) -> str:
@@ -242,33 +216,25 @@ def of_the_paper() -> str:
         for backbone in BACKBONES
         if published("node_classification", "pubmed", backbone, "grelu")
     ]
-    ahead = {
-        name: [one for one in leads(name) if one.activation == "GReLU" and is_held_out(one.dataset)]
-        for name in ("node", "deep", "graph")
+    ahead = {name: leads(name)["GReLU"] for name in ("node", "deep", "graph")}
+    found = {
+        name: ", ".join(
+            f"{label(one.dataset)} with {label(one.backbone)} ({one.lead.difference:+.1f})"
+            for one in own
+            if is_held_out(one.dataset) and one.lead.outcome == "better"
+        )
+        for name, own in ahead.items()
     }
-    by_loss = node.loss_leads(node.TABLE.found(results("node")))
-    outcomes: dict[str, list[str]] = {"relu": [], "prelu": []}
-    for (cell, rival), lead in by_loss.items():
-        if rival in outcomes and is_held_out(cell[0]):
-            outcomes[rival].append(lead.outcome)
+    by_loss: dict[Any, Counter[str]] = {"relu": Counter(), "prelu": Counter()}
+    for (cell, rival), lead in node.loss_leads(node.TABLE.found(results("node"))).items():
+        if rival in by_loss and is_held_out(cell[0]):
+            by_loss[rival].update((lead.outcome, "cells"))
     return told(
         "gains",
         printed=fmean(printed),
         own=fmean(one.lead.difference for one in ahead["node"] if one.dataset == "pubmed"),
-        by_loss=" and ".join(
-            f"better than {label(rival)} in {own.count('better')} of {len(own)} cells, worse in "
-            f"{own.count('worse')}"
-            for rival, own in outcomes.items()
-        ),
-        **{name: _better(own) or "none" for name, own in ahead.items()},
-    )
-
-
-def _better(found: Sequence[Lead]) -> str:
-    return ", ".join(
-        f"{label(one.dataset)} with {label(one.backbone)} ({one.lead.difference:+.1f})"
-        for one in found
-        if one.lead.outcome == "better"
+        **by_loss,
+        **{name: cells or "none" for name, cells in found.items()},
     )
 
 
