@@ -71,46 +71,6 @@ def lead(found: ModelComparison) -> Decision:
     return decision
 
 
-@pytest.mark.parametrize("build", [Net, lambda act: GCN(4, 8, 2, 2, act=act(8))])
-def test_nodes_with_a_function_that_builds(build: Any, graph: Data) -> None:
-    found = quick(build, graph, epochs=30)
-    assert [row.activation for row in found.rows] == ["relu", "prelu", "gelu", "grelu"]
-    assert all(row.mean > 60 and row.n == 2 and not row.diverged for row in found.rows)
-    assert "part_mask" not in graph  # the data is the user's
-
-
-@pytest.mark.parametrize("model", [Net(), GCN(4, 8, 2, 2), GCN(-1, 8, 2, 2), GCN(4, 8, 3, 2)])
-def test_nodes_with_a_model(model: torch.nn.Module, graph: Data) -> None:
-    before = {name: p.clone() for name, p in model.named_parameters() if not is_lazy(p)}
-    found = quick(model, graph, epochs=30)
-    assert [row.activation for row in found.rows] == ["relu", "grelu"]
-    assert found.rows[0].mean > 60
-    assert found.verdict.startswith("Whether GReLU is better than your model here is undecided")
-    assert "difference to your model" in repr(found)
-    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
-
-
-def test_values_of_nodes(graph: Data) -> None:
-    graph.y = graph.x.sum(dim=1)
-    (row,) = quick(lambda act: Net(act, 1), graph, ["relu"], epochs=200).rows
-    assert 20 < row.mean <= 100
-
-
-def test_each_seed_takes_one_of_several_masks(graph: Data) -> None:
-    for part in PARTS:
-        graph[part] = torch.stack([graph[part], graph[part].roll(1)], dim=1)
-    seen = []
-
-    def evaluate(model: torch.nn.Module, batches: Any) -> float:
-        seen.extend(batch.part_mask for batch in batches)
-        return 0.5
-
-    quick(Net, graph, ["relu"], runs=3, epochs=1, evaluate=evaluate)
-    expected = [graph[part][:, seed % 2] for seed in range(3) for part in PARTS[1:]]
-    assert all(map(torch.equal, seen, expected))
-    assert len(seen) == len(expected)
-
-
 def own_sampler(graph: Data) -> list[Data]:
     """Each half of the nodes, with the edges between them."""
     batches = []
@@ -129,10 +89,66 @@ class Sampler:
         return iter(own_sampler(self.graph))
 
 
-@pytest.mark.parametrize("sampler", [own_sampler, Sampler, lambda g: (Sampler(g), g, [g])])
-def test_own_sampler(sampler: Any, graph: Data) -> None:
-    assert all(row.mean > 50 for row in quick(Net, sampler(graph), TWO, epochs=30).rows)
-    assert all(row.mean > 50 for row in quick(Net(), sampler(graph), epochs=30).rows)
+def graphs(values: Callable[[Tensor], Tensor]) -> list[Data]:
+    edges = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
+    inputs = torch.randn(60, 3, 4) + torch.randn(60, 1, 1)
+    return [Data(x=x, edge_index=edges, y=values(x.mean()).view(1)) for x in inputs]
+
+
+def valued(graph: Data) -> Data:
+    graph.y = graph.x.sum(dim=1)
+    return graph
+
+
+# A model, its data made from the graph, activations, epochs, and the least score.
+LEARNED: dict[str, tuple[Any, Callable[[Data], Any], list[str] | None, int, float]] = {
+    "a function": (Net, lambda graph: graph, None, 30, 60),
+    "GCN": (lambda act: GCN(4, 8, 2, 2, act=act(8)), lambda graph: graph, None, 30, 60),
+    "values of nodes": (lambda act: Net(act, 1), valued, ["relu"], 200, 20),
+    "own batches": (Net, own_sampler, TWO, 30, 50),
+    "own batches, a model": (Net(), own_sampler, None, 30, 50),
+    "own loader": (Net, Sampler, TWO, 30, 50),
+    "own loader, a model": (Net(), Sampler, None, 30, 50),
+    "three parts": (Net, lambda graph: (Sampler(graph), graph, [graph]), TWO, 30, 50),
+    "graphs": (lambda act: Pooled(act, 1), lambda _: graphs(lambda mean: mean), TWO, 60, 50),
+    "graphs, a model": (Pooled(), lambda _: graphs(lambda mean: (mean > 0).long()), None, 30, 50),
+}
+
+
+@pytest.mark.parametrize("case", LEARNED)
+def test_it_learns(case: str, graph: Data) -> None:
+    model, data, names, epochs, least = LEARNED[case]
+    found = quick(model, data(graph), names, epochs=epochs)
+    usual = TWO if isinstance(model, torch.nn.Module) else ["relu", "prelu", "gelu", "grelu"]
+    assert [row.activation for row in found.rows] == (names or usual)
+    assert all(least < row.mean <= 100 and row.n == 2 and not row.diverged for row in found.rows)
+    assert "part_mask" not in graph  # the data is the user's
+
+
+@pytest.mark.parametrize("model", [Net(), GCN(4, 8, 2, 2), GCN(-1, 8, 2, 2), GCN(4, 8, 3, 2)])
+def test_nodes_with_a_model(model: torch.nn.Module, graph: Data) -> None:
+    before = {name: p.clone() for name, p in model.named_parameters() if not is_lazy(p)}
+    found = quick(model, graph, epochs=30)
+    assert [row.activation for row in found.rows] == ["relu", "grelu"]
+    assert found.rows[0].mean > 60
+    assert found.verdict.startswith("Whether GReLU is better than your model here is undecided")
+    assert "difference to your model" in repr(found)
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+
+
+def test_each_seed_takes_one_of_several_masks(graph: Data) -> None:
+    for part in PARTS:
+        graph[part] = torch.stack([graph[part], graph[part].roll(1)], dim=1)
+    seen = []
+
+    def evaluate(model: torch.nn.Module, batches: Any) -> float:
+        seen.extend(batch.part_mask for batch in batches)
+        return 0.5
+
+    quick(Net, graph, ["relu"], runs=3, epochs=1, evaluate=evaluate)
+    expected = [graph[part][:, seed % 2] for seed in range(3) for part in PARTS[1:]]
+    assert all(map(torch.equal, seen, expected))
+    assert len(seen) == len(expected)
 
 
 @pytest.mark.skipif(
@@ -170,24 +186,6 @@ def test_links(model: Any, negatives: bool) -> None:
     found = quick(model, lambda seed: split(data), names, epochs=60)
     assert all(row.mean > 65 for row in found.rows)
     assert found.rows[0].std > 0  # each seed has a split of its own
-
-
-def graphs(values: Callable[[Tensor], Tensor]) -> list[Data]:
-    edges = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
-    inputs = torch.randn(60, 3, 4) + torch.randn(60, 1, 1)
-    return [Data(x=x, edge_index=edges, y=values(x.mean()).view(1)) for x in inputs]
-
-
-def test_values_of_graphs() -> None:
-    found = quick(lambda act: Pooled(act, 1), graphs(lambda mean: mean), TWO, epochs=60)
-    assert all(50 < row.mean <= 100 for row in found.rows)
-
-
-def test_classes_of_graphs() -> None:
-    data = graphs(lambda mean: (mean > 0).long())
-    found = quick(Pooled(), data, epochs=30)
-    assert found.rows[0].mean > 60
-    assert (lead(found).num_test, lead(found).shared) == (6, 6 / 48)
 
 
 def lazy_net(act: Any) -> torch.nn.Module:
