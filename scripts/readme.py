@@ -28,7 +28,6 @@ from graphrelu.lab.reproduce.table import Pair, Row
 from graphrelu.lab.stats import Decision
 
 ROOT = Path(__file__).parents[1]
-FIGURE = ROOT / "results" / "leads"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 SOCIAL = ("blogcatalog", "flickr")
 FOUND = ("holds", "undecided", "does not hold")
@@ -57,14 +56,12 @@ def benchmark(name: str) -> dict[str, Any]:
 
 def told(name: str, **numbers: Any) -> str:
     """The words of a part, with its numbers, in lines of 100 characters."""
-    lines = WORDS[name].format(**numbers).splitlines()
-    indents = ["  " if line.startswith("- ") else "" for line in lines]
-    options: dict[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
-    filled = [
-        textwrap.fill(line, 100, subsequent_indent=indent, **options)
-        for line, indent in zip(lines, indents, strict=True)
-    ]
-    return "\n".join(filled) + "\n"
+    wrapper = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
+    lines = []
+    for line in WORDS[name].format(**numbers).splitlines():
+        wrapper.subsequent_indent = "  " if line.startswith("- ") else ""
+        lines.append(wrapper.fill(line))
+    return "\n".join(lines) + "\n"
 
 
 def tally_table() -> str:
@@ -299,7 +296,7 @@ def refreshed(text: str) -> str:
 def main() -> None:
     for path in PAGES:
         write_text(path, refreshed(path.read_text()))
-    node.write_leads(rows("node"), FIGURE)
+    node.write_leads(rows("node"), ROOT / "results" / "leads")
 
 
 if __name__ == "__main__":

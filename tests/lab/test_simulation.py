@@ -22,7 +22,7 @@ MOST_RUNS = 2_000  # drawn beforehand; nobody is sent so far
 
 
 def allowed(times: int) -> int:
-    """How many wrong decisions of so many cases are within 5 % and two standard errors."""
+    """How many wrong decisions are within 5 % of the cases and two standard errors."""
     return int(0.05 * times + 2 * (0.05 * 0.95 * times) ** 0.5)
 
 

@@ -87,7 +87,7 @@ def checked(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     for row in rows:
         is_checked = row.dataset in CHECKED_DATASETS and row.name in CHECKED_ACTIVATIONS
         if is_checked and row["difference"] is not None:
-            # A deviation of exactly one counts, whatever the last bit of a sum.
+            # A deviation of exactly one counts, despite rounding.
             is_within = abs(row["difference"]) <= row["paper_std"] + 1e-9
             (within if is_within else others).append(row)
     return within, others

@@ -113,7 +113,7 @@ def test_page_opens_without_errors_or_requests(
     assert committed.stat().st_size < page.MOST_BYTES
     for section in ("results", "differences", "origin"):
         assert seen.page.locator(f"#{section}").is_visible(), section
-    # Only the table may be wider than the screen, and it scrolls by itself.
+    # Only the table may be wider than the screen, and it scrolls on its own.
     assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS[size][0]
     picture = tmp_path / "page.png"
     seen.page.screenshot(path=picture, full_page=True)

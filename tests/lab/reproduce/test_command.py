@@ -94,7 +94,7 @@ def test_few_seeds_decide_nothing() -> None:
         ("runtime --backbones gcn", "The timings run in this process, and all together."),
     ],
 )
-def test_bad_input_costs_one_sentence(arguments: str, expected: str, tmp_path: Path) -> None:
+def test_bad_input_is_a_one_line_error(arguments: str, expected: str, tmp_path: Path) -> None:
     for name in ("a_file", "a_file.jsonl"):
         (tmp_path / name).write_text("my thesis\n")
     shown = invoke("reproduce", *arguments.split())

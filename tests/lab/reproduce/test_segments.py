@@ -12,7 +12,7 @@ from tests.lab.fake_engine import lead, made_up
 
 
 def runs(slope: float, seeds: int = 12, dataset: str = "cora") -> list[Result]:
-    """Runs whose scores rise by so many points with each segment."""
+    """Runs whose scores rise by this many points with each segment."""
     return made_up(segments.cells(dataset), lambda place: slope * (place[1] - 2), range(seeds))
 
 
