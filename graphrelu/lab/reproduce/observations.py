@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
@@ -32,6 +33,9 @@ RECORDS = ("node", "ablation", "segments", "runtime", "graph")
 RIVALS = tuple(name for name in ACTIVATIONS if name != "grelu")
 TABLE = "node_classification"
 SOCIAL = ("blogcatalog", "flickr")
+
+Names: TypeAlias = tuple[str, str, str]  # graph, backbone and activation
+Rows: TypeAlias = Mapping[Names, Row]
 
 
 def render(folder: Path) -> list[Path]:
@@ -70,10 +74,6 @@ def of_main_table(results: Sequence[Result]) -> list[Observation]:
     """GReLU everywhere, GReLU with ARMA, and GCN with GReLU against GAT."""
     rows = {(*row.cell, row.name): row for row in node.TABLE.rows(results)}
     return [_best_everywhere(rows), *_with_arma(rows), _against_gat(rows)]
-
-
-Rows = Mapping[tuple[str, str, str], Row]  # by graph, backbone and activation
-Names = tuple[str, str, str]
 
 
 def _leads(rows: Rows, pairs: Iterable[tuple[Names, Names]]) -> dict[Names, Decision]:
