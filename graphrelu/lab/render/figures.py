@@ -99,6 +99,8 @@ def write(
 
     ``page`` are the parts of the page, which comes first; the table has these ``columns``.
     """
+    if record.suffix != ".jsonl":  # or a file beside it could be the record itself
+        raise ValueError(f"The name of a record must end in .jsonl, unlike {record}.")
     texts = {".md": "\n".join(page), ".csv": export.to_csv(rows, columns)}
     paths = [output.check_file(record.with_suffix(ending)) for ending in texts]
     for path, text in zip(paths, texts.values(), strict=True):
