@@ -391,7 +391,7 @@ def _train(model: Module, batches: Iterable[Any], optimizer: torch.optim.Optimiz
         if len(target) == 0:
             continue
         optimizer.zero_grad()
-        loss = LOSSES[kind](prediction, target)
+        loss = TASKS[kind][0](prediction, target)
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
@@ -410,7 +410,7 @@ def _evaluate(model: Module, batches: Iterable[Any]) -> float:
         raise ValueError("evaluate must be given for labels of 0.0 and 1.0; classes are integers.")
     if not prediction.isfinite().all():
         return math.nan  # after a divergence, which chooses no epoch
-    return SCORES[kinds[0]](prediction, target)
+    return TASKS[kinds[0]][1](prediction, target)
 
 
 def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
@@ -467,13 +467,9 @@ def _links(model: Any, batch: Data) -> tuple[Tensor, Tensor]:
     return (z[links[0]] * z[links[1]]).sum(dim=1), label
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "classes": F.cross_entropy,
-    "values": F.mse_loss,
-    "links": F.binary_cross_entropy_with_logits,
-}
-SCORES: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "classes": lambda prediction, target: accuracy_score(target, prediction.argmax(dim=1)),
-    "values": lambda prediction, target: r2_score(target, prediction),
-    "links": lambda prediction, target: roc_auc_score(target, prediction),
+# What is learned -> the loss that trains it, and the score that it is judged by.
+TASKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], float]]] = {
+    "classes": (F.cross_entropy, lambda out, y: accuracy_score(y, out.argmax(dim=1))),
+    "values": (F.mse_loss, lambda out, y: r2_score(y, out)),
+    "links": (F.binary_cross_entropy_with_logits, lambda out, y: roc_auc_score(y, out)),
 }
