@@ -191,18 +191,15 @@ def explored() -> str:
 def advice() -> str:
     """When to use GReLU and when not, each with the numbers of its regime."""
     words = {name: in_words(found) for name in REGIMES if (found := regime(name))}
-    losses = {f"{name}_loss": _higher_loss(name) for name in ("deep", "strong")}
-    return told("advice", **words, **losses)
-
-
-def _higher_loss(name: str) -> str:
-    """In how many cells of held-out graphs GReLU's mean test loss is above PReLU's."""
-    pairs = [
-        [fmean(run.test_loss for run in own[of].runs.values()) for of in ("GReLU", "PReLU")]
-        for cell, own in shown.by_cell(rows(name)).items()
-        if is_held_out(cell.dataset) and own.keys() >= {"GReLU", "PReLU"}
-    ]
-    return f"{sum(grelu > prelu for grelu, prelu in pairs)} of {len(pairs)}"
+    for name in ("deep", "strong"):  # where GReLU's mean test loss is above PReLU's
+        losses = [
+            [fmean(run.test_loss for run in own[of].runs.values()) for of in ("GReLU", "PReLU")]
+            for cell, own in shown.by_cell(rows(name)).items()
+            if is_held_out(cell.dataset) and own.keys() >= {"GReLU", "PReLU"}
+        ]
+        above = sum(grelu > prelu for grelu, prelu in losses)
+        words[f"{name}_loss"] = f"{above} of {len(losses)}"
+    return told("advice", **words)
 
 
 def of_the_paper() -> str:
