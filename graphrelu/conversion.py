@@ -1,11 +1,11 @@
 """GReLU in a model that exists already, trained or not.
 
 A converted model runs its own code. :func:`convert` runs a copy of it on an example and gives each
-:class:`Place` where it calls an activation a GReLU. Before the methods of its modules it puts a
-:class:`Method`. When the model is called, the outermost method opens a :class:`Run`, and all methods
-tell it which layer and which graph came last. An activation asks the run for the GReLU of its place:
-a module through its method, a function such as `F.relu` through the :class:`Interceptor`. Where
-there is none, the activation stays.
+:class:`Place` where it calls an activation a GReLU. A :class:`Method` is put in front of each
+method of its modules. When the model is called, the outermost method opens a :class:`Run`, and all
+of them tell it which layer and which graph came last. An activation asks the run for the GReLU of
+its place: a module through its method, a function as `F.relu` through the :class:`Interceptor`.
+Where there is none, the activation stays.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -225,23 +225,19 @@ def _check_arguments(
     for module in model.modules():
         home, kind = type(module).__module__, type(module).__name__
         if home.startswith(_WRAPPERS) or isinstance(model, torch.jit.ScriptModule):
-            raise ValueError(
-                f"model must not be compiled or wrapped yet, got a {kind} in it: convert it first."
+            problem = f"not be compiled or wrapped yet, got a {kind} in it: convert it first"
+        elif "_replacements" in vars(module):
+            problem = "not be converted already: convert the whole of it at once"
+        elif isinstance(module, (HeteroConv, HGTConv, HANConv, torch.fx.GraphModule)):
+            problem = (
+                f"be for one type of nodes and not traced, got a {kind} in it: for several types, "
+                "use graphrelu.HeteroGReLU"
             )
-        if "_replacements" in vars(module):
-            raise ValueError(
-                "model must not be converted already: convert the whole of it at once."
-            )
-        if isinstance(module, (HeteroConv, HGTConv, HANConv, torch.fx.GraphModule)):
-            raise ValueError(
-                f"model must be for one type of nodes and not traced, got a {kind} in it: for "
-                "several types, use graphrelu.HeteroGReLU."
-            )
-        if hasattr(module, "grelus"):
-            raise ValueError(
-                f"model must not have an attribute grelus, which is where GReLUs are put, got a "
-                f"{kind} with one."
-            )
+        elif hasattr(module, "grelus"):
+            problem = f"not have an attribute grelus, where GReLUs are put, got a {kind} with one"
+        else:
+            continue
+        raise ValueError(f"model must {problem}.")
     for name in ("channels", "negative_slope"):
         if name in grelu_options:
             raise TypeError(f"{name} must not be given: it follows from the activation replaced.")
@@ -282,15 +278,15 @@ class Finding(NamedTuple):
     like: Tensor
 
 
+@dataclass
 class Plan:
     """What all methods of a converted model share."""
 
-    def __init__(self, activations: tuple[str, ...], graph: str | None) -> None:
-        self.activations = activations  # the names of those that are replaced
-        self.graph = graph  # the name of the model's argument
-        self.replaces_functions = False
-        self.findings: dict[Place, Finding] | None = None  # while the example runs
-        self.places: dict[Place, int | None] = {}  # which of its owner's GReLUs
+    activations: tuple[str, ...]  # the names of those that are replaced
+    graph: str | None  # the name of the model's argument
+    replaces_functions: bool = False
+    findings: dict[Place, Finding] | None = None  # while the example runs
+    places: dict[Place, int | None] = field(default_factory=dict)  # which of the owner's GReLUs
 
 
 def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Finding]:
@@ -349,9 +345,10 @@ def _call_on_made_up_graph(model: Module) -> Callable[[], Any]:
     names = ("in_channels", "in_features", "dim_in")
     widths = [getattr(module, name, None) for module in model.modules() for name in names]
     width = next((width for width in widths if isinstance(width, int)), None)
-    if width is None or width <= 0:
-        reason = "it tells no width of its input" if width is None else "its input has no width yet"
-        raise _example_needed(model, reason)
+    if width is None:
+        raise _example_needed(model, "it tells no width of its input")
+    if width <= 0:
+        raise _example_needed(model, "its input has no width yet")
     x = torch.linspace(-1, 1, 13 * width).view(13, width).to(like.dtype)
     weight = torch.ones(edge_index.size(1), dtype=like.dtype)
     data = Data(x=x, edge_index=edge_index, edge_weight=weight, batch=batch).to(like.device)
@@ -539,13 +536,14 @@ class Children(dict[str, Any]):
 def _who_iterates() -> str:
     """The Python module that goes through children, perhaps by `parameters` or the like."""
     generators = ("children", "modules", "_members", "parameters", "buffers")
-    frame: FrameType | None = sys._getframe(3)
-    while frame is not None:
-        caller = str(frame.f_globals.get("__name__"))
-        if caller != Module.__module__ or not frame.f_code.co_name.endswith(generators):
-            return caller
+    frame = sys._getframe(3)
+    while (
+        frame.f_back
+        and frame.f_globals.get("__name__") == Module.__module__
+        and frame.f_code.co_name.endswith(generators)
+    ):
         frame = frame.f_back
-    return ""
+    return str(frame.f_globals.get("__name__"))
 
 
 # One call of a converted model.
