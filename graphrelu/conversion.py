@@ -4,7 +4,7 @@ A converted model runs its own code. :func:`convert` runs a copy of it on an exa
 :class:`Place` where it calls an activation a GReLU. A :class:`Method` is put in front of each
 method of its modules. When the model is called, the outermost method opens a :class:`Run`, and all
 of them tell it which layer and which graph came last. An activation asks the run for the GReLU of
-its place: a module through its method, a function as `F.relu` through the :class:`Interceptor`.
+its place: a module through its method, a function such as `F.relu` by an :class:`Interceptor`.
 Where there is none, the activation stays.
 """
 
@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -295,35 +295,41 @@ def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Fin
     _put_methods(model, plan)
     findings = plan.findings = {}
     examples = example if isinstance(example, list) else [example]
-    calls = [_call_on(model, one) for one in examples]
+    if example is None:
+        examples = [_made_up_example(model)]
     devices = {p.get_device() for p in model.parameters() if p.is_cuda}
     with torch.random.fork_rng(devices=devices):
-        for call in calls:
-            call()
+        for one in examples:
+            try:
+                _call_on(model, one)
+            except Exception as error:
+                if example is not None:
+                    raise
+                reason = f"on a small graph it raises {type(error).__name__}"
+                raise _example_needed(model, reason) from error
         model.train(not model.training)
-        for call in calls:
+        for one in examples:
             with contextlib.suppress(Exception):  # one graph may be too few to train with
-                call()
+                _call_on(model, one)
     plan.findings = None
     return findings
 
 
-def _call_on(model: Module, example: Any) -> Callable[[], Any]:
+def _call_on(model: Module, example: Any) -> None:
     """A model may write into its arguments, so that it gets copies."""
-    if example is None:
-        return _call_on_made_up_graph(model)
     if isinstance(example, Data):
-        return lambda: call_with(model, example.clone())
-    if isinstance(example, tuple):
-        return lambda: model(*copy.deepcopy(example))
-    if isinstance(example, dict):
-        return lambda: model(**copy.deepcopy(example))
-    if callable(example) and not isinstance(example, Module):
-        return lambda: example(model)
-    raise TypeError(
-        "example must be a Data object, a tuple or dict of the model's arguments, a function that "
-        f"calls the model, or a list of these, got {type(example).__name__}."
-    )
+        call_with(model, example.clone())
+    elif isinstance(example, tuple):
+        model(*copy.deepcopy(example))
+    elif isinstance(example, dict):
+        model(**copy.deepcopy(example))
+    elif callable(example) and not isinstance(example, Module):
+        example(model)
+    else:
+        raise TypeError(
+            "example must be a Data object, a tuple or dict of the model's arguments, a function "
+            f"that calls the model, or a list of these, got {type(example).__name__}."
+        )
 
 
 def call_with(model: Module, data: Data) -> Any:
@@ -334,7 +340,7 @@ def call_with(model: Module, data: Data) -> Any:
     return model(data)
 
 
-def _call_on_made_up_graph(model: Module) -> Callable[[], Any]:
+def _made_up_example(model: Module) -> Any:
     """Three paths of 13 nodes together, for models that are called with `x` and `edge_index`, or
     with `data`; what has a default keeps it."""
     batch = torch.tensor([0] * 6 + [1] * 4 + [2] * 3)
@@ -360,15 +366,7 @@ def _call_on_made_up_graph(model: Module) -> Callable[[], Any]:
     if unknown and len(required) > 1:
         raise _example_needed(model, f"its argument {unknown[0]!r} is unknown")
 
-    def call() -> Any:
-        own = data.clone()
-        try:
-            return model(own) if unknown else model(**{name: own[name] for name in required})
-        except Exception as error:
-            name = type(error).__name__
-            raise _example_needed(model, f"on a small graph it raises {name}") from error
-
-    return call
+    return (data,) if unknown else {name: data[name] for name in required}
 
 
 def _example_needed(model: Module, reason: str) -> ValueError:
@@ -488,11 +486,6 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
 class GReLUs(torch.nn.ModuleList):
     """The GReLUs that a module calls."""
 
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
-        for grelu in self:
-            grelu.reset_parameters()  # type: ignore[operator]
-
     def __prepare_scriptable__(self) -> None:
         raise TypeError(
             "A converted model cannot be compiled by torch.jit.script, as it decides while it runs "
@@ -536,14 +529,13 @@ class Children(dict[str, Any]):
 def _who_iterates() -> str:
     """The Python module that goes through children, perhaps by `parameters` or the like."""
     generators = ("children", "modules", "_members", "parameters", "buffers")
-    frame = sys._getframe(3)
-    while (
-        frame.f_back
-        and frame.f_globals.get("__name__") == Module.__module__
-        and frame.f_code.co_name.endswith(generators)
-    ):
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None:
+        caller = str(frame.f_globals.get("__name__"))
+        if caller != Module.__module__ or not frame.f_code.co_name.endswith(generators):
+            return caller
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__"))
+    return ""
 
 
 # One call of a converted model.
@@ -570,7 +562,6 @@ class Run:
         self.graph: Graph | None = None  # the one seen last
         self.batches: list[tuple[Tensor, int | None]] = []  # batch vectors and their sizes
         self.error: Exception | None = None  # of a GReLU, which the model may have caught
-
         # What is compiled has GReLUs for modules only.
         compiles = torch.compiler.is_compiling()
         self.intercepts = not compiles and (plan.replaces_functions or plan.findings is not None)
@@ -744,7 +735,8 @@ class Interceptor(TorchFunctionMode):
         names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
         options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
         options["inplace"] = FUNCTIONS[func] != name or options.get("inplace")
-        where = ".".join(filter(None, [run.calls[-1].path, " < ".join(lines)]))
+        path = run.calls[-1].path
+        where = " < ".join([f"{path}.{lines[0]}" if path else lines[0], *lines[1:]])
         return run.activate(name, where, options, None, original)
 
 
@@ -799,7 +791,6 @@ class Method:
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
-        prepare_checkpoints()
         if self.kind == "activation":
             if run.depth_closed:
                 return self.run_original(*args, **kwargs)
@@ -823,8 +814,9 @@ class Method:
             # A single graph needs no batch vector, though the layer makes one.
             batch = out[2 if isinstance(self.module, EdgePooling) else 3] if run.batches else None
             run.note_graph(Graph(out[1], batch=batch, num_nodes=out[0].size(0)))
-        if self.name == "reset_parameters" and hasattr(self.module, "grelus"):
-            self.module.grelus.reset_parameters()  # type: ignore[union-attr, operator]
+        if self.name == "reset_parameters":
+            for grelu in getattr(self.module, "grelus", ()):
+                grelu.reset_parameters()
         run.note_layer(self)
         return out
 
@@ -844,6 +836,7 @@ class Rewriting(Method):
 
 
 def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    prepare_checkpoints()
     run = current_run(method.plan)
     if run is not None:
         return method.inside(run, args, kwargs)
@@ -854,7 +847,6 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         )
     if method.kind != "model":
         return method.run_original(*args, **kwargs)
-    prepare_checkpoints()
     run = Run(method.plan)
     leave = enter_scope(run)
     try:
