@@ -47,12 +47,11 @@ _scopes: ContextVar[Scopes] = ContextVar("graphrelu_scopes", default=())
 
 
 class _Traced(threading.local):
-    """What torch.compile reads, as it cannot read context variables: the calls of converted models
-    around, and how many contexts are open."""
+    """The same for torch.compile, which cannot read context variables."""
 
     def __init__(self) -> None:
-        self.scopes: list[Scope] = []
-        self.contexts = 0
+        self.scopes: list[Scope] = []  # runs of converted models alone
+        self.contexts = 0  # how many are open
 
 
 _traced = _Traced()

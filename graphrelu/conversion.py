@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import EdgePooling, HANConv, HeteroConv, HGTConv, MessagePassing
@@ -45,20 +45,11 @@ from graphrelu.grelu import GReLU
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
 EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
+OTHERS = "PReLU ELU CELU SELU GELU SiLU Mish Softplus Hardswish ReLU6 Tanh"
 MODULES: dict[type[Module], str] = {
     torch.nn.ReLU: "relu",
     torch.nn.LeakyReLU: "leaky_relu",
-    torch.nn.PReLU: "prelu",
-    torch.nn.ELU: "elu",
-    torch.nn.CELU: "celu",
-    torch.nn.SELU: "selu",
-    torch.nn.GELU: "gelu",
-    torch.nn.SiLU: "silu",
-    torch.nn.Mish: "mish",
-    torch.nn.Softplus: "softplus",
-    torch.nn.Hardswish: "hardswish",
-    torch.nn.ReLU6: "relu6",
-    torch.nn.Tanh: "tanh",
+    **{getattr(torch.nn, name): name.lower() for name in OTHERS.split()},
 }
 # F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
 FUNCTIONS: dict[Callable[..., Any], str] = {
@@ -69,11 +60,7 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
     if hasattr(home, name + end)
 }
 _POOLINGS = (TopKPooling, SAGPooling, ASAPooling, PANPooling, EdgePooling)
-_ATTENTION = (
-    torch.nn.MultiheadAttention,
-    torch.nn.TransformerEncoder,
-    torch.nn.TransformerEncoderLayer,
-)
+_ATTENTION = (MultiheadAttention, TransformerEncoder, TransformerEncoderLayer)
 # The classes of these packages have no methods that are the model's own.
 _FRAMEWORKS = ("torch", "pytorch_lightning", "lightning", "builtins")
 _WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed")
