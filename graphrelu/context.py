@@ -36,8 +36,6 @@ class Graph(NamedTuple):
 
 
 class Scope(Protocol):
-    """What knows the graph around a call: a graph_context, or the run of a converted model."""
-
     @property
     def graph(self) -> Graph | None: ...
 
@@ -47,10 +45,10 @@ _scopes: ContextVar[Scopes] = ContextVar("graphrelu_scopes", default=())
 
 
 class _Traced(threading.local):
-    """The same for torch.compile, which cannot read context variables."""
+    """What torch.compile reads, as it cannot read context variables."""
 
     def __init__(self) -> None:
-        self.scopes: list[Scope] = []  # runs of converted models alone
+        self.runs: list[Scope] = []  # of converted models
         self.contexts = 0  # how many are open
 
 
@@ -59,19 +57,19 @@ _traced = _Traced()
 
 def scopes_around() -> Scopes:
     """From the outermost to the innermost."""
-    return tuple(_traced.scopes) if torch.compiler.is_compiling() else _scopes.get()
+    return tuple(_traced.runs) if torch.compiler.is_compiling() else _scopes.get()
 
 
-def enter_scope(scope: Scope) -> Callable[[], object]:
-    """Puts a scope around a call; the function returned takes it away."""
-    _traced.scopes.append(scope)
+def enter_run(run: Scope) -> Callable[[], object]:
+    """Puts the run of a converted model around a call; the function returned takes it away."""
+    _traced.runs.append(run)
     if torch.compiler.is_compiling():
-        return _traced.scopes.pop
-    token = _scopes.set((*_scopes.get(), scope))
+        return _traced.runs.pop
+    token = _scopes.set((*_scopes.get(), run))
 
     def leave() -> None:
         _scopes.reset(token)
-        _traced.scopes.pop()
+        _traced.runs.pop()
 
     return leave
 
@@ -136,15 +134,9 @@ def graph_around(
     x: Any, channels: int, is_needed: bool = True
 ) -> tuple[Any, Tensor | None, Any, int | None]:
     """The arguments of a GReLU that was called with `x` alone."""
-    is_asked = torch.compiler.is_compiling() and _traced.contexts > 0
-    if is_asked and all(scope.graph is None for scope in _traced.scopes):
+    compiles = torch.compiler.is_compiling()
+    if compiles and _traced.contexts and all(run.graph is None for run in _traced.runs):
         return _uncompiled_graph_around(x, channels, is_needed)
-    return _graph_around(x, channels, is_needed)
-
-
-def _graph_around(
-    x: Any, channels: int, is_needed: bool
-) -> tuple[Any, Tensor | None, Any, int | None]:
     scope = next((scope for scope in reversed(scopes_around()) if scope.graph is not None), None)
     if scope is None or scope.graph is None:
         if not is_needed:
@@ -153,7 +145,7 @@ def _graph_around(
             "edge_index must be given, or an activation that is called with x alone must be inside "
             "graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
         )
-    if not torch.compiler.is_compiling():
+    if not compiles:
         _check_callers()
         prepare_checkpoints()
     if isinstance(x, Tensor) and x.dim() == 2:
@@ -163,7 +155,7 @@ def _graph_around(
     return scope.graph[:4]
 
 
-_uncompiled_graph_around = torch.compiler.disable(_graph_around)
+_uncompiled_graph_around = torch.compiler.disable(graph_around)
 
 
 def _check_shape(x: Tensor, channels: int, graph: Graph) -> None:
@@ -202,8 +194,8 @@ def _check_callers() -> None:
 
 
 # Checkpoints: torch.utils.checkpoint runs a function again in the backward pass, perhaps after the
-# block has ended and in another thread. It offers no way to hand anything to that second run, so
-# the function that it keeps is replaced by one that puts the scopes back.
+# block has ended and in another thread. It can hand nothing to that second run, so the function
+# that it keeps is replaced by one that puts the scopes back.
 
 
 class SecondRun:
@@ -218,8 +210,8 @@ class SecondRun:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         scopes: tuple[Any, ...] = tuple(map(copy.copy, self.scopes))
         runs = [scope for scope in scopes if not isinstance(scope, graph_context)]
-        token, before = _scopes.set(scopes), (_traced.scopes, _traced.contexts)
-        _traced.scopes, _traced.contexts = runs, len(scopes) - len(runs)
+        token, before = _scopes.set(scopes), (_traced.runs, _traced.contexts)
+        _traced.runs, _traced.contexts = runs, len(scopes) - len(runs)
         try:
             with ExitStack() as stack:
                 for run in runs:
@@ -227,7 +219,7 @@ class SecondRun:
                 return self.function(*args, **kwargs)
         finally:
             _scopes.reset(token)
-            _traced.scopes, _traced.contexts = before
+            _traced.runs, _traced.contexts = before
 
 
 _REENTRANT = CheckpointFunction.forward.__code__

@@ -33,7 +33,7 @@ from torch_geometric.utils import is_torch_sparse_tensor
 
 from graphrelu.context import (
     Graph,
-    enter_scope,
+    enter_run,
     graph_context,
     lines_of_calls,
     prepare_checkpoints,
@@ -835,7 +835,7 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if method.kind != "model":
         return method.run_original(*args, **kwargs)
     run = Run(method.plan)
-    leave = enter_scope(run)
+    leave = enter_run(run)
     try:
         with run.interceptor():
             out = method.inside(run, args, kwargs)

@@ -18,8 +18,6 @@ from tests.conversion.models import BATCH, BATCHED, EDGES, Base, X
 from tests.conversion.test_table import grelus
 from tests.helpers import opened
 
-Parts = dict[str, Callable[..., Tensor]]
-
 
 def directly(function: Callable[..., Tensor], *args: Any) -> Tensor:
     return function(*args)
@@ -138,16 +136,13 @@ def test_a_graph_context_inside_a_checkpoint_is_its_own(way: Any) -> None:
     def inner_first(x: Tensor) -> Tensor:
         return inner(x).square() + act(-x)
 
-    def by_hand(x: Tensor, first: Tensor) -> Tensor:
-        return act(first, BATCHED).square() + act(-x, EDGES)
-
     for function in (outer, inner_first):
         x = X.clone().requires_grad_()
         with graph_context(EDGES):
             out = way(function, x)
-        expected = torch.autograd.grad(
-            by_hand(x, act(x, EDGES) if function is outer else x).sum(), x
-        )[0]
+        hidden = act(x, EDGES) if function is outer else x
+        by_hand = act(hidden, BATCHED).square() + act(-x, EDGES)
+        expected = torch.autograd.grad(by_hand.sum(), x)[0]
         out.sum().backward()
         torch.testing.assert_close(x.grad, expected, rtol=1e-5, atol=1e-6)
 

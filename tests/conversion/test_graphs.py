@@ -79,6 +79,11 @@ def test_a_graph_by_its_name() -> None:
     both = {"x": X, "edge_index": EDGES, "other": EDGES.flip(0)}
     assert torch.equal(read_graph([], (), both, "other", False).edge_index, EDGES.flip(0))
     assert read_graph([], (), {"x": X, "links": EDGES}, None, False).edge_index is None
+    model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
+    with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
+        model(X, EDGES, EDGES)
+    named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
+    assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
 
 
 class Weighted(Base):
@@ -217,14 +222,6 @@ def test_batches_are_activated_graph_by_graph() -> None:
     unet = opened_model(gnn.GraphUNet(5, 8, 4, depth=2))  # finds its batch vector again
     assert unet(X, BATCHED).shape == unet(X, BATCHED, BATCH).shape == (30, 4)
     assert not torch.allclose(unet(X, BATCHED), unet(X, BATCHED, BATCH), atol=1e-4)
-
-
-def test_a_named_graph() -> None:
-    model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
-    with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
-        model(X, EDGES, EDGES)
-    named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
-    assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
 
 
 def test_sparse_adjacency_and_part_of_the_nodes() -> None:
