@@ -60,6 +60,11 @@ def scopes_around() -> Scopes:
     return tuple(_traced.runs) if torch.compiler.is_compiling() else _scopes.get()
 
 
+def runs_around() -> list[Any]:
+    """The runs of converted models alone."""
+    return _traced.runs
+
+
 def enter_run(run: Scope) -> Callable[[], object]:
     """Puts the run of a converted model around a call; the function returned takes it away."""
     _traced.runs.append(run)

@@ -34,10 +34,9 @@ from torch_geometric.utils import is_torch_sparse_tensor
 from graphrelu.context import (
     Graph,
     enter_run,
-    graph_context,
     lines_of_calls,
     prepare_checkpoints,
-    scopes_around,
+    runs_around,
 )
 from graphrelu.functional import has_values, values_on_cpu
 from graphrelu.grelu import GReLU
@@ -492,8 +491,7 @@ class Children(dict[str, Any]):
                 "A converted model cannot be traced, as by torch.fx or to_hetero, which would lose "
                 "its GReLUs: for several types of nodes, use graphrelu.HeteroGReLU."
             )
-        runs = [scope for scope in scopes_around() if isinstance(scope, Run)]
-        in_forward = any(call.is_forward for run in runs for call in run.calls)
+        in_forward = any(call.is_forward for run in runs_around() for call in run.calls)
         hides = in_forward and caller != Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
@@ -688,10 +686,8 @@ def _laid_out(stride: tuple[int, ...], grad: Tensor) -> Tensor:
 
 def current_run(plan: Plan) -> Run | None:
     """The run of this model; another model's calls inside are their own."""
-    for scope in reversed(scopes_around()):
-        if not isinstance(scope, graph_context):
-            return scope if isinstance(scope, Run) and scope.plan is plan else None
-    return None
+    runs = runs_around()
+    return runs[-1] if runs and runs[-1].plan is plan else None
 
 
 class Interceptor(TorchFunctionMode):

@@ -189,6 +189,15 @@ def test_each_grelu_gets_its_graph(name: str) -> None:
     torch.testing.assert_close(*gradients)
 
 
+BY_NAME = {"x": X, "edge_index": EDGES}
+EXAMPLES = [None, DATA, (X, EDGES), BY_NAME, lambda m: m(X, EDGES), [DATA, BY_NAME]]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_kinds_of_examples(example: Any) -> None:
+    assert len(grelus(convert(CoraGCN(), example=example))) == 1
+
+
 def test_what_stays_and_why() -> None:
     assert [str(r) for r in replacements(convert(models.Pooled())).left] == [
         "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes",
