@@ -437,12 +437,13 @@ def read_graph(
 def _edge_index(arguments: Mapping[str, Any], named: str | None, guess: bool) -> Any:
     if named is not None and named in arguments:
         return arguments[named]
-    found = [arguments[name] for name in _EDGES if _is_graph(arguments.get(name))]
-    if not found and guess:
-        others = [n for n in arguments if "hyperedge" not in n and "label" not in n]
-        found = [arguments[name] for name in others if _is_graph(arguments[name])]
-        found = found if len(found) == 1 else []  # of two any would be a guess
-    return found[0] if found else None
+    for name in _EDGES:
+        if _is_graph(arguments.get(name)):
+            return arguments[name]
+    no_graph = ("hyperedge", "label")
+    others = [n for n in arguments if guess and not any(word in n for word in no_graph)]
+    found = [arguments[name] for name in others if _is_graph(arguments[name])]
+    return found[0] if len(found) == 1 else None  # of two any would be a guess
 
 
 def _is_graph(value: Any) -> bool:
