@@ -115,26 +115,22 @@ def headline(
 
 
 def size_of(graph: Graph | GraphSet) -> str:
-    """How many nodes, edges, features and classes there are."""
+    """How many nodes, edges and features there are, and what is learned, as the labels say."""
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
     left_out = getattr(graph, "num_unlabelled", 0)
     unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
-    return (
-        f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {_task(graph)}{unlabelled}"
-    )
-
-
-def _task(graph: Graph | GraphSet) -> str:
-    """What is learned, as the labels say."""
-    if graph.task == "classes":
-        return f"{graph.num_classes} classes"
+    task = f"{graph.num_classes} {graph.task}"
     if graph.task == "labels":
         what = "graph" if isinstance(graph, GraphSet) else "node"
-        return f"{graph.num_classes} labels, any number of each {what} (multi-label classification)"
-    known = graph.y[~graph.y.isnan()]
-    low, high = float(known.min()), float(known.max())
-    return f"values from {low:.4g} to {high:.4g} (regression)"
+        several = f"{task}, any number of each {what} (multi-label classification)"
+        task = several if graph.num_classes > 1 else "1 label (binary classification)"
+    elif graph.task == "values":
+        known = graph.y[~graph.y.isnan()]
+        task = f"values from {known.min():.4g} to {known.max():.4g} (regression)"
+    return (
+        f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
+        f"{graph.num_features:,} features, {task}{unlabelled}"
+    )
 
 
 def compare_table(rows: Sequence[CompareRow]) -> Group:
@@ -143,7 +139,7 @@ def compare_table(rows: Sequence[CompareRow]) -> Group:
     lines = compare_cells(rows)
     first, *columns = lines[0]
     paid = [name for name in columns if name in PRICES]
-    scores, prices = _table([first], [n for n in columns if n not in paid]), _table([first], paid)
+    scores, prices = _table(first, [n for n in columns if n not in paid]), _table(first, paid)
     best = (min if rows[0].is_error else max)(row.mean for row in rows)
     for row, line in zip(rows, lines, strict=True):
         name, mean, *rest = (line[name] for name in line if name not in paid)
@@ -162,13 +158,10 @@ def compare_notes(rows: Sequence[CompareRow]) -> str:
     return " ".join(filter(None, notes))
 
 
-def _table(names: Sequence[str], numbers: Sequence[str], last: str | None = None) -> Table:
-    """An empty table: columns of names, of numbers, and one that may take several lines."""
+def _table(name: str, numbers: Sequence[str]) -> Table:
+    """An empty table: a column of names, and columns of numbers."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in names:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    if last is not None:
-        table.add_column(last)
+    table.add_column(name, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
     return table
