@@ -229,7 +229,10 @@ def _difference(cell: Cell, cells: Iterable[Cell]) -> str:
     alike = [json.loads(other[2]) for other in cells if other[:2] == cell[:2] and other[2]]
     if len(alike) < 2:
         return ""
-    own, *others = (s.pop("backbone_options", {}) | s for s in (json.loads(cell[2]), *alike))
+    own, *others = (
+        s.pop("backbone_options", {}) | s.pop("training_options", {}) | s
+        for s in (json.loads(cell[2]), *alike)
+    )
     values = {name: {str(other.get(name)) for other in others} for name in own}
     # What tells most cells apart comes first: on a phone the end is cut off.
     names = sorted((name for name in own if len(values[name]) > 1), key=lambda n: -len(values[n]))
