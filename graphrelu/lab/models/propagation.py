@@ -132,28 +132,12 @@ def _cheb(conv: ChebConv, x: Features, graph: SparseMatrix) -> Tensor:
 
 
 def _arma(conv: ARMAConv, x: Features, graph: SparseMatrix) -> Tensor:
-    weights = [conv.init_weight, *conv.weight]
-    roots, biases = conv.root_weight, conv.bias
-    if conv.num_layers == 1:
-        # One layer without an activation is linear: the mean over the stacks is taken of the
-        # weights instead of the outputs.
-        weights = [conv.init_weight.mean(dim=0, keepdim=True)]
-        roots, biases = (p.mean(dim=1, keepdim=True) for p in (conv.root_weight, conv.bias))
-    stacks = weights[0].size(0)
-    out = _stacked_linear(x, weights[0])
-    for t in range(conv.num_layers):
-        own = 0 if conv.shared_weights else t
-        if t > 0:
-            hidden = out.unflatten(1, (stacks, -1)).transpose(0, 1)
-            out = (hidden @ weights[max(1, own)]).transpose(0, 1).flatten(1)
-        skip = dropout(x, conv.dropout, conv.training)
-        out = matmul(graph, out) + _stacked_linear(skip, roots[own]) + biases[own].flatten()
-    return out.unflatten(1, (stacks, -1)).mean(dim=1)
-
-
-def _stacked_linear(x: Features, weight: Tensor) -> Tensor:
-    """The products with `K` matrices `[K, F, H]`, beside each other: `[N, K * H]`."""
-    return linear(x, weight.transpose(1, 2).flatten(0, 1))
+    """One layer without an activation is linear: the mean over the stacks is taken of the weights
+    instead of the outputs."""
+    skip = dropout(x, conv.dropout, conv.training)
+    (root,), (bias,) = conv.root_weight.mean(dim=1), conv.bias.mean(dim=1)
+    out = matmul(graph, linear(x, conv.init_weight.mean(dim=0).t()))
+    return out + linear(skip, root.t(), bias.view(-1))
 
 
 def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:

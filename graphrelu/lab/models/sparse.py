@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.functional import has_values
 from graphrelu.graph import sorted_entries
 from graphrelu.ops import replicated
 from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, diffuse, index_dtype
@@ -59,17 +58,13 @@ class Pattern:
 
     def block_diagonal(self, replicas: int) -> "Pattern":
         """As many copies along the diagonal; the last few numbers asked for are remembered."""
-        if replicas in self._blocks:
-            return self._blocks[replicas]
-        with torch.inference_mode(False), torch.no_grad():
-            rowptr, col = (part.expand(replicas, -1) for part in (self.rowptr, self.col))
-            rowptr, col = block_diagonal(rowptr, col, self.num_cols)
-        blocks = Pattern(rowptr, col, replicas * self.num_cols)
-        if has_values(rowptr, col):  # a tensor of a transform ends with the transform
-            while len(self._blocks) >= _REMEMBERED:
+        if replicas not in self._blocks:
+            if len(self._blocks) == _REMEMBERED:
                 self._blocks.pop(next(iter(self._blocks)))
-            self._blocks[replicas] = blocks
-        return blocks
+            rowptr, col = (part.expand(replicas, -1) for part in (self.rowptr, self.col))
+            blocks = block_diagonal(rowptr, col, self.num_cols)
+            self._blocks[replicas] = Pattern(*blocks, replicas * self.num_cols)
+        return self._blocks[replicas]
 
 
 def _product(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
@@ -126,7 +121,7 @@ class _SparseProduct(torch.autograd.Function):
             return out.view(pattern.num_rows, *x.shape[1:]), 1
         patterns = pattern.block_diagonal(replicas), pattern_t.block_diagonal(replicas)
         x, value, value_t = (
-            _merged(tensor, dim, replicas)
+            replicated(tensor, dim, replicas).flatten(0, 1)
             for tensor, dim in zip((x, value, value_t), in_dims, strict=False)
         )
         out = _SparseProduct.apply(x, value, value_t, *patterns)
@@ -134,11 +129,10 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class _SampledProduct(torch.autograd.Function):
-    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j). It has no
-    derivative of its own."""
+    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j)."""
 
     @staticmethod
-    def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
+    def forward(ctx: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
         value = left.new_zeros(pattern.col.numel())
         if value.numel() == 0 or left.size(1) == 0:
             return value
@@ -146,30 +140,6 @@ class _SampledProduct(torch.autograd.Function):
         with torch.autocast(left.device.type, enabled=False):
             right = right.contiguous().t()
             return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError(
-            "Second derivatives with respect to a matrix's values are not implemented."
-        )
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], left: Tensor, right: Tensor, pattern: Pattern
-    ) -> tuple[Tensor, int]:
-        replicas = info.batch_size
-        left, right = _merged(left, in_dims[0], replicas), _merged(right, in_dims[1], replicas)
-        out = _SampledProduct.apply(left, right, pattern.block_diagonal(replicas))
-        return out.view(replicas, pattern.col.numel()), 0
-
-
-def _merged(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
-    """The rows of all replicas, below each other."""
-    return replicated(tensor, dim, replicas).flatten(0, 1)
 
 
 @dataclass(frozen=True, eq=False)
