@@ -139,7 +139,8 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def offline(*arguments: object) -> Path:
         raise DataError("There is no network.")
 
-    import_module("graphrelu.lab.cli.compare")  # which would keep the fake if imported later
+    for name in ("cli.compare", "reproduce.command"):  # which would keep the fake if imported later
+        import_module(f"graphrelu.lab.{name}")
     monkeypatch.setitem(sys.modules, "graphrelu.lab.engine", sys.modules[__name__])
     monkeypatch.setattr(graphrelu.lab, "engine", sys.modules[__name__], raising=False)
     monkeypatch.setattr(pyg, "open_dataset", offline)
