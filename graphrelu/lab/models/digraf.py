@@ -39,26 +39,20 @@ class DiGRAF(GraphActivation):
         cells (int, optional): Number of cells of the velocity field. (default: :obj:`16`)
         radius (float, optional): Half the width of the interval. (default: :obj:`5.0`)
         hidden (int, optional): Width of the GNN. (default: :obj:`16`)
-        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
     """
 
     def __init__(
-        self,
-        channels: int,
-        cells: int = 16,
-        radius: float = 5.0,
-        hidden: int = 16,
-        device: torch.device | str | None = None,
+        self, channels: int, cells: int = 16, radius: float = 5.0, hidden: int = 16
     ) -> None:
         super().__init__(channels)
         check_diffeomorphism(cells, radius)
         check_count("hidden", hidden)
         self.cells = cells
         self.radius = radius
-        self.first = Linear(channels, hidden, device=device)
-        self.second = Linear(hidden, hidden, device=device)
-        self.third = Linear(hidden, max(hidden // 2, 1), device=device)
-        self.last = Linear(max(hidden // 2, 1), cells - 1, device=device)
+        self.first = Linear(channels, hidden)
+        self.second = Linear(hidden, hidden)
+        self.third = Linear(hidden, max(hidden // 2, 1))
+        self.last = Linear(max(hidden // 2, 1), cells - 1)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -74,9 +68,7 @@ class DiGRAF(GraphActivation):
         if batch is None:
             mean = (graph.mass @ hidden).view(1, -1) / max(x.size(0), 1)
         else:
-            total = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, batch_size, "sum")
-            count = scatter(torch.ones_like(batch), batch, 0, batch_size, "sum")
-            mean = total / count.clamp(min=1).view(-1, 1)
+            mean = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, batch_size, "mean")
         for layer in (self.second, self.third, self.last):
             mean = mean.relu() if layer is self.last else mean
             mean = F.linear(mean, layer.weight.to(x.dtype), layer.bias.to(x.dtype))

@@ -31,7 +31,6 @@ from torch_geometric.utils import (
 )
 
 from graphrelu.functional import Edges
-from graphrelu.graph import sorted_entries
 from graphrelu.lab.models.sparse import (
     Features,
     GatheredMatrix,
@@ -73,38 +72,32 @@ class SelfLoopSAGEConv(SAGEConv):  # type: ignore[misc]
 
 
 def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | AttentionGraph:
-    """The matrix of a convolution, with PyG's normalisation."""
-    source, target, weight, num_nodes = edges
-    edge_index = torch.stack([source, target])
-    if isinstance(conv, GATConv):
-        edge_index, _ = remove_self_loops(edge_index)
-        edge_index, _ = add_self_loops(edge_index, num_nodes=num_nodes)
-        order = sorted_entries(edge_index[1], edge_index[0], num_nodes, num_nodes)
-        source, target = edge_index = edge_index[:, order]
-        weight = weight.new_ones(order.numel())
-        matrix = SparseMatrix.from_edges(source, target, weight, num_nodes)
-        return AttentionGraph(edge_index, matrix)
-    if isinstance(conv, (SimpleConv, SAGEConv, GINConv)):  # PyG's know no edge weights
-        if isinstance(conv, SimpleConv):  # of a node and its neighbours
-            source, target = add_self_loops(edge_index, num_nodes=num_nodes)[0]
+    """The matrix by which every target sums its weighted sources, with PyG's normalisation."""
+    source, target, weight, nodes = edges
+    index = torch.stack([source, target])
+    if isinstance(conv, (SAGEConv, GINConv, GATConv, SimpleConv)):  # PyG's know no edge weights
+        if isinstance(conv, GATConv):
+            index, _ = add_self_loops(remove_self_loops(index)[0], num_nodes=nodes)
+        elif isinstance(conv, SimpleConv):  # of a node and its neighbours
+            index, _ = add_self_loops(index, num_nodes=nodes)
         elif isinstance(conv, SelfLoopSAGEConv):
-            source, target = add_remaining_self_loops(edge_index, num_nodes=num_nodes)[0]
-        weight = weight.new_ones(source.numel())
+            index, _ = add_remaining_self_loops(index, num_nodes=nodes)
+        weight = weight.new_ones(index.size(1))
         if conv.aggr == "mean":
-            weight = weight / scatter(weight, target, 0, num_nodes, "sum")[target]
-        return SparseMatrix.from_edges(source, target, weight, num_nodes)
-    if isinstance(conv, ChebConv):
-        edge_index, weight = conv.__norm__(
-            edge_index, num_nodes, weight, conv.normalization, dtype=weight.dtype
-        )
+            weight = weight / scatter(weight, index[1], 0, nodes, "sum")[index[1]]
+    elif isinstance(conv, ChebConv):
+        options = {"dtype": weight.dtype}
+        index, weight = conv.__norm__(index, nodes, weight, conv.normalization, **options)
     else:
         loops = False if isinstance(conv, ARMAConv) else conv.add_self_loops
-        edge_index, weight = gcn_norm(
-            edge_index, weight, num_nodes, add_self_loops=loops, dtype=weight.dtype
-        )
+        index, weight = gcn_norm(index, weight, nodes, add_self_loops=loops, dtype=weight.dtype)
     stored = weight != 0  # the diagonal of Cheb's scaled Laplacian is zero
-    source, target = edge_index[:, stored]
-    return SparseMatrix.from_edges(source, target, weight[stored], num_nodes)
+    source, target = index[:, stored]
+    matrix = SparseMatrix.from_coordinates(target, source, weight[stored], nodes, nodes)
+    if not isinstance(conv, GATConv):
+        return matrix
+    target = torch.repeat_interleave(matrix.pattern.rowptr.diff())
+    return AttentionGraph(torch.stack([matrix.pattern.col, target]).long(), matrix)
 
 
 def _linear(layer: torch.nn.Linear, x: Features, graph: Any) -> Tensor:

@@ -10,6 +10,7 @@ from torch_geometric.transforms import NormalizeFeatures
 
 from graphrelu.lab.models import sparse
 from graphrelu.lab.models.sparse import (
+    Pattern,
     SparseMatrix,
     StackedLinear,
     as_features,
@@ -44,9 +45,9 @@ def shapes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     seen: list[tuple[int, int]] = []
     product = sparse._product
 
-    def counted(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
+    def counted(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
         seen.append((x.size(0), x.size(1)))
-        return product(rowptr, col, value, x)
+        return product(pattern, value, x)
 
     monkeypatch.setattr(sparse, "_product", counted)
     return seen
@@ -72,9 +73,9 @@ def test_product(columns: int, dtype: torch.dtype) -> None:
         matmul(matrix, torch.randn(11, columns))
 
 
-def test_rows_of_an_adjacency_are_targets() -> None:
-    source, target = torch.tensor([0, 2, 0, 2]), torch.tensor([1, 1, 1, 0])  # 0 -> 1 twice
-    matrix = SparseMatrix.from_edges(source, target, torch.tensor([1.0, 2.0, 3.0, 5.0]), 3)
+def test_duplicates_add_up() -> None:
+    row, col = torch.tensor([1, 1, 1, 0]), torch.tensor([0, 2, 0, 2])
+    matrix = SparseMatrix.from_coordinates(row, col, torch.tensor([1.0, 2.0, 3.0, 5.0]), 3, 3)
     expected = torch.tensor([[0.0, 0.0, 5.0], [4.0, 0.0, 2.0], [0.0, 0.0, 0.0]])
     assert torch.equal(matmul(matrix, torch.eye(3)), expected)
 
