@@ -17,8 +17,8 @@ import torch
 import graphrelu.lab
 from graphrelu.lab import engine
 from graphrelu.lab.data import DataError, pyg
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.folds import fold_split
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config

@@ -25,9 +25,10 @@ from graphrelu.lab.cli.options import (
     names,
     one_sentence,
 )
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
+from graphrelu.lab.data.fold_set import load_fold_set
 from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
 from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.fold_train import build_graph_model
@@ -319,7 +320,7 @@ def _prepare_graphs(
             f"runs must be a multiple of {NUM_FOLDS} for the split {split}, which chooses an "
             f"epoch for all folds, not {len(seeds)}."
         )
-    graphs = on_disk.load_graphs(dataset, root)
+    graphs = load_fold_set(dataset, root)
     if split in GIN_SPLITS and graphs.task != "classes":
         raise ValueError(f"The split {split} chooses an epoch by accuracy, so y must be classes.")
     metric = _metric(graphs, settings.get("metric"), deep)

@@ -14,8 +14,8 @@ from jinja2 import Environment, PackageLoader
 from torch_geometric.utils import homophily
 
 from graphrelu.lab import data
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.page.explorer import kept_configs, kept_models
 from graphrelu.lab.page.tables import tables_of
 from graphrelu.lab.record import machine, output

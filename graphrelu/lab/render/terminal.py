@@ -13,8 +13,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.render.tables import PRICES, CompareRow, compare_cells, label, reading
 

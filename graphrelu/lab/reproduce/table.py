@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrelu.lab import data
 from graphrelu.lab.cli.options import check_ending, check_runs, standing
+from graphrelu.lab.data.fold_set import load_fold_set
 from graphrelu.lab.engine import check_pool
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import output
@@ -348,7 +349,7 @@ def train_missing(runs: Runs, request: Request) -> tuple[int, int]:
     # Load every graph before the first training, to find a damaged file at once.
     graphs: dict[str, Any] = {}
     for name, split in {config.dataset: config.split for config in left}.items():
-        read = data.load_graphs if split in FOLD_SPLITS else data.load
+        read = load_fold_set if split in FOLD_SPLITS else data.load
         graphs[name] = read(name, request.root)
     total = sum(map(len, runs.values()))
     if request.prepare is not None:
