@@ -59,40 +59,6 @@ _WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv, GINConv)
 Apply = Callable[[torch.nn.Module, Any], Tensor]
 
 
-class MaskedBatchNorm(torch.nn.BatchNorm1d):
-    r""":class:`~torch.nn.BatchNorm1d` over those rows that are nodes, the others being padding.
-
-    In training the running statistics are updated in place, also under :func:`torch.func.vmap`
-    over stacked buffers, each model from its own rows.
-    """
-
-    running_mean: Tensor
-    running_var: Tensor
-    momentum: float
-
-    def forward(self, x: Tensor, is_node: Tensor | None = None) -> Tensor:
-        r"""Forward pass.
-
-        Args:
-            x (torch.Tensor): The features, of shape :math:`(N, C)`.
-            is_node (torch.Tensor, optional): Which rows are nodes, of shape :math:`(N)`; all of
-                them unless given. (default: :obj:`None`)
-        """
-        mean, variance = self.running_mean, self.running_var
-        if self.training:
-            if is_node is None:
-                is_node = torch.ones_like(x[:, 0])
-            share = is_node.to(x.dtype).unsqueeze(1)
-            count = share.sum().clamp(min=1.0)
-            mean = (share * x).sum(dim=0) / count
-            variance = (share * (x - mean).square()).sum(dim=0) / count
-            with torch.no_grad():
-                unbiased = variance * (count / (count - 1).clamp(min=1.0))
-                for running, new in ((self.running_mean, mean), (self.running_var, unbiased)):
-                    running.mul_(1 - self.momentum).add_(new, alpha=self.momentum)
-        return (x - mean) * ((variance + self.eps).rsqrt() * self.weight) + self.bias
-
-
 class Network(torch.nn.Module):
     """The common part of all networks: arguments, a layer, activations and reset.
 
@@ -157,25 +123,14 @@ class Network(torch.nn.Module):
                 raise TypeError(f"activation must have a method reset_parameters, {name} has none.")
         return act
 
-    def _layer(
-        self,
-        layer: int,
-        x: Features,
-        graph: tuple[Any, ...],
-        apply: Apply,
-        is_node: Tensor | None = None,
-    ) -> Tensor:
-        """Convolution, skip, normalisation and activation of a layer.
-
-        `graph` is what the activations are called with, besides the features; `is_node` is false
-        for padding.
-        """
+    def _layer(self, layer: int, x: Features, graph: tuple[Any, ...], apply: Apply) -> Tensor:
+        """Convolution, skip, normalisation and activation of a layer; `graph` is what the
+        activations are called with, besides the features."""
         out = apply(self.convs[layer], x)
         if len(self.skips) > 0:
             out = out + apply(self.skips[layer], x)
         if len(self.norms) > 0:
-            norm = self.norms[layer]
-            out = norm(out, is_node) if isinstance(norm, MaskedBatchNorm) else norm(out)
+            out = self.norms[layer](out)
         activated: Tensor = self.acts[layer](out, *graph)
         return activated
 

@@ -20,7 +20,6 @@ from torch_geometric.nn import (
     GINConv,
     SAGEConv,
     SGConv,
-    SimpleConv,
 )
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import (
@@ -33,12 +32,10 @@ from torch_geometric.utils import (
 from graphrelu.functional import Edges
 from graphrelu.lab.models.sparse import (
     Features,
-    GatheredMatrix,
     SparseMatrix,
     dropout,
     linear,
     matmul,
-    maximum,
 )
 from graphrelu.ops.diffuse import diffuse
 
@@ -75,11 +72,9 @@ def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | Attenti
     """The matrix by which every target sums its weighted sources, with PyG's normalisation."""
     source, target, weight, nodes = edges
     index = torch.stack([source, target])
-    if isinstance(conv, (SAGEConv, GINConv, GATConv, SimpleConv)):  # PyG's know no edge weights
+    if isinstance(conv, (SAGEConv, GINConv, GATConv)):  # PyG's know no edge weights
         if isinstance(conv, GATConv):
             index, _ = add_self_loops(remove_self_loops(index)[0], num_nodes=nodes)
-        elif isinstance(conv, SimpleConv):  # of a node and its neighbours
-            index, _ = add_self_loops(index, num_nodes=nodes)
         elif isinstance(conv, SelfLoopSAGEConv):
             index, _ = add_remaining_self_loops(index, num_nodes=nodes)
         weight = weight.new_ones(index.size(1))
@@ -104,11 +99,11 @@ def _linear(layer: torch.nn.Linear, x: Features, graph: Any) -> Tensor:
     return linear(x, layer.weight, layer.bias)
 
 
-def _gcn(conv: GCNConv, x: Features, graph: SparseMatrix | GatheredMatrix) -> Tensor:
+def _gcn(conv: GCNConv, x: Features, graph: SparseMatrix) -> Tensor:
     return matmul(graph, linear(x, conv.lin.weight)) + conv.bias
 
 
-def _sage(conv: SAGEConv, x: Features, graph: SparseMatrix | GatheredMatrix) -> Tensor:
+def _sage(conv: SAGEConv, x: Features, graph: SparseMatrix) -> Tensor:
     root = linear(x, conv.lin_r.weight, conv.lin_l.bias)
     return matmul(graph, linear(x, conv.lin_l.weight)) + root
 
@@ -156,10 +151,6 @@ def _gin(conv: GINConv, x: Features, graph: SparseMatrix) -> Tensor:
     return out
 
 
-def _simple(conv: SimpleConv, x: Tensor, graph: GatheredMatrix) -> Tensor:
-    return maximum(graph, x) if conv.aggr == "max" else matmul(graph, x)
-
-
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
     return diffuse(x, *graph.csr, conv.alpha, conv.K, "power")
 
@@ -182,13 +173,10 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
     ARMAConv: _arma,
     APPNP: _appnp,
     SGConv: _sgc,
-    SimpleConv: _simple,
 }
 
 
-def convolve(
-    conv: torch.nn.Module, x: Features, graph: SparseMatrix | GatheredMatrix | AttentionGraph
-) -> Tensor:
+def convolve(conv: torch.nn.Module, x: Features, graph: SparseMatrix | AttentionGraph) -> Tensor:
     """The forward of `conv`, as :class:`~graphrelu.lab.models.backbones.GNN` or
     :class:`~graphrelu.lab.models.backbones.DeepGNN` builds it, on its graph."""
     return _CONVOLUTIONS[type(conv)](conv, x, graph)

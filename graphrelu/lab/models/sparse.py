@@ -8,7 +8,7 @@ a block-diagonal matrix where each has values of its own.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphrelu.graph import sorted_entries
 from graphrelu.ops import replicated
-from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, diffuse, index_dtype
+from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, index_dtype
 
 # Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
 # and the time of the products are then below those of a dense matrix.
@@ -179,43 +179,16 @@ class SparseMatrix:
         return replace(self, value=value, value_t=value.index_select(0, self.order))
 
 
-class GatheredMatrix(NamedTuple):
-    """A square matrix and its transpose as plain tensors: each model of a vmap may have another."""
-
-    matrix: CSR
-    transposed: CSR
-
-
 Features: TypeAlias = Tensor | SparseMatrix
 
 
-def matmul(matrix: SparseMatrix | GatheredMatrix, x: Tensor) -> Tensor:
-    """The product with a dense `x` `[num_cols, F]`, differentiable in `x` and, unless it was
-    gathered, in `matrix.value`."""
-    if isinstance(matrix, GatheredMatrix):
-        # Power iteration that never teleports.
-        return diffuse(x, *matrix, alpha=0.0, steps=1, kind="power")
+def matmul(matrix: SparseMatrix, x: Tensor) -> Tensor:
+    """The product with a dense `x` `[num_cols, F]`, differentiable in `x` and `matrix.value`."""
     if x.dim() != 2 or x.size(0) != matrix.size(1):
         raise ValueError(f"x must be of shape [{matrix.size(1)}, *], got {list(x.shape)}.")
     patterns = matrix.pattern, matrix.pattern_t
     out: Tensor = _SparseProduct.apply(x, matrix.value, matrix.value_t, *patterns)
     return out
-
-
-def maximum(matrix: GatheredMatrix, x: Tensor) -> Tensor:
-    """The largest entries among each row's columns of `x` `[num_cols, F]`, whatever their values;
-    zero for an empty row."""
-    rowptr, col, _ = matrix.matrix
-    begins = col.new_zeros(col.numel() + 1).index_add(0, rowptr[1:], torch.ones_like(rowptr[1:]))
-    neighbors = x.gather(0, col.long().view(-1, 1).expand(-1, x.size(1)))
-    return largest(neighbors, begins[:-1].cumsum(0), x.size(0))
-
-
-def largest(x: Tensor, index: Tensor, size: int) -> Tensor:
-    """The largest of the rows of `x` with the same index; zero where there is none."""
-    # PyG's scatter would leave this to a package without a vmap rule, where it is installed.
-    out = x.new_zeros(size, x.size(1))
-    return out.scatter_reduce(0, index.view(-1, 1).expand_as(x), x, "amax", include_self=False)
 
 
 class StackedLinear(torch.autograd.Function):
