@@ -116,6 +116,7 @@ def measure(args: argparse.Namespace) -> dict[str, dict[str, float]]:
     settings = graph_module.DiffusionSettings(0.1, args.steps, args.diffusion, False)
 
     def prepare() -> None:
+        graph_module.clear_cache()
         graph_module.prepare(edge_index, None, args.nodes, torch.float, settings, None, False)
 
     rows["preparing the graph, once"] = {

@@ -36,22 +36,14 @@ class GraphStatistics(torch.nn.Module):
     running_log_normaliser: Tensor | None
     num_batches_tracked: Tensor | None
 
-    def __init__(
-        self,
-        channels: int | None,
-        weights: int | None,
-        track: bool,
-        sync: bool,
-    ) -> None:
+    def __init__(self, channels: int | None, weights: int | None, track: bool, sync: bool) -> None:
         super().__init__()
         self.track = track
         self.sync = sync
-
-        def zeros(size: int | None) -> Tensor | None:
-            return None if size is None or not track else torch.zeros(1, size)
-
-        self.register_buffer("running_mean", zeros(channels))
-        self.register_buffer("running_log_normaliser", zeros(weights))
+        sizes = {"running_mean": channels, "running_log_normaliser": weights}
+        for name, size in sizes.items():
+            buffer = None if size is None or not track else torch.zeros(1, size)
+            self.register_buffer(name, buffer)
         count = torch.zeros((), dtype=torch.long) if track else None
         self.register_buffer("num_batches_tracked", count)
         self._has_been_updated = False
@@ -89,7 +81,8 @@ class GraphStatistics(torch.nn.Module):
         log_sum = None if logits is None else functional.log_sum_exp(logits, form)
         given = next(t for t in (mean, log_sum) if t is not None)
         count = given.new_full((1, 1), num_nodes)
-        if self.sync and self.training and _several_processes():
+        is_distributed = dist.is_available() and dist.is_initialized()
+        if self.sync and self.training and is_distributed and dist.get_world_size() > 1:
             mean, log_sum, count = _of_all_processes(mean, log_sum, count)
         if log_sum is not None and form.mode == "calibrated":
             log_sum = log_sum - count.log()
@@ -127,10 +120,6 @@ class GraphStatistics(torch.nn.Module):
 
 def _like(buffer: Tensor | None, tensor: Tensor | None) -> Tensor | None:
     return None if buffer is None or tensor is None else buffer.to(tensor.dtype)
-
-
-def _several_processes() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _of_all_processes(

@@ -14,8 +14,11 @@ from graphrelu.ops import INTERPRETS, map_by_loop, replicated, uses_triton
 
 # Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
 _MULTIPLIES_VECTORS = torch.backends.mkl.is_available() and sys.platform == "linux"
-_announced: list[bool] = []
 _MAX_INT32 = torch.iinfo(torch.int32).max
+# torch warns once per process that these are in beta: not users of an activation.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor([0, 1], [0], [1.0], check_invariants=False)
 
 
 class CSR(NamedTuple):
@@ -66,13 +69,6 @@ def _diffuse(
 
 def csr_tensor(matrix: CSR, num_cols: int) -> Tensor:
     """The matrix as torch's sparse tensor."""
-    if not _announced:
-        # torch says so once per process: not to users of an activation.
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-            warnings.filterwarnings("ignore", "Sparse invariant checks are implicitly disabled")
-            torch.sparse_csr_tensor([0, 1], [0], [1.0], check_invariants=False)
-        _announced.append(True)
     size = (matrix.rowptr.size(0) - 1, num_cols)
     return torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
 

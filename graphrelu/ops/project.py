@@ -1,5 +1,6 @@
 """Project: from the features to the node logits and to the mean of each graph."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -99,12 +100,9 @@ class _Project(torch.autograd.Function):
         x, weight, mass, batch = ctx.saved_tensors
         needs_x, _, needs_mass, *_ = ctx.needs_input_grad
         if torch.is_grad_enabled() or needs_mass:  # of learned edge weights
-
-            def equations(x: Tensor, weight: Tensor, mass: Tensor) -> tuple[Tensor, Tensor]:
-                return functional.project(x, weight, mass, batch, ctx.batch_size)
-
-            grads = grad_logits, grad_mean
-            return *differentiated(equations, (x, weight, mass), grads), None, None
+            equations = partial(functional.project, batch=batch, batch_size=ctx.batch_size)
+            grads = differentiated(equations, (x, weight, mass), (grad_logits, grad_mean))
+            return *grads, None, None
         if not needs_x:
             return None, grad_logits.mT @ x.to(weight.dtype), None, None, None
         return *_backward(x, weight, mass, batch, grad_logits, grad_mean), None, None, None
