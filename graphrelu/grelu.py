@@ -21,7 +21,7 @@ from graphrelu.graph import (
 )
 from graphrelu.ops import INTERPRETS
 from graphrelu.ops.apply import apply
-from graphrelu.ops.project import project
+from graphrelu.ops.diffuse import project
 from graphrelu.ops.weigh import weigh
 from graphrelu.statistics import GraphStatistics
 

@@ -69,16 +69,6 @@ def test_types_and_relations_may_be_missing() -> None:
     assert empty["author"].shape == (0, 4)
 
 
-def test_another_relation_with_the_same_edges_is_seen() -> None:
-    act = moved(HeteroGReLU({"paper": 4, "author": 4}))
-    x = {name: torch.randn(3, 4, dtype=torch.double) for name in ("paper", "author")}
-    own = torch.tensor([[0, 1, 2], [1, 1, 0]])
-    first = act(x, {WRITES: own})["paper"]
-    cites = act(x, {CITES: own})["paper"]
-    assert not torch.equal(cites, first)
-    assert torch.equal(cites, copy.deepcopy(act)(x, {CITES: own.clone()})["paper"])
-
-
 @pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.bfloat16, torch.half], ids=str)
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_types_and_backends(

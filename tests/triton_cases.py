@@ -18,12 +18,9 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
-from graphrelu.graph import DiffusionSettings, prepare
 from graphrelu.lab.record.machine import commit, device_name, environment, now
 from graphrelu.ops import uses_triton
-from graphrelu.ops.diffuse import by_library
-from graphrelu.ops.project import project
-from graphrelu.ops.triton import diffuse as triton_diffuse
+from graphrelu.ops.diffuse import project
 from graphrelu.ops.weigh import weigh
 from tests.helpers import OTHER, SHARP, batch_of_graphs, opened, random_graph, reference
 
@@ -184,19 +181,6 @@ def not_a_number(device: str, value: float) -> Errors:
     return {"other places": float((found[0] != found[1]).sum())}
 
 
-def infinite(device: str, diffusion: str) -> Errors:
-    """A product is not a number where an infinity meets one of the other sign, or zero; there
-    alone."""
-    edge_index, x = random_graph(12, 18, undirected=True), torch.randn(12, 1)
-    x[3] = torch.inf
-    settings = DiffusionSettings(0.1, 3, diffusion, False)
-    graph = prepare(edge_index.to(device), None, 12, torch.float32, settings, None, True)
-    assert graph.matrices is not None
-    arguments = (x.to(device), graph.matrices[0], *settings[:3])
-    found = [run(*arguments).isnan() for run in (triton_diffuse.forward, by_library)]
-    return {"other places": float((found[0] != found[1]).sum())}
-
-
 def vmap(device: str, nodes: int) -> Errors:
     """Three modules at once against the equations one by one, gradients included. The features of
     a node are side by side in memory, as behind a convolution."""
@@ -339,8 +323,6 @@ def all_cases() -> dict[str, Case]:
     # Of these the errors are numbers of places: there must be none.
     for value in (torch.nan, torch.inf, -torch.inf):
         cases[f"not a number: {value}"] = Case(not_a_number, (value,), 1.0)
-    for diffusion in ("power", "chebyshev"):
-        cases[f"infinite: {diffusion}"] = Case(infinite, (diffusion,), 1.0)
     return cases
 
 

@@ -79,16 +79,6 @@ def test_a_new_graph_gives_the_bits_of_a_known_one(case: Case, dtype: torch.dtyp
         assert all(map(torch.equal, found[0], other))
 
 
-@given(case=cases())
-def test_coefficients_are_the_reference(case: Case) -> None:
-    graph, setup = case
-    act, x = setup.module().double(), setup.x(graph.num_nodes)
-    expected = expected_of(act, x, graph)
-    alpha, beta = act.coefficients(x, **graph.arguments())
-    assert_near(alpha, expected.alpha, 1e-9)
-    assert_near(beta, expected.beta, 1e-9)
-
-
 @given(case=cases(), seed=st.integers(0, 2**16))
 def test_permutation(case: Case, seed: int) -> None:
     graph, setup = case
@@ -206,19 +196,3 @@ def test_learned_edge_weights_get_their_gradient(case: Case) -> None:
         torch.autograd.grad(out, weight, of_others.grad, materialize_grads=True)[0] for out in outs
     )
     assert_near(grad, expected, 1e-9, of_others.gradient_scale)
-
-
-@given(case=cases())
-def test_sparse_adjacency_is_its_edges(case: Case) -> None:
-    """A COO matrix need not be coalesced: duplicates add up."""
-    graph, setup = case
-    act, x = setup.module().double(), setup.x(graph.num_nodes)
-    arguments = graph.arguments()
-    expected = act(x, **arguments)
-    weight = arguments.pop("edge_weight")
-    weight = torch.ones(graph.edge_index.size(1), dtype=torch.double) if weight is None else weight
-    size = (graph.num_nodes, graph.num_nodes)
-    for layout in ("coo", "csr"):
-        adj_t = torch.sparse_coo_tensor(graph.edge_index.flip(0), weight, size)
-        arguments["edge_index"] = adj_t if layout == "coo" else adj_t.coalesce().to_sparse_csr()
-        assert_near(act(x, **arguments), expected, 1e-9)
