@@ -170,7 +170,7 @@ def as_edges(
     else:
         if isinstance(edge_index, EdgeIndex):
             edge_index = edge_index.as_tensor()
-        _check_edge_index(edge_index)
+        check_edge_index(edge_index)
         source, target = edge_index[0], edge_index[1]
     if edge_weight is None:
         weight = torch.ones(source.size(0), dtype=dtype, device=source.device)
@@ -186,18 +186,16 @@ def as_edges(
     return Edges(source.long(), target.long(), weight, num_nodes)
 
 
-def _check_edge_index(edge_index: Any) -> None:
+def check_edge_index(edge_index: Any, name: str = "edge_index") -> None:
     if not isinstance(edge_index, Tensor):
         raise TypeError(
-            "edge_index must be a [2, num_edges] tensor, an EdgeIndex or a sparse adjacency, "
+            f"{name} must be a [2, num_edges] tensor, an EdgeIndex or a sparse adjacency, "
             f"got {type(edge_index).__name__}."
         )
     if edge_index.dtype not in (torch.int64, torch.int32):
-        raise TypeError(f"edge_index must hold int64 indices, got {edge_index.dtype}.")
+        raise TypeError(f"{name} must hold int64 indices, got {edge_index.dtype}.")
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise ValueError(
-            f"edge_index must be of shape [2, num_edges], got {list(edge_index.shape)}."
-        )
+        raise ValueError(f"{name} must be of shape [2, num_edges], got {list(edge_index.shape)}.")
 
 
 def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
@@ -437,7 +435,7 @@ def prepare(
         is_learned = edge_weight is not None and edge_weight.requires_grad
         if is_plain and not is_learned and settings.diffusion != "exact":
             # Looked up when the compiled model runs.
-            _check_edge_index(edge_index)
+            check_edge_index(edge_index)
             like = torch.empty(0, dtype=dtype, device=edge_index.device)
             *rows, mass = _prepare_at_run_time(edge_index, edge_weight, like, num_nodes, *settings)
             return PreparedGraph(settings, mass, (CSR(*rows[:3]), CSR(*rows[3:])))

@@ -302,16 +302,8 @@ class GReLU(torch.nn.Module):
 
     @property
     def _form(self) -> Form:
-        return Form(
-            self.K,
-            self.mode,
-            self.bias,
-            self.negative_slope,
-            self.scale,
-            self.temperature,
-            self.dropout,
-            self.gamma_max,
-        )
+        constants = self.scale, self.temperature, self.dropout, self.gamma_max
+        return Form(self.K, self.mode, self.bias, self.negative_slope, *constants)
 
     def coefficients(
         self,

@@ -9,7 +9,14 @@ from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
 from graphrelu.functional import Edges, has_values, values_on_cpu, without_autocast
-from graphrelu.graph import DiffusionSettings, PreparedGraph, as_edges, check_values, remembered
+from graphrelu.graph import (
+    DiffusionSettings,
+    PreparedGraph,
+    as_edges,
+    check_edge_index,
+    check_values,
+    remembered,
+)
 from graphrelu.grelu import GReLU, operations
 
 Relation = tuple[str, str, str]
@@ -119,11 +126,7 @@ class HeteroGReLU(torch.nn.Module):
                     f"edge_index_dict must have relations between node types of x_dict, got "
                     f"{relation!r}."
                 )
-            if edge_index.dim() != 2 or edge_index.size(0) != 2:
-                raise ValueError(
-                    f"edge_index_dict[{relation!r}] must have shape [2, num_edges], got "
-                    f"{list(edge_index.shape)}."
-                )
+            check_edge_index(edge_index, f"edge_index_dict[{relation!r}]")
         for relation, weight in edge_weight_dict.items():
             if relation not in edge_index_dict:
                 raise ValueError(

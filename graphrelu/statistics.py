@@ -5,7 +5,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
 from graphrelu.functional import has_values
@@ -126,31 +125,15 @@ def _of_all_processes(
     mean: Tensor | None, log_sum: Tensor | None, count: Tensor
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """Mean, log-sum-exp and count of the nodes of all processes, by one collective call."""
+    from torch.distributed.nn.functional import all_gather  # whose gradient is the sum over them
+
     parts = [None if mean is None else mean * count, log_sum, count]
     sizes = [0 if part is None else part.size(1) for part in parts]
     row = torch.cat([part for part in parts if part is not None], dim=1)
-    sums, log_sums, counts = _Gather.apply(row).split(sizes, dim=1)
+    sums, log_sums, counts = torch.cat(all_gather(row)).split(sizes, dim=1)
     count = counts.sum(dim=0, keepdim=True)
     return (
         None if mean is None else sums.sum(dim=0, keepdim=True) / count.clamp(min=1),
         None if log_sum is None else log_sums.logsumexp(dim=0, keepdim=True),
         count,
     )
-
-
-class _Gather(torch.autograd.Function):
-    """The rows `[1, D]` of all processes, `[P, D]`; each gets the sum of its gradients back."""
-
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, row: Tensor) -> Tensor:
-        rows = [torch.empty_like(row) for _ in range(dist.get_world_size())]
-        dist.all_gather(rows, row)
-        return torch.cat(rows)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> Tensor:
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(grad)
-        rank = dist.get_rank()
-        return grad[rank : rank + 1]

@@ -154,7 +154,7 @@ ACT, X, LOOP = HeteroGReLU({"paper": 4}), {"paper": torch.zeros(3, 4)}, edges(1,
         ("node types among author, got 'paper'", HeteroGReLU({"author": 4}), (X, {})),
         (r"shape \[num_nodes, 5\], got \[3, 4\]", HeteroGReLU({"paper": 5}), (X, {})),
         ("relations between node types of x_dict, got", ACT, (X, {WRITES: LOOP})),
-        (r"must have shape \[2, num_edges\], got \[3\]", ACT, (X, {CITES: torch.zeros(3)})),
+        (r"must be of shape \[2, num_edges\], got \[3\]", ACT, (X, {CITES: LOOP[0].repeat(3)})),
         ("must have relations of edge_index_dict", ACT, (X, {}, {CITES: torch.ones(3)})),
         (
             r"weight per edge, got shape \[3\]",
