@@ -31,9 +31,9 @@ from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
 
-# Graphs that are remembered, and settings of each. Several layers of a model, and the epochs of
+# Graphs that are remembered, for one setting each. Several layers of a model, and the epochs of
 # full-batch training, call with the same graph: a few suffice.
-MAX_GRAPHS, MAX_SETTINGS = 8, 8
+MAX_GRAPHS = 8
 
 _MAX_UINT16 = 1 << 16  # indices below it
 
@@ -282,15 +282,9 @@ def to_csr(edges: Edges) -> tuple[CSR, CSR]:
 
 
 def _operator(edges: Edges, settings: DiffusionSettings) -> PreparedGraph:
-    edges = normalized_adjacency(edges, settings.add_self_loops)
-    return with_settings(edges if edges.weight.requires_grad else to_csr(edges), settings)
-
-
-def with_settings(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -> PreparedGraph:
-    """The operator of a sorted matrix and its transpose, or of edges whose weights are learned."""
-    alpha, steps, kind, _ = settings
+    alpha, steps, kind, add_self_loops = settings
+    edges = normalized_adjacency(edges, add_self_loops)
     if kind == "exact":
-        edges = graph if isinstance(graph, Edges) else _as_edges(graph[0])
         if edges.num_nodes > MAX_EXACT_NODES:
             raise ValueError(
                 f"diffusion='exact' inverts a dense matrix and takes at most {MAX_EXACT_NODES:,} "
@@ -298,21 +292,20 @@ def with_settings(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -
             )
         operator = exact_operator(edges, alpha)
         return PreparedGraph(settings, operator.sum(dim=0), operator=operator)
-    if isinstance(graph, Edges):
-        ones = graph.weight.new_ones(graph.num_nodes, 1)
-        mass = pagerank(ones, graph.transposed(), alpha, steps, kind)
-        return PreparedGraph(settings, mass.view(-1), edges=graph)
-    matrix, transposed = graph
-    ones = matrix.value.new_ones(matrix.rowptr.numel() - 1, 1)
+    ones = edges.weight.new_ones(edges.num_nodes, 1)
+    if edges.weight.requires_grad:
+        mass = pagerank(ones, edges.transposed(), alpha, steps, kind)
+        return PreparedGraph(settings, mass.view(-1), edges=edges)
+    matrix, transposed = to_csr(edges)
     mass = diffuse(ones, transposed, matrix, alpha, steps, kind)
-    return PreparedGraph(settings, mass.view(-1), graph)
+    return PreparedGraph(settings, mass.view(-1), (matrix, transposed))
 
 
 # The memory.
 
 
 class _Known(NamedTuple):
-    """A graph that is remembered, and how its tensors were when it was read.
+    """A graph that is remembered, and the state of its tensors when it was read.
 
     What changes a tensor in torch changes its version. Writes through `.data` or through memory
     that NumPy shares do not, so on a CPU the content is compared with a copy, which takes a
@@ -322,8 +315,7 @@ class _Known(NamedTuple):
     parts: list[weakref.ref[Tensor]]
     versions: list[int]
     copies: list[Tensor]
-    matrices: tuple[CSR, CSR]
-    operators: dict[DiffusionSettings, PreparedGraph]
+    graph: PreparedGraph
 
     def is_still(self, parts: Sequence[Tensor], versions: list[int], held: list[Tensor]) -> bool:
         if versions != self.versions or not all(map(torch.equal, self.copies, held)):
@@ -391,31 +383,23 @@ def remembered(
     if watched is None:
         return _operator(read(), settings)
     versions, held = watched
-    key = (*map(id, parts), *key, settings.diffusion, settings.add_self_loops)
+    key = (*map(id, parts), *key, settings)
     with _lock:
         known = _cache.get(key)
         if known is not None and known.is_still(parts, versions, held):
             _cache.move_to_end(key)
-            if settings in known.operators:
-                return known.operators[settings]
-        else:
-            known = None
+            return known.graph
     # What is remembered must serve training too, whatever mode the first call was in.
     with torch.inference_mode(False), torch.no_grad():
-        if known is None:
-            matrices = to_csr(normalized_adjacency(read(), settings.add_self_loops))
-            refs = [weakref.ref(part, lambda _: _forget(key)) for part in parts]
-            copies = [tensor.clone() for tensor in held] if held[0].is_cpu else []
-            known = _Known(refs, versions, copies, matrices, {})
-        prepared = with_settings(known.matrices, settings)
+        graph = _operator(read(), settings)
+    refs = [weakref.ref(part, lambda _: _forget(key)) for part in parts]
+    copies = [tensor.clone() for tensor in held] if held[0].is_cpu else []
     with _lock:
-        if len(known.operators) >= MAX_SETTINGS:
-            known.operators.clear()
-        known.operators[settings] = prepared
-        _cache[key] = known
+        _cache[key] = _Known(refs, versions, copies, graph)
+        _cache.move_to_end(key)
         while len(_cache) > MAX_GRAPHS:
             _cache.popitem(last=False)
-    return prepared
+    return graph
 
 
 def prepare(

@@ -86,5 +86,4 @@ def differentiated(
     function: Callable[..., Any], inputs: Sequence[Tensor], grads: Any
 ) -> tuple[Tensor, ...]:
     """The gradients of the inputs in terms that can be differentiated again."""
-    out: tuple[Tensor, ...] = torch.func.vjp(function, *inputs)[1](grads)
-    return out
+    return torch.func.vjp(function, *inputs)[1](grads)

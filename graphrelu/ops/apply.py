@@ -198,10 +198,6 @@ def _segments_backward(
     return sums
 
 
-def _apply_shapes(x: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(x)
-
-
 def _apply_backward_shapes(
     grad: Tensor, x: Tensor, gamma: Tensor, parameters: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -210,7 +206,7 @@ def _apply_backward_shapes(
     return grad_x, gamma.new_empty(gamma.shape), parameters.new_empty(parameters.shape)
 
 
-torch.library.register_fake("graphrelu::apply", _apply_shapes)
+torch.library.register_fake("graphrelu::apply", lambda x, *rest: torch.empty_like(x))
 torch.library.register_fake("graphrelu::apply_backward", _apply_backward_shapes)
 _forward = torch.ops.graphrelu.apply.default
 _backward = torch.ops.graphrelu.apply_backward.default
@@ -226,8 +222,7 @@ class _Apply(torch.autograd.Function):
         base: Sequence[float],
         batch: Tensor | None,
     ) -> Tensor:
-        out: Tensor = _forward(x, gamma, parameters, base, batch)
-        return out
+        return _forward(x, gamma, parameters, base, batch)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -267,5 +262,4 @@ def apply(
     batch: Tensor | None = None,
 ) -> Tensor:
     """:func:`graphrelu.functional.apply` in one pass, and its gradient in another."""
-    out: Tensor = _Apply.apply(x, gamma, parameters, base, batch)
-    return out
+    return _Apply.apply(x, gamma, parameters, base, batch)

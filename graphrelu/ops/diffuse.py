@@ -100,8 +100,7 @@ class _Project(torch.autograd.Function):
     def forward(
         x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
     ) -> tuple[Tensor, Tensor]:
-        out: tuple[Tensor, Tensor] = _project_operator(x, weight, mass, batch, batch_size)
-        return out
+        return _project_operator(x, weight, mass, batch, batch_size)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -146,8 +145,7 @@ def project(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size: int = 1
 ) -> tuple[Tensor, Tensor]:
     """:func:`graphrelu.functional.project` in one pass, and its gradient in another."""
-    out: tuple[Tensor, Tensor] = _Project.apply(x, weight, mass, batch, batch_size)
-    return out
+    return _Project.apply(x, weight, mass, batch, batch_size)
 
 
 # Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
@@ -253,8 +251,7 @@ class _Diffuse(torch.autograd.Function):
         steps: int,
         kind: str,
     ) -> Tensor:
-        out: Tensor = _diffuse_operator(x, rowptr, col, value, alpha, steps, kind)
-        return out
+        return _diffuse_operator(x, rowptr, col, value, alpha, steps, kind)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -303,5 +300,4 @@ def diffuse(x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, k
         kind: `power` or `chebyshev`.
     """
     other = (None, None, None) if transposed.col is matrix.col else transposed
-    out: Tensor = _Diffuse.apply(x, *matrix, *other, alpha, steps, kind)
-    return out
+    return _Diffuse.apply(x, *matrix, *other, alpha, steps, kind)

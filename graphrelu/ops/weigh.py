@@ -55,5 +55,4 @@ def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: i
     """:func:`graphrelu.functional.weigh`. A compiler makes few launches of the equations itself."""
     if batch is None or torch.compiler.is_compiling() or not uses_triton(logits):
         return functional.weigh(logits, form, batch, batch_size)
-    out: Tensor = _Weigh.apply(logits, form, batch, batch_size)
-    return out
+    return _Weigh.apply(logits, form, batch, batch_size)
