@@ -178,7 +178,7 @@ def seeds_at_once(dataset: str, seeds: int, device: torch.device) -> dict[str, S
 
     def training(activation: str, backbone: str) -> Step:
         config = recipe(graph.name, graph.family, backbone, activation, epochs=100, patience=0)
-        return partial(batched(config, graph, seeds, device)(config), config.epochs)
+        return partial(batched(config, graph, seeds, device), config.epochs)
 
     names = {"ReLU": "relu", "PReLU": "prelu", "Maxout": "maxout", "GReLU": "grelu"}
     steps = {name: training(own, "gcn") for name, own in names.items()}

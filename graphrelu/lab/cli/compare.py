@@ -37,6 +37,7 @@ from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import divergence, machine, output
 from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric, SplitName
+from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
@@ -54,7 +55,6 @@ from graphrelu.lab.stats import (
     FIRST_LOOK,
     MARGIN,
     Splits,
-    announce,
     check_margin,
     decide_at_look,
     decided,
@@ -168,7 +168,8 @@ def compare(
             given |= {"until_decided": until_decided or None, "data": data} | settings
             given |= {"device": None if device == "auto" else device}
             command = command_of(dataset, given)
-            announce(record, configs[0], margin, splits_in(graph, configs[0]), command)
+            splits = asdict(splits_in(graph, configs[0]))
+            record.add_look(Look.announced(configs[0], margin, splits, command))
             for look in looks_until(runs) if until_decided else [runs]:
                 with terminal.progress_bar() as progress:
                     results = engine.run(
