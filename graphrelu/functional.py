@@ -3,15 +3,15 @@ r"""The equations of GReLU in plain torch: the reference that every fast path is
 One function per equation of `"Graph-adaptive Rectified Linear Unit for Graph Neural Networks"
 <https://doi.org/10.1145/3485447.3512159>`_, under its symbols: :math:`\mathbf{e}_n` are diffused
 features, :math:`\alpha^k_c, \beta^k_c` the channel-wise and :math:`\gamma_n` the node-wise
-parameters. :class:`~graphrelu.GReLU` puts them together. Nothing here is fast, and everything is
-differentiable.
+parameters. :func:`hyperfunction` and :func:`apply` put them together. Nothing here is fast, and
+everything is differentiable.
 
 The diffusion :math:`\mathbf{S} = \alpha (\mathbf{I} - (1 - \alpha) \mathbf{A})^{-1}`, with
 :math:`\mathbf{A}` the normalised adjacency, is personalised PageRank.
 
 Three functions have a fast twin of the same signature in :mod:`graphrelu.ops`: :func:`project`,
-:func:`weigh` and :func:`apply`; the fourth operation there is :func:`pagerank`. The environment
-variable `GRAPHRELU_BACKEND=reference` takes these here instead, for debugging.
+:func:`weigh` and :func:`apply`; the fourth operation there is the diffusion, :func:`pagerank`. The
+environment variable `GRAPHRELU_BACKEND=reference` selects those here instead, for debugging.
 
 Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any.
 """
@@ -93,7 +93,7 @@ def has_values(*tensors: Tensor) -> bool:
 
 
 def values_on_cpu(*tensors: Tensor) -> bool:
-    """Whether a look at the values waits for no other device."""
+    """Whether the values can be read without waiting for another device."""
     return all(tensor.device.type == "cpu" for tensor in tensors) and has_values(*tensors)
 
 
@@ -125,8 +125,10 @@ def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
 
     # In float32 a sum of ones ends at 2^24, and small weights have no inverse.
     wide = widened(weight)
-    scale = inverse_root(scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum"))
-    # The product of the two scales commutes: a symmetric graph stays symmetric to the last bit.
+    degree = scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum")
+    isolated = degree == 0
+    scale = degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
+    # The product of the two scales commutes: a symmetric graph stays symmetric bit for bit.
     normalized = (wide * (scale[source] * scale[target])).to(weight.dtype)
     return Edges(source, target, normalized, num_nodes)
 
@@ -134,12 +136,6 @@ def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
 def widened(x: Tensor) -> Tensor:
     """In float64, where the device has it: Apple's GPUs do not."""
     return x if x.device.type == "mps" else x.double()
-
-
-def inverse_root(degree: Tensor) -> Tensor:
-    r""":math:`\mathbf{D}^{-1/2}`, zero where the degree is."""
-    isolated = degree == 0
-    return degree.masked_fill(isolated, 1.0).rsqrt().masked_fill(isolated, 0.0)
 
 
 def propagate(
@@ -171,12 +167,12 @@ def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
 def polynomial(
     x: Tensor, matrix: Any, add_product: AddProduct, alpha: float, steps: int, kind: str
 ) -> Tensor:
-    """The diffusion as a polynomial of the matrix `A`. A fast path replaces the product.
+    """The diffusion as a polynomial of the matrix `A`; a fast path replaces the product.
 
     Args:
         x: `[N, F]`, every column of which is diffused.
-        matrix: `A`, as `add_product` takes it.
-        add_product: :func:`propagate`, or whatever has the arguments of :func:`torch.addmm`.
+        matrix: `A`, in the form that `add_product` takes.
+        add_product: :func:`propagate`, or a function with the arguments of :func:`torch.addmm`.
         alpha: The teleport probability.
         steps: The number of products with `A`.
         kind: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the best
@@ -208,7 +204,7 @@ def exact_operator(edges: Edges, alpha: float) -> Tensor:
 
 
 def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, kind: str) -> Tensor:
-    """Diffuses every column of `x` over normalised `edges`."""
+    """Diffuses every column of `x` over normalised edges."""
     if kind == "exact":
         return exact_operator(edges, alpha) @ x
     return polynomial(x, edges, propagate, alpha, steps, kind)
@@ -217,8 +213,8 @@ def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, kind: str) -> Te
 def project(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size: int = 1
 ) -> tuple[Tensor, Tensor]:
-    r"""What both blocks see of the features, in the precision of `weight`: the node MLP's outputs
-    `[..., N, H]`, which are yet to be diffused, and :math:`\bar{\mathbf{e}}`, `[..., B, C]`.
+    r"""What the two blocks see of the features, in the precision of `weight`: the node MLP's
+    outputs `[..., N, H]`, still to be diffused, and :math:`\bar{\mathbf{e}}`, `[..., B, C]`.
 
     Args:
         x: `[..., N, C]`.
@@ -271,11 +267,12 @@ def channel_parameters(logits: Tensor, channels: int, form: Form) -> Tensor:
         logits = form.scale * logits
     both = 2 if form.bias else 1
     parameters = torch.tanh(logits).view(logits.size(0), both, form.K, channels)
-    return parameters if form.bias else without_intercepts(parameters)
+    return parameters if form.bias else F.pad(parameters, (0, 0, 0, 0, 0, 1))
 
 
-def without_intercepts(slopes: Tensor) -> Tensor:
-    """Slopes `[B, 1, K, C]`, and zeros beside them."""
+def shared_parameters(slopes: Tensor, channels: int, batch_size: int) -> Tensor:
+    """The same for slopes `[K]` that all channels share, without intercepts."""
+    slopes = slopes.view(1, 1, -1, 1).expand(batch_size, 1, -1, channels)
     return F.pad(slopes, (0, 0, 0, 0, 0, 1))
 
 
@@ -386,3 +383,71 @@ def apply(
     return piecewise_max(x.to(gamma.dtype), *coefficients(gamma, parameters, base, batch)).to(
         x.dtype
     )
+
+
+class Operations(NamedTuple):
+    """What computes the equations of these names; the diffusion is the graph's."""
+
+    project: Callable[..., tuple[Tensor, Tensor]] = project
+    weigh: Callable[..., Tensor] = weigh
+    apply: Callable[..., Tensor] = apply
+
+
+REFERENCE = Operations()
+
+
+class Blocks(NamedTuple):
+    """What is learned, in the precision that is computed in."""
+
+    node_weight: Tensor | None  # of the node MLP, `[H, C]`; none where all nodes are alike
+    channel_map: Callable[[Tensor], Tensor] | None  # from `[B, C]`; none where channels are alike:
+    shared_slopes: Tensor | None  # `[K]`; none in the printed form
+
+
+def hyperfunction(
+    x: Tensor,
+    mass: Tensor,
+    diffuse: Callable[[Tensor], Tensor],
+    blocks: Blocks,
+    form: Form,
+    batch: Tensor | None = None,
+    batch_size: int = 1,
+    operations: Operations = REFERENCE,
+    statistics: Callable[..., tuple[Tensor | None, Tensor | None]] | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
+    :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`.
+
+    The features are never diffused: :math:`\mathbf{S} (\mathbf{X} \mathbf{W}) = (\mathbf{S}
+    \mathbf{X}) \mathbf{W}`, so the node MLP comes before the diffusion; and the mean of
+    :math:`\mathbf{S} \mathbf{X}` is a weighted sum of the rows of :math:`\mathbf{X}`. `statistics`
+    may replace that mean, and the normaliser of the softmax.
+    """
+    node_weight, channel_map, shared_slopes = blocks
+    logits = mean = log_normaliser = None
+    if node_weight is None:
+        mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)
+    elif channel_map is None:
+        logits = diffuse(x.to(mass.dtype) @ node_weight.mT)
+    else:
+        projected, mean = operations.project(x, node_weight, mass, batch, batch_size)
+        logits = diffuse(projected)
+    if statistics is not None:
+        mean, log_normaliser = statistics(mean, logits)
+
+    channels = x.size(-1)
+    if channel_map is not None:
+        assert mean is not None
+        parameters = channel_parameters(channel_map(mean), channels, form)
+    elif shared_slopes is not None:
+        slopes = torch.tanh(form.scale * shared_slopes)
+        parameters = shared_parameters(slopes, channels, batch_size)
+    else:
+        parameters = shared_parameters(mass.new_ones(form.K), channels, batch_size)
+    if logits is None:
+        gamma = parameters.new_ones(x.size(0), 1)
+    elif log_normaliser is not None:
+        gamma = normalized_node_parameters(logits, log_normaliser, form)
+    else:
+        gamma = operations.weigh(logits, form, batch, batch_size)
+    return gamma, parameters

@@ -1,6 +1,6 @@
-from collections.abc import Callable
+from functools import partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,31 +10,21 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Form, without_autocast
+from graphrelu.functional import DEFAULT, REFERENCE, Blocks, Form, Operations, without_autocast
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
     check_batch,
     check_features,
     check_prepared,
-    prepared,
+    prepare,
 )
 from graphrelu.ops import INTERPRETS
 from graphrelu.ops.apply import apply
-from graphrelu.ops.project import project
+from graphrelu.ops.diffuse import project
 from graphrelu.ops.weigh import weigh
 from graphrelu.statistics import GraphStatistics
 
-
-class Operations(NamedTuple):
-    """What computes the equations of these names; that of the diffusion is the graph's."""
-
-    project: Callable[..., tuple[Tensor, Tensor]]
-    weigh: Callable[..., Tensor]
-    apply: Callable[..., Tensor]
-
-
-REFERENCE = Operations(functional.project, functional.weigh, functional.apply)
 ON_CPU = Operations(project, functional.weigh, apply)
 ON_GPU = Operations(project, weigh, apply)
 
@@ -304,22 +294,16 @@ class GReLU(torch.nn.Module):
                 x, self.channels, is_needed=self.topology
             )
         gamma, parameters, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size, self.training
+            x, edge_index, edge_weight, batch, batch_size, update=True
         )
+        if self.training and self.dropout > 0:
+            gamma, parameters = functional.dropped(gamma, parameters, self.dropout)
         return operations(x).apply(x, gamma, parameters, self._form.base_slopes, batch)
 
     @property
     def _form(self) -> Form:
-        return Form(
-            self.K,
-            self.mode,
-            self.bias,
-            self.negative_slope,
-            self.scale,
-            self.temperature,
-            self.dropout,
-            self.gamma_max,
-        )
+        constants = self.scale, self.temperature, self.dropout, self.gamma_max
+        return Form(self.K, self.mode, self.bias, self.negative_slope, *constants)
 
     def coefficients(
         self,
@@ -333,7 +317,7 @@ class GReLU(torch.nn.Module):
         shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped. Running statistics stay as
         they are."""
         gamma, parameters, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size, update=False
+            x, edge_index, edge_weight, batch, batch_size
         )
         return functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
 
@@ -348,7 +332,7 @@ class GReLU(torch.nn.Module):
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
         :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, but that
         nothing is dropped. Running statistics stay as they are."""
-        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size, update=False)[0]
+        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[0]
 
     def _hyperfunction(
         self,
@@ -357,71 +341,37 @@ class GReLU(torch.nn.Module):
         edge_weight: Tensor | None,
         batch: Tensor | None,
         batch_size: int | None,
-        training: bool = False,
-        update: bool = True,
+        update: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
-        :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`; and the batch vector.
-
-        Without diffusing `x`: :math:`\mathbf{S} (\mathbf{X} \mathbf{W}) = (\mathbf{S} \mathbf{X})
-        \mathbf{W}`, so the node MLP comes before the diffusion; and the mean of
-        :math:`\mathbf{S} \mathbf{X}` is a weighted sum of the rows of :math:`\mathbf{X}`.
-        """
+        """The factors of the coefficients, as :func:`graphrelu.functional.hyperfunction` gives
+        them, and the batch vector."""
         check_features(x, edge_index, edge_weight, self.channels)
         batch, batch_size = check_batch(x, batch, batch_size)
-        form, ops, num_nodes = self._form, operations(x), x.size(0)
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
-        dtype = torch.promote_types(x.dtype, torch.float32)
-        logits = mean = log_normaliser = None
+        dtype, form = torch.promote_types(x.dtype, torch.float32), self._form
+        node_mlp, slopes = self.node_mlp, self.shared_slopes
+        blocks = Blocks(
+            None if node_mlp is None else node_mlp.weight.to(dtype),
+            self.channel_mlp,
+            None if slopes is None else slopes.to(dtype),
+        )
+        statistics = None
+        if self.statistics is not None and self._sees_one_graph(batch):
+            statistics = partial(self.statistics, num_nodes=x.size(0), form=form, update=update)
         with without_autocast(x):
             graph = self._graph(x, edge_index, edge_weight, dtype, batch)
-            # Not `x.new_ones`: below a vmap, that is a mass for each replica.
-            mass = (
-                torch.ones(num_nodes, dtype=dtype, device=x.device) if graph is None else graph.mass
-            )
-            if self.node_mlp is None:
-                mean = functional.graph_mean(x.to(dtype), mass, batch, batch_size)
-            elif self.channel_mlp is None:
-                logits = x.to(dtype) @ self.node_mlp.weight.to(dtype).t()
-            else:
-                logits, mean = ops.project(
-                    x, self.node_mlp.weight.to(dtype), mass, batch, batch_size
-                )
-            if graph is not None and logits is not None:
-                logits = graph.diffuse(logits)
-            if statistics := self._statistics(batch):
-                mean, log_normaliser = statistics(mean, logits, num_nodes, form, update)
+            rest = form, batch, batch_size, operations(x), statistics
+            out = functional.hyperfunction(x, graph.mass, graph.diffuse, blocks, *rest)
+        return *out, batch
 
-            if self.channel_mlp is not None:
-                outputs = self.channel_mlp(mean)
-                parameters = functional.channel_parameters(outputs, self.channels, form)
-            else:
-                assert logits is not None
-                slopes = logits.new_ones(batch_size, 1, self.K, self.channels)
-                if self.shared_slopes is not None:
-                    shared = torch.tanh(self.scale * self.shared_slopes.to(dtype))
-                    slopes = shared.view(-1, 1) * slopes
-                parameters = functional.without_intercepts(slopes)
-            if logits is None:
-                gamma = parameters.new_ones(num_nodes, 1)
-            elif log_normaliser is not None:
-                gamma = functional.normalized_node_parameters(logits, log_normaliser, form)
-            else:
-                gamma = ops.weigh(logits, form, batch, batch_size)
-            if training and self.dropout > 0:
-                gamma, parameters = functional.dropped(gamma, parameters, self.dropout)
-        return gamma, parameters, batch
-
-    def _statistics(self, batch: Tensor | None) -> GraphStatistics | None:
-        """What replaces the batch's own mean and normaliser; in a batch of graphs nothing does."""
-        if batch is None or self.statistics is None:
-            return self.statistics
-        if self.statistics.track:
+    def _sees_one_graph(self, batch: Tensor | None) -> bool:
+        """Statistics are of one graph that is seen in parts, not of a batch of graphs."""
+        if batch is not None and self.track_running_stats:
             raise ValueError(
                 "batch must be None with track_running_stats=True: in a batch of several graphs "
                 "each has statistics of its own."
             )
-        return None
+        return batch is None
 
     def _graph(
         self,
@@ -430,15 +380,17 @@ class GReLU(torch.nn.Module):
         edge_weight: Tensor | None,
         dtype: torch.dtype,
         batch: Tensor | None,
-    ) -> PreparedGraph | None:
-        if not self.topology:
-            return None
+    ) -> PreparedGraph:
         settings = DiffusionSettings(self.alpha, self.steps, self.diffusion)
+        if not self.topology:
+            # Not `x.new_ones`: below a vmap, that is a mass for each replica.
+            mass = torch.ones(x.size(0), dtype=dtype, device=x.device)
+            return PreparedGraph(settings, mass)
         if isinstance(edge_index, PreparedGraph):
             check_prepared(edge_index, settings, x, dtype)
             return edge_index
         check = functional.values_on_cpu(x)
-        return prepared(edge_index, edge_weight, x.size(0), dtype, settings, batch, check)
+        return prepare(edge_index, edge_weight, x.size(0), dtype, settings, batch, check)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

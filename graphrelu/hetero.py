@@ -1,5 +1,6 @@
 r"""GReLU for heterogeneous graphs: several types of nodes, several relations between them."""
 
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -8,7 +9,14 @@ from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
 from graphrelu.functional import Edges, has_values, values_on_cpu, without_autocast
-from graphrelu.graph import DiffusionSettings, PreparedGraph, as_edges, check_values, remembered
+from graphrelu.graph import (
+    DiffusionSettings,
+    PreparedGraph,
+    as_edges,
+    check_edge_index,
+    check_values,
+    remembered,
+)
 from graphrelu.grelu import GReLU, operations
 
 Relation = tuple[str, str, str]
@@ -75,20 +83,17 @@ class HeteroGReLU(torch.nn.Module):
         """
         edge_weight_dict = edge_weight_dict or {}
         self._check(x_dict, edge_index_dict, edge_weight_dict)
-        first = next(iter(x_dict.values()))
-        act: GReLU = self.acts[next(iter(x_dict))]
-        form, ops = act._form, operations(first)
-        dtype = torch.promote_types(first.dtype, torch.float32)
         sizes = {name: x.size(0) for name, x in x_dict.items()}
+        acts: list[Any] = [self.acts[name] for name in x_dict]
+        first = next(iter(x_dict.values()))
+        form, ops, logits, parameters = acts[0]._form, operations(first), [], []
         with without_autocast(first):
-            graph = self._graph(act, sizes, edge_index_dict, edge_weight_dict, first, dtype)
-            logits, parameters = [], []
+            graph = self._graph(first, sizes, edge_index_dict, edge_weight_dict)
             masses = graph.mass.split(list(sizes.values()))
-            for (name, x), mass in zip(x_dict.items(), masses, strict=True):
-                own = self.acts[name]
-                projected, mean = ops.project(x, own.node_mlp.weight.to(dtype), mass)
-                outputs = own.channel_mlp(mean)
-                parameters.append(functional.channel_parameters(outputs, own.channels, form))
+            for act, x, mass in zip(acts, x_dict.values(), masses, strict=True):
+                projected, mean = ops.project(x, act.node_mlp.weight.to(mass.dtype), mass)
+                outputs = act.channel_mlp(mean)
+                parameters.append(functional.channel_parameters(outputs, act.channels, form))
                 logits.append(projected)
             weights = ops.weigh(graph.diffuse(torch.cat(logits)), form).split(list(sizes.values()))
             out = {}
@@ -116,23 +121,18 @@ class HeteroGReLU(torch.nn.Module):
                     f"{list(x.shape)}."
                 )
         for relation, edge_index in edge_index_dict.items():
-            for end in (relation[0], relation[-1]):
-                if end not in x_dict:
-                    raise ValueError(
-                        f"edge_index_dict must have relations between node types of x_dict, got "
-                        f"{relation!r}."
-                    )
-            if edge_index.dim() != 2 or edge_index.size(0) != 2:
+            if not {relation[0], relation[-1]} <= x_dict.keys():
                 raise ValueError(
-                    f"edge_index_dict[{relation!r}] must have shape [2, num_edges], got "
-                    f"{list(edge_index.shape)}."
+                    f"edge_index_dict must have relations between node types of x_dict, got "
+                    f"{relation!r}."
                 )
+            check_edge_index(edge_index, f"edge_index_dict[{relation!r}]")
         for relation, weight in edge_weight_dict.items():
             if relation not in edge_index_dict:
                 raise ValueError(
                     f"edge_weight_dict must have relations of edge_index_dict, got {relation!r}."
                 )
-            if weight.dim() != 1 or weight.numel() != edge_index_dict[relation].size(1):
+            if weight.shape != edge_index_dict[relation][0].shape:
                 raise ValueError(
                     f"edge_weight_dict[{relation!r}] must have one weight per edge, got shape "
                     f"{list(weight.shape)}."
@@ -140,18 +140,16 @@ class HeteroGReLU(torch.nn.Module):
 
     def _graph(
         self,
-        act: GReLU,
+        x: Tensor,
         sizes: dict[str, int],
         edge_index_dict: dict[Relation, Tensor],
         edge_weight_dict: dict[Relation, Tensor],
-        x: Tensor,
-        dtype: torch.dtype,
     ) -> PreparedGraph:
         """All relations as one graph, whose nodes are those of one type after the other."""
-        offsets, total = {}, 0
-        for name, size in sizes.items():
-            offsets[name], total = total, total + size
-        check = values_on_cpu(x)
+        act: GReLU = self.acts[next(iter(sizes))]
+        ends = list(accumulate(sizes.values(), initial=0))
+        first = dict(zip(sizes, ends, strict=False))
+        dtype, check = torch.promote_types(x.dtype, torch.float32), values_on_cpu(x)
 
         def union() -> Edges:
             moved = [torch.empty(2, 0, dtype=torch.long, device=x.device)]
@@ -159,19 +157,18 @@ class HeteroGReLU(torch.nn.Module):
             for relation, own in edge_index_dict.items():
                 if check and own.numel() > 0 and has_values(own):
                     _check_range(relation, own, sizes)
-                offset = [[offsets[relation[0]]], [offsets[relation[-1]]]]
-                moved.append(own + own.new_tensor(offset))
+                moved.append(own + own.new_tensor([[first[relation[0]]], [first[relation[-1]]]]))
                 weight = edge_weight_dict.get(relation)
                 weights.append(x.new_ones(own.size(1)) if weight is None else weight)
-            edge_index, weight = torch.cat(moved, dim=1), torch.cat([w.to(dtype) for w in weights])
-            edges = as_edges(edge_index, weight, total, dtype)
-            if check and has_values(edge_index, weight):
+            weight = torch.cat([own.to(dtype) for own in weights])
+            edges = as_edges(torch.cat(moved, dim=1), weight, ends[-1], dtype)
+            if check and has_values(*edges[:3]):
                 check_values(edges, act.diffusion, None)
             return edges
 
         settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
         parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
-        names = tuple(offsets.items()), tuple(edge_index_dict), tuple(edge_weight_dict)
+        names = tuple(sizes.items()), tuple(edge_index_dict), tuple(edge_weight_dict)
         return remembered(parts, (*names, dtype, check), settings, union)
 
     def __repr__(self) -> str:

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from graphrelu import functional
 from graphrelu.functional import has_values
@@ -36,22 +35,14 @@ class GraphStatistics(torch.nn.Module):
     running_log_normaliser: Tensor | None
     num_batches_tracked: Tensor | None
 
-    def __init__(
-        self,
-        channels: int | None,
-        weights: int | None,
-        track: bool,
-        sync: bool,
-    ) -> None:
+    def __init__(self, channels: int | None, weights: int | None, track: bool, sync: bool) -> None:
         super().__init__()
         self.track = track
         self.sync = sync
-
-        def zeros(size: int | None) -> Tensor | None:
-            return None if size is None or not track else torch.zeros(1, size)
-
-        self.register_buffer("running_mean", zeros(channels))
-        self.register_buffer("running_log_normaliser", zeros(weights))
+        sizes = {"running_mean": channels, "running_log_normaliser": weights}
+        for name, size in sizes.items():
+            buffer = None if size is None or not track else torch.zeros(1, size)
+            self.register_buffer(name, buffer)
         count = torch.zeros((), dtype=torch.long) if track else None
         self.register_buffer("num_batches_tracked", count)
         self._has_been_updated = False
@@ -89,7 +80,8 @@ class GraphStatistics(torch.nn.Module):
         log_sum = None if logits is None else functional.log_sum_exp(logits, form)
         given = next(t for t in (mean, log_sum) if t is not None)
         count = given.new_full((1, 1), num_nodes)
-        if self.sync and self.training and _several_processes():
+        is_distributed = dist.is_available() and dist.is_initialized()
+        if self.sync and self.training and is_distributed and dist.get_world_size() > 1:
             mean, log_sum, count = _of_all_processes(mean, log_sum, count)
         if log_sum is not None and form.mode == "calibrated":
             log_sum = log_sum - count.log()
@@ -129,39 +121,19 @@ def _like(buffer: Tensor | None, tensor: Tensor | None) -> Tensor | None:
     return None if buffer is None or tensor is None else buffer.to(tensor.dtype)
 
 
-def _several_processes() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
 def _of_all_processes(
     mean: Tensor | None, log_sum: Tensor | None, count: Tensor
 ) -> tuple[Tensor | None, Tensor | None, Tensor]:
     """Mean, log-sum-exp and count of the nodes of all processes, by one collective call."""
+    from torch.distributed.nn.functional import all_gather  # whose gradient is the sum over them
+
     parts = [None if mean is None else mean * count, log_sum, count]
     sizes = [0 if part is None else part.size(1) for part in parts]
     row = torch.cat([part for part in parts if part is not None], dim=1)
-    sums, log_sums, counts = _Gather.apply(row).split(sizes, dim=1)
+    sums, log_sums, counts = torch.cat(all_gather(row)).split(sizes, dim=1)
     count = counts.sum(dim=0, keepdim=True)
     return (
         None if mean is None else sums.sum(dim=0, keepdim=True) / count.clamp(min=1),
         None if log_sum is None else log_sums.logsumexp(dim=0, keepdim=True),
         count,
     )
-
-
-class _Gather(torch.autograd.Function):
-    """The rows `[1, D]` of all processes, `[P, D]`; each gets the sum of its gradients back."""
-
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, row: Tensor) -> Tensor:
-        rows = [torch.empty_like(row) for _ in range(dist.get_world_size())]
-        dist.all_gather(rows, row)
-        return torch.cat(rows)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: torch.autograd.function.FunctionCtx, grad: Tensor) -> Tensor:
-        grad = grad.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(grad)
-        rank = dist.get_rank()
-        return grad[rank : rank + 1]

@@ -82,10 +82,10 @@ def reference(
     if act.channel_mlp is not None:
         parameters = functional.channel_parameters(act.channel_mlp(mean), act.channels, form)
     else:
-        slopes = x.new_ones(batch_size, 1, act.K, act.channels)
+        slopes = x.new_ones(act.K)
         if act.shared_slopes is not None:
-            slopes = torch.tanh(act.scale * act.shared_slopes).view(-1, 1) * slopes
-        parameters = functional.without_intercepts(slopes)
+            slopes = torch.tanh(act.scale * act.shared_slopes)
+        parameters = functional.shared_parameters(slopes, act.channels, batch_size)
     gamma = x.new_ones(x.size(0), 1)
     if act.node_mlp is not None:
         gamma = functional.weigh(act.node_mlp(e), form, batch, batch_size)

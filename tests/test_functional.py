@@ -33,14 +33,6 @@ def test_form_is_that_of_the_module() -> None:
     assert form_of(GReLU(4, channel_wise=False)) == Form(bias=False)
 
 
-@pytest.mark.parametrize("mode", functional.MODES)
-def test_log_sum_exp(mode: str) -> None:
-    temperature = 1.0 if mode == "paper" else 2.5
-    logits = torch.randn(7, 3, dtype=torch.double)
-    expected = (logits / temperature).exp().sum(dim=0, keepdim=True).log()
-    assert_close(functional.log_sum_exp(logits, Form(mode=mode, temperature=2.5)), expected)
-
-
 def test_a_gpu_has_other_sums_and_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functional, "LONG_COLUMN", 10)
     batch = torch.arange(3).repeat_interleave(torch.tensor([4, 0, 8]))

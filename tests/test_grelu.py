@@ -3,7 +3,6 @@ import inspect
 import math
 import pickle
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -62,18 +61,6 @@ def test_oracle(variant: str, options: dict, graphs: int) -> None:
     expected = outcome(expected, inputs)
     assert_close(outcome(act(x, edge_index, **graph), inputs), expected)
     assert_close(outcome(reference(act, x, edge_index, **graph)[0], inputs), expected)
-
-
-@pytest.mark.parametrize("name", OTHER)
-def test_every_constant_matters(name: str) -> None:
-    """Else the comparison with the oracle would show nothing."""
-    x, edge_index = 3 * torch.randn(30, 3), random_graph(30, 60)
-    act = opened(GReLU(3, **OTHER))
-    for key, parameter in act.named_parameters():
-        parameter.data *= 4.0 if key.startswith("node_mlp") else 0.3
-    other = GReLU(3, **{key: value for key, value in OTHER.items() if key != name})
-    other.load_state_dict(act.state_dict())
-    assert not torch.allclose(act(x, edge_index), other(x, edge_index), atol=1e-3)
 
 
 @pytest.mark.parametrize("channel_wise", [True, False])
@@ -210,18 +197,6 @@ def test_autocast(dtype: torch.dtype, batched: bool) -> None:
     assert copy.deepcopy(act).to(dtype)(x.to(dtype), edge_index, **graph).dtype == dtype
 
 
-@pytest.mark.parametrize("K", [2, 3])
-def test_every_parameter_learns(K: int) -> None:
-    edge_index, act = random_graph(60, 200), GReLU(8, K=K)
-    optimizer = torch.optim.Adam(act.parameters(), lr=0.01)
-    for _ in range(2):
-        optimizer.zero_grad()
-        (act(torch.randn(60, 8), edge_index) - 1).pow(2).mean().backward()
-        optimizer.step()
-    for name, parameter in act.named_parameters():
-        assert parameter.grad.abs().max() > 0, name
-
-
 def test_reset_parameters_forgets_everything() -> None:
     act, x = opened(GReLU(4)), torch.randn(5, 4)
     act(x, random_graph(5, 9))
@@ -328,33 +303,14 @@ def test_threads_share_the_memory() -> None:
     assert failures == []
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few graphs are remembered, and none that is gone."""
-    graphs, x, refs = [random_graph(5, 9) for _ in range(20)], torch.randn(5, 4), []
-    to_csr = graph_module.to_csr
-
-    def watched(*arguments: Any) -> Any:
-        graph = to_csr(*arguments)
-        refs.append(weakref.ref(graph[0].col))
-        return graph
-
-    monkeypatch.setattr(graph_module, "to_csr", watched)
-    for edge_index in graphs:
-        GReLU(4)(x, edge_index)
-    assert len(refs) == 20
-    assert 0 < sum(ref() is not None for ref in refs) < 10
-    del graphs, edge_index
-    assert all(ref() is None for ref in refs)
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        {"dropout": 0.5},
         {"K": 3, "mode": "paper"},
         {"steps": 3, "diffusion": "chebyshev"},
         {"diffusion": "exact"},
-        {"channel_wise": False},
+        {"channel_wise": False, "dropout": 0.5},
         {"node_wise": False, "track_running_stats": True},
     ],
     ids=str,
@@ -367,49 +323,43 @@ def test_the_reference_takes_what_the_fast_path_takes(
     x = torch.randn(12, 4, dtype=torch.double, requires_grad=True)
     edge_index, batch = batch_of_graphs([7, 5])
     edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-    weight = torch.rand(edge_index.size(1) // 2, dtype=torch.double).repeat(2)
-    learned = weight.clone().requires_grad_()
+    learned = torch.rand(36, dtype=torch.double).repeat(2).requires_grad_()
     settings = graph_module.DiffusionSettings(act.alpha, act.steps, act.diffusion)
     graph = graph_module.prepare(edge_index, None, 12, torch.double, settings, None, True)
-    without_graph = opened(GReLU(4, topology=False)).double()
     parameters, buffers = stack_module_state([act, act])
 
     def mapped(p: dict, b: dict) -> Tensor:
         return functional_call(act, (p, b), (x, edge_index))
+
+    around = vmap(lambda z: z * act(x, edge_index), randomness="same")
 
     def compiled(graph: Any) -> Tensor:
         torch.compiler.reset()
         return torch.compile(act, backend="aot_eager", fullgraph=True)(x, graph)
 
     calls: dict[str, Callable[[], Tensor]] = {
-        "plain": lambda: act(x, edge_index, weight),
         "learned weights": lambda: act(x, edge_index, learned),
-        "prepared": lambda: act(x, graph),
-        "sparse": lambda: act(x, to_torch_csr_tensor(edge_index.flip(0), weight, size=12)),
-        "no topology": lambda: without_graph(x),
+        "sparse": lambda: act(x, to_torch_csr_tensor(edge_index.flip(0), size=12)),
         "no nodes": lambda: act(x[:0], edge_index[:, :0]) + 0 * x.sum(),
         "coefficients": lambda: torch.cat(act.coefficients(x, edge_index)),
         "gamma": lambda: act.gamma(x, graph),
-        "vmap": lambda: vmap(mapped)(parameters, buffers),
-        "inside of another vmap": lambda: vmap(lambda z: z * act(x, edge_index))(torch.ones(2)),
+        "vmap": lambda: vmap(mapped, randomness="same")(parameters, buffers),
+        "inside another vmap": lambda: around(torch.ones(2)),
         "compiled": lambda: compiled(edge_index),
         "compiled, prepared": lambda: compiled(graph),
     }
     if not act.track_running_stats:
         calls["batch"] = lambda: act(x, edge_index, batch=batch)
         calls["batch, prepared"] = lambda: act(x, graph, batch=batch)
-    found = []
-    for backend in ("torch", "reference"):
-        monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
-        found.append({name: call() for name, call in calls.items()})
-    for name, own in found[0].items():
-        other = found[1][name]
-        assert_close(own, other)
-        if own.requires_grad:
-            grads = (torch.autograd.grad(y.square().sum(), x)[0] for y in (own, other))
-            assert_close(*grads)
-    with pytest.raises(ValueError, match="edge_index must hold indices between 0 and 11"):
-        act(x, torch.tensor([[0], [12]]))
+    for call in calls.values():
+        found = []
+        for backend in ("torch", "reference"):
+            monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
+            torch.manual_seed(3)
+            out = call()
+            loss = (out + 0 * x.sum()).square().sum()  # not all weights depend on x
+            found.append([out, *torch.autograd.grad(loss, x)])
+        assert_close(*found)
 
 
 @pytest.mark.parametrize("diffusion", ["power", "chebyshev", "exact"])

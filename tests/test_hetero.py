@@ -47,17 +47,6 @@ def test_one_type_is_grelu_on_the_merged_graph(weighted: bool) -> None:
     assert_close(outcome(out, [x, *act.parameters()]), expected)
 
 
-def test_gradcheck() -> None:
-    act = moved(HeteroGReLU({"paper": 3, "author": 2}, steps=3))
-    relation = {WRITES: torch.tensor([[0, 1, 1], [2, 0, 1]])}
-
-    def function(paper: Tensor, author: Tensor) -> tuple[Tensor, ...]:
-        return tuple(act({"paper": paper, "author": author}, relation).values())
-
-    x = [torch.randn(n, c, dtype=torch.double, requires_grad=True) for n, c in ((3, 3), (2, 2))]
-    assert torch.autograd.gradcheck(function, x)
-
-
 def test_dropout() -> None:
     """A node or a channel is ReLU in a training step, or as without dropout."""
     act = moved(HeteroGReLU({"paper": 20}, dropout=0.5))
@@ -80,14 +69,24 @@ def test_types_and_relations_may_be_missing() -> None:
     assert empty["author"].shape == (0, 4)
 
 
-def test_another_relation_with_the_same_edges_is_seen() -> None:
-    act = moved(HeteroGReLU({"paper": 4, "author": 4}))
-    x = {name: torch.randn(3, 4, dtype=torch.double) for name in ("paper", "author")}
-    own = torch.tensor([[0, 1, 2], [1, 1, 0]])
-    first = act(x, {WRITES: own})["paper"]
-    cites = act(x, {CITES: own})["paper"]
-    assert not torch.equal(cites, first)
-    assert torch.equal(cites, copy.deepcopy(act)(x, {CITES: own.clone()})["paper"])
+@pytest.mark.parametrize("dtype", [torch.double, torch.float, torch.bfloat16, torch.half], ids=str)
+@pytest.mark.parametrize("backend", ["torch", "reference"])
+def test_types_and_backends(
+    dtype: torch.dtype, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Near the numbers in float64; a fresh module is ReLU."""
+    act = moved(HeteroGReLU({"paper": 3, "author": 2}))
+    x_dict = {"paper": torch.randn(9, 3), "author": torch.randn(7, 2)}
+    relations = {WRITES: edges(7, 9, 20), CITES: edges(9, 9, 20)}
+    low = {name: x.to(dtype) for name, x in x_dict.items()}
+    expected = act({name: x.double() for name, x in low.items()}, relations)
+    monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
+    act = act if dtype == torch.double else act.float()
+    for name, out in act(low, relations).items():
+        assert out.dtype == dtype
+        assert_close(out.double(), expected[name], 1e-10 if dtype == torch.double else 1e-2)
+    act.reset_parameters()
+    assert all(torch.equal(out, low[name].relu()) for name, out in act(low, relations).items())
 
 
 def test_a_graph_that_changes_is_seen() -> None:
@@ -95,7 +94,7 @@ def test_a_graph_that_changes_is_seen() -> None:
     relations = {CITES: edges(7, 7, 9)}
     first = act(x, relations)["paper"]
     assert torch.equal(act(x, relations)["paper"], first)
-    relations[CITES][0, :4] = 0
+    relations[CITES].numpy()[0, :4] = 0
     changed = act(x, relations)["paper"]
     assert not torch.equal(changed, first)
     for twin in (copy.deepcopy(act), pickle.loads(pickle.dumps(act))):
@@ -155,7 +154,7 @@ ACT, X, LOOP = HeteroGReLU({"paper": 4}), {"paper": torch.zeros(3, 4)}, edges(1,
         ("node types among author, got 'paper'", HeteroGReLU({"author": 4}), (X, {})),
         (r"shape \[num_nodes, 5\], got \[3, 4\]", HeteroGReLU({"paper": 5}), (X, {})),
         ("relations between node types of x_dict, got", ACT, (X, {WRITES: LOOP})),
-        (r"must have shape \[2, num_edges\], got \[3\]", ACT, (X, {CITES: torch.zeros(3)})),
+        (r"must be of shape \[2, num_edges\], got \[3\]", ACT, (X, {CITES: LOOP[0].repeat(3)})),
         ("must have relations of edge_index_dict", ACT, (X, {}, {CITES: torch.ones(3)})),
         (
             r"weight per edge, got shape \[3\]",
@@ -188,27 +187,3 @@ def test_an_index_beyond_its_node_type_is_refused(edge: list, message: str) -> N
     x_dict = {"paper": torch.randn(3, 3), "author": torch.randn(2, 3)}
     with pytest.raises(ValueError, match=message):
         act(x_dict, {("author", "writes", "paper"): torch.tensor(edge)})
-
-
-def test_a_relation_that_was_written_to_is_another_graph() -> None:
-    act = HeteroGReLU({"paper": 3, "author": 3})
-    for own in act.acts.values():
-        opened(own)
-    x_dict = {"paper": torch.randn(3, 3), "author": torch.randn(2, 3)}
-    edges = torch.tensor([[0, 1], [2, 0]])
-    relation = ("author", "writes", "paper")
-    act(x_dict, {relation: edges})
-    edges.numpy()[1] = [1, 1]
-    out, expected = (act(x_dict, {relation: own}) for own in (edges, edges.clone()))
-    assert all(torch.equal(out[name], expected[name]) for name in out)
-
-
-def test_the_reference_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    act = HeteroGReLU({"paper": 3, "author": 3})
-    for own in act.acts.values():
-        opened(own)
-    x_dict = {"paper": torch.randn(3, 3), "author": torch.randn(2, 3)}
-    relations = {("author", "writes", "paper"): torch.tensor([[0, 1], [2, 0]])}
-    expected = act(x_dict, relations)
-    monkeypatch.setenv("GRAPHRELU_BACKEND", "reference")
-    assert_close(act(x_dict, relations), expected, 1e-6)

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphrelu import GReLU, HeteroGReLU, functional
-from graphrelu.functional import Form
-from tests.helpers import OTHER, SHARP, assert_close, diffused, opened, random_graph
+from graphrelu import GReLU, functional
+from tests.helpers import OTHER, SHARP, assert_close, opened, random_graph
 
 # Relative to the largest entry, and to one for gradients, whose terms may cancel.
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -41,7 +40,7 @@ KINDS: dict[str, tuple[int, Tensor, dict[str, Any]]] = {
     "batch with empty graphs": (6, PATH[:, [0, 1, 3, 4]], EMPTY_GRAPHS),
     "batch of no node": (0, NO_EDGES, {"batch": torch.zeros(0, dtype=torch.long)}),
 }
-FORMS: dict[str, dict[str, Any]] = {"GReLU": {}, "paper": {"mode": "paper"}, "HeteroGReLU": {}}
+FORMS: dict[str, dict[str, Any]] = {"GReLU": {}, "paper": {"mode": "paper"}}
 # Options that a backend could lose on the way, and the variants of the paper.
 OPTIONS: dict[str, dict[str, Any]] = {
     **{str(options): options for options in (OTHER, SHARP, {"diffusion": "exact"})},
@@ -53,51 +52,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class Halves(torch.nn.Module):
-    """HeteroGReLU called as GReLU is: the first half of the nodes is of one type."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.act = HeteroGReLU({"a": 4, "b": 4})
-        for act in self.act.acts.values():
-            opened(act)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        if os.environ.get("GRAPHRELU_BACKEND") == "reference":
-            return self.reference(x, edge_index, edge_weight)
-        half = len(x) // 2
-        is_b = edge_index >= half
-        relations, weights = {}, {}
-        for source, target in ("aa", "ab", "ba", "bb"):
-            own = (is_b[0] == (source == "b")) & (is_b[1] == (target == "b"))
-            first = torch.tensor([[half * (source == "b")], [half * (target == "b")]])
-            relations[source, "to", target] = edge_index[:, own] - first
-            if edge_weight is not None:
-                weights[source, "to", target] = edge_weight[own]
-        out = self.act({"a": x[:half], "b": x[half:]}, relations, weights or None)
-        return torch.cat([out["a"], out["b"]])
-
-    def reference(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        """By the operator S of the whole graph, as a dense matrix."""
-        features = x.to(torch.promote_types(x.dtype, torch.float))
-        sizes, form = [len(x) // 2, len(x) - len(x) // 2], Form()
-        S = diffused(torch.eye(len(x), dtype=features.dtype), edge_index, edge_weight)
-        acts, parts = self.act.acts.values(), features.split(sizes)
-        logits = [act.node_mlp(part) for act, part in zip(acts, parts, strict=True)]
-        gamma = functional.weigh(S @ torch.cat(logits), form)
-        masses, gammas, outs = S.sum(dim=0).split(sizes), gamma.split(sizes), []
-        for act, part, mass, own in zip(acts, parts, masses, gammas, strict=True):
-            mean = (mass @ part).view(1, 4) / max(1, len(part))
-            parameters = functional.channel_parameters(act.channel_mlp(mean), 4, form)
-            alpha, beta = functional.coefficients(own, parameters, form.base_slopes)
-            outs.append(functional.piecewise_max(part, alpha, beta))
-        return torch.cat(outs).to(x.dtype)
-
-
-def module(form: str) -> torch.nn.Module:
+def module(form: str) -> GReLU:
     torch.manual_seed(0)
-    if form == "HeteroGReLU":
-        return Halves()
     options = FORMS[form] if form in FORMS else OPTIONS[form]
     return opened(GReLU.variant(**{"letter": "A", "channels": 4, **options}))
 
@@ -109,7 +65,7 @@ def features(kind: str, dtype: torch.dtype) -> Tensor:
     return x.repeat_interleave(2, dim=1)[:, ::2] if kind.startswith("every second") else x
 
 
-def passes(act: torch.nn.Module, x: Tensor, kind: str, backend: str | None = None) -> list[Tensor]:
+def passes(act: GReLU, x: Tensor, kind: str, backend: str | None = None) -> list[Tensor]:
     """The output and all gradients; of `x` first."""
     _, edge_index, graph = KINDS[kind]
     x = x.detach().requires_grad_()
@@ -136,9 +92,7 @@ def check(form: str, dtype: torch.dtype, kind: str) -> None:
 
 
 def kinds_of(form: str) -> list[str]:
-    """HeteroGReLU takes no batches, Chebyshev's polynomial no directed graphs."""
-    if form == "HeteroGReLU":
-        return [kind for kind in KINDS if "batch" not in kind]
+    """Chebyshev's polynomial takes no directed graphs."""
     return ["undirected"] if form == "chebyshev" else list(KINDS)
 
 
@@ -157,24 +111,6 @@ def test_is_the_reference(form: str, kind: str, dtype: torch.dtype) -> None:
 )
 def test_options_reach_the_reference(form: str, kind: str, dtype: torch.dtype) -> None:
     check(form, dtype, kind)
-
-
-FRESH = [(form, kind) for form in ("GReLU", "HeteroGReLU") for kind in kinds_of(form)]
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize(("form", "kind"), FRESH)
-def test_fresh_module_is_relu(form: str, kind: str, dtype: torch.dtype) -> None:
-    """In both passes, at zero too."""
-    act = module(form)
-    (act.act if isinstance(act, Halves) else act).reset_parameters()
-    x = features(kind, dtype)
-    x[: x.size(0) // 2, 0] = 0.0
-    weight = torch.linspace(-1, 2, x.numel(), dtype=torch.bfloat16).view_as(x).to(dtype)
-    for backend in (None, "reference"):
-        out, grad, *_ = passes(act, x, kind, backend)
-        assert torch.equal(out, x.relu())
-        assert torch.equal(grad, weight * (x > 0))
 
 
 def test_backends_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

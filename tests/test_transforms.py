@@ -39,24 +39,16 @@ def _fresh_compiler() -> None:
 def test_compile(options: dict, backend: str) -> None:
     act = opened(GReLU(6, **options))
     compiled = torch.compile(act, fullgraph=True, backend=backend)
-    edge_index, weight = random_graph(30, 80, undirected=True), torch.rand(80).repeat(2)
+    edge_index, batch = batch_of_graphs([10, 7, 13])
+    edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    weight = torch.rand(edge_index.size(1) // 2).repeat(2)
     x = torch.randn(30, 6, requires_grad=True)
     inputs = [x, *act.parameters()]
-    for graph in (edge_index, EdgeIndex(edge_index, sparse_size=(30, 30))):
-        out, expected = compiled(x, graph, weight), act(x, graph, weight)
+    same = EdgeIndex(edge_index, sparse_size=(30, 30))
+    for graph in ((edge_index, weight), (same, weight), (edge_index, None, batch, 3)):
+        out, expected = compiled(x, *graph), act(x, *graph)
         assert_close(out, expected, 1e-5)
         assert_close(outcome(out, inputs), outcome(expected, inputs), 1e-4)
-
-
-def test_compile_batched() -> None:
-    act = opened(GReLU(6))
-    compiled = torch.compile(act, fullgraph=True)
-    edge_index, batch = batch_of_graphs([10, 7, 13])
-    x = torch.randn(30, 6, requires_grad=True)
-    inputs, graph = [x, *act.parameters()], {"batch": batch, "batch_size": 3}
-    out, expected = compiled(x, edge_index, **graph), act(x, edge_index, **graph)
-    assert_close(out, expected, 1e-5)
-    assert_close(outcome(out, inputs), outcome(expected, inputs), 1e-4)
 
 
 def test_compile_model_with_dynamic_sizes() -> None:

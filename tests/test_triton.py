@@ -46,7 +46,7 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     """The interpreter forgives what the compiler does not. Counts take 64 bits where they need
     them, and a program's number never overflows: it is compared, added to a pointer, or widened
     before anything else."""
-    flags = ["ADDS", "NEEDS_X"]
+    flags = ["ADDS", "NEEDS_X", "BACKWARD"]
     cases = [(1, "*fp32", False, "i32"), (2, "*bf16", True, "i32"), (3, "*fp32", True, "i64")]
     for K, features, flag, integer in cases:
         constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}

@@ -18,13 +18,9 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU, functional
-from graphrelu.graph import DiffusionSettings, prepare
-from graphrelu.lab.engine import timing
 from graphrelu.lab.record.machine import commit, device_name, environment, now
 from graphrelu.ops import uses_triton
-from graphrelu.ops.diffuse import by_library
-from graphrelu.ops.project import project
-from graphrelu.ops.triton import diffuse as triton_diffuse
+from graphrelu.ops.diffuse import project
 from graphrelu.ops.weigh import weigh
 from tests.helpers import OTHER, SHARP, batch_of_graphs, opened, random_graph, reference
 
@@ -151,33 +147,6 @@ def errors_of(
     return errors | {name: error(g, e, least) for name, g, e in pairs}
 
 
-def second(device: str, options: dict) -> Errors:
-    """The gradient of `x`, where it is to be differentiated further, and its own gradients."""
-    act = opened(GReLU(7, steps=3, **options)).to(device)
-    edge_index, x = random_graph(12, 36).to(device), torch.randn(12, 7, device=device)
-    exact = copy.deepcopy(act).double()
-    found = []
-    for module, features in ((act, x), (exact, x.double())):
-        features.requires_grad_()
-        out = act(x, edge_index) if module is act else reference(exact, features, edge_index)[0]
-        (first,) = torch.autograd.grad(out.pow(3).sum(), features, create_graph=True)
-        inputs = [features, *module.parameters()]
-        found.append([first.detach(), *torch.autograd.grad(first.pow(2).sum(), inputs)])
-    names = ["first", "x", *dict(act.named_parameters())]
-    return {name: error(*pair) for name, *pair in zip(names, *found, strict=True)}
-
-
-def dropout(device: str, variant: str) -> Errors:
-    """In training a node or channel is ReLU, or as in evaluation."""
-    act = opened(GReLU.variant(variant, 17, steps=3, dropout=0.5)).to(device)
-    edge_index, x = random_graph(40, 90).to(device), torch.randn(40, 17, device=device)
-    kept, out = act.eval()(x, edge_index), act.train()(x, edge_index)
-    is_kept, is_dropped = (out == kept), (out == x.relu())
-    assert 0 < int(is_dropped.all(dim=1).sum()) < 40, "all or no nodes were dropped"
-    assert 0 < int(is_dropped.all(dim=0).sum()) < 17, "all or no channels were dropped"
-    return {"neither": float((~(is_kept | is_dropped)).sum())}
-
-
 def fresh(device: str, dtype: torch.dtype, options: dict) -> Errors:
     """A fresh module differs from ReLU in no bit of either pass, at zero neither."""
     act = GReLU(7, steps=3, **options).to(device)
@@ -209,19 +178,6 @@ def not_a_number(device: str, value: float) -> Errors:
         assert not bool(out[3, 2].isfinite()), name
         assert value == value or bool(out.isnan().all()), name
         assert all(bool(grad.isnan().any()) for grad in grads), name
-    return {"other places": float((found[0] != found[1]).sum())}
-
-
-def infinite(device: str, diffusion: str) -> Errors:
-    """A product is not a number where an infinity meets one of the other sign, or zero; there
-    alone."""
-    edge_index, x = random_graph(12, 18, undirected=True), torch.randn(12, 1)
-    x[3] = torch.inf
-    settings = DiffusionSettings(0.1, 3, diffusion, False)
-    graph = prepare(edge_index.to(device), None, 12, torch.float32, settings, None, True)
-    assert graph.matrices is not None
-    arguments = (x.to(device), graph.matrices[0], *settings[:3])
-    found = [run(*arguments).isnan() for run in (triton_diffuse.forward, by_library)]
     return {"other places": float((found[0] != found[1]).sum())}
 
 
@@ -296,27 +252,6 @@ def compiled(device: str, mode: str) -> Errors:
     return errors
 
 
-def captured(device: str) -> Errors:
-    """A training step as a CUDA graph, replayed on other features."""
-    act, edge_index = opened(GReLU(7, steps=3)).to(device), random_graph(12, 36).to(device)
-    x = torch.randn(12, 7, device=device, requires_grad=True)
-    inputs, found = [x, *act.parameters()], []
-
-    def step() -> None:
-        out = act(x, edge_index)
-        found[:] = [out, *torch.autograd.grad(out.pow(2).sum(), inputs)]
-
-    replay = timing.captured(step, torch.device(device))
-    replayed = list(found)
-    with torch.no_grad():
-        x.copy_(torch.randn_like(x))
-    replay()
-    step()
-    names = ["out", "x", *dict(act.named_parameters())]
-    pairs = zip(names, replayed, found, strict=True)
-    return {name: error(a, b.detach()) for name, a, b in pairs}
-
-
 def graphed(device: str, graphs: int) -> Errors:
     """Forward and backward as CUDA graphs of torch's own making, on other features."""
     act, edge_index = opened(GReLU(7, steps=3)).to(device), random_graph(12, 36).to(device)
@@ -358,7 +293,6 @@ GPU_CASES = {
     "many programs": Case(large, ()),
     "compiled": Case(compiled, ("default",)),
     "compiled, with CUDA graphs": Case(compiled, ("reduce-overhead",)),
-    "captured as a CUDA graph": Case(captured, ()),
     "captured by make_graphed_callables": Case(graphed, (1,)),
     "captured by make_graphed_callables: a batch": Case(graphed, (3,)),
 }
@@ -386,14 +320,9 @@ def all_cases() -> dict[str, Case]:
     for mode in ("calibrated", "paper"):
         arguments = (torch.float32, "A", MORE_NODES, 3)
         cases[f"batched: {mode}, large graphs"] = Case(partial(batched, mode=mode), arguments)
-    for options in ({}, {"channel_wise": False}):
-        cases[f"second derivatives: {options}"] = Case(second, (options,), 1e-4)
     # Of these the errors are numbers of places: there must be none.
-    cases |= {f"dropout: {variant}": Case(dropout, (variant,), 1.0) for variant in "AG"}
     for value in (torch.nan, torch.inf, -torch.inf):
         cases[f"not a number: {value}"] = Case(not_a_number, (value,), 1.0)
-    for diffusion in ("power", "chebyshev"):
-        cases[f"infinite: {diffusion}"] = Case(infinite, (diffusion,), 1.0)
     return cases
 
 

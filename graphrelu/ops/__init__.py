@@ -1,17 +1,17 @@
-r"""The four operations that GReLU has fast implementations of, one file for each.
+r"""The four operations that GReLU has fast implementations of.
 
-- :func:`~graphrelu.ops.project.project`: from the features to the node logits, and to the mean of
+- :func:`~graphrelu.ops.diffuse.project`: from the features to the node logits, and to the mean of
   each graph.
 - :func:`~graphrelu.ops.diffuse.diffuse`: personalised PageRank over a sorted matrix.
 - :func:`~graphrelu.ops.weigh.weigh`: from the diffused logits to the weight of each node.
 - :func:`~graphrelu.ops.apply.apply`: the piecewise maximum, straight from the factors of its
   coefficients.
 
-A file has what the operation computes on a CPU, its gradient, the shapes that a compiler asks for
-and the rule of :func:`torch.func.vmap`; the file of the same name in :mod:`graphrelu.ops.triton`
-has the kernels of a GPU. An operation is an autograd function around custom operators: torch's own
-`register_autograd` takes twice the time (27 against 13 us on a small graph), and cannot be used
-below `vmap(grad(...))`. Second derivatives are those of :mod:`graphrelu.functional`.
+Beside what an operation computes on a CPU stand its gradient, the shapes that a compiler asks for
+and the rule of :func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for
+each. An operation is an autograd function around custom operators: torch's own `register_autograd`
+takes twice the time (27 against 13 us on a small graph), and cannot be used below
+`vmap(grad(...))`. Second derivatives are those of :mod:`graphrelu.functional`.
 
 Tensors may have a dimension of replicas in front, which comes from a vmap: stacked models.
 """
@@ -65,11 +65,6 @@ def stacked(
     return out, (size, *inner)
 
 
-def shared(tensor: Tensor | None, dim: int | None) -> bool:
-    """Whether a number for each node, or none, is the same in all replicas."""
-    return tensor is None or (dim is None and tensor.dim() == 1)
-
-
 def map_by_loop(operator: Any) -> None:
     """Below a vmap, as of batched gradients, the operator runs for one replica after the other."""
 
@@ -91,5 +86,4 @@ def differentiated(
     function: Callable[..., Any], inputs: Sequence[Tensor], grads: Any
 ) -> tuple[Tensor, ...]:
     """The gradients of the inputs in terms that can be differentiated again."""
-    out: tuple[Tensor, ...] = torch.func.vjp(function, *inputs)[1](grads)
-    return out
+    return torch.func.vjp(function, *inputs)[1](grads)

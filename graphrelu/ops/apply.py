@@ -6,6 +6,7 @@ the features' size would cost more than the passes themselves.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -89,40 +90,38 @@ def _apply_backward(
     base: Sequence[float],
     batch: Tensor | None,
     needs_x: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
+    # Not views, to which autograd could not add in place.
+    grad_x, grad_gamma = (
+        torch.empty_like(x if needs_x else x[..., :0, :]),
+        gamma.new_empty(gamma.shape),
+    )
+    tensors = [grad, x, gamma, parameters, grad_x, grad_gamma]
+    if x.dim() == 2:
+        tensors = [tensor[None] for tensor in tensors]
+    is_usual = len(base) == 2 and gamma.size(-1) == 1
+    passes: Callable[..., Tensor] = _two_segments_backward if is_usual else _segments_backward
     if (x.is_cuda or INTERPRETS) and uses_triton(x):
         from graphrelu.ops.triton import apply as kernels
 
-        return kernels.backward(grad, x, gamma, parameters, base, batch, needs_x)
-    grad_x = torch.empty_like(x if needs_x else x[..., :0, :])
-    grad_gamma, grad_parameters = _zeros(gamma), _zeros(parameters)
-    is_usual = len(base) == 2 and gamma.size(-1) == 1
-    passes: Callable[..., None] = _two_segments_backward if is_usual else _segments_backward
-    tensors: Sequence[Tensor] = grad, x, gamma, grad_x, grad_gamma, parameters, grad_parameters
-    if x.dim() == 2:
-        tensors = [tensor[None] for tensor in tensors]
+        passes = kernels.backward
     with without_autocast(grad):
-        passes(*tensors, base, batch, needs_x)
-    return grad_x, grad_gamma, grad_parameters
-
-
-def _zeros(tensor: Tensor) -> Tensor:
-    return tensor.new_zeros(tensor.shape)
+        grad_parameters = passes(*tensors, base, batch, needs_x)
+    return grad_x, grad_gamma, grad_parameters.view(parameters.shape)
 
 
 def _two_segments_backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
+    parameters: Tensor,
     grad_x: Tensor,
     grad_gamma: Tensor,
-    parameters: Tensor,
-    grad_parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
     needs_x: bool,
-) -> None:
+) -> Tensor:
     r"""`K = 2` and a weight for each node, as by default, in half the time of
     :func:`_segments_backward`: the first segment is the second plus
 
@@ -134,7 +133,7 @@ def _two_segments_backward(
     """
     a0, a1, b0, b1 = parameters.flatten(2, 3).unbind(2)
     parameters = torch.stack([a1, b1, a0 - a1, b0 - b1], dim=2)
-    sums = _zeros(parameters)
+    sums = torch.zeros_like(parameters)
     for block in _blocks(grad):
         x_block, weight = x[:, block].to(gamma.dtype), gamma[:, block]
         own = _rows(parameters, batch, block)
@@ -162,55 +161,41 @@ def _two_segments_backward(
             for of_replica, own in zip(sums, columns, strict=True):  # the first dimension is fast
                 of_replica.index_add_(0, batch[block], own)
     grad_a, grad_b, grad_a0, grad_b0 = sums.unbind(2)
-    sums = torch.stack([grad_a0, grad_a - grad_a0, grad_b0, grad_b - grad_b0], dim=2)
-    grad_parameters.copy_(sums.view_as(grad_parameters))
+    return torch.stack([grad_a0, grad_a - grad_a0, grad_b0, grad_b - grad_b0], dim=2)
 
 
 def _segments_backward(
     grad: Tensor,
     x: Tensor,
     gamma: Tensor,
+    parameters: Tensor,
     grad_x: Tensor,
     grad_gamma: Tensor,
-    parameters: Tensor,
-    grad_parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
     needs_x: bool,
-) -> None:
-    """Any number of segments, and of weights per node, one segment after the other."""
+) -> Tensor:
+    """Any number of segments, and of weights per node. Like its twin it writes the gradients of x
+    and gamma, and returns that of the parameters."""
+    sums, base_slopes = torch.zeros_like(parameters), gamma.new_tensor(base).view(-1, 1)
     for block in _blocks(grad):
-        g, x_block = grad[:, block].to(gamma.dtype), x[:, block].to(gamma.dtype)
+        x_block, g = (tensor[:, block, None].to(gamma.dtype) for tensor in (x, grad))
+        weight = gamma[:, block, :, None]
         slopes, intercepts = _rows(parameters, batch, block).unbind(2)
-        weights = [gamma[:, block, k % gamma.size(2), None] for k in range(len(base))]
-        lines = [
-            torch.addcmul(intercepts[:, :, k], slopes[:, :, k], x_block) for k in range(len(base))
-        ]
-        best, choice = lines[0], torch.zeros_like(g, dtype=torch.int16)
-        for k, slope in enumerate(base):
-            value = torch.addcmul(slope * x_block, weights[k], lines[k])
-            if k > 0:
-                choice.masked_fill_(value >= best, k)  # a tie goes to the later segment
-                value = torch.maximum(best, value)
-            best = value
-        total = torch.zeros_like(g)
-        for k, slope in enumerate(base):
-            part = torch.where(choice == k, g, 0.0)
-            grad_gamma[:, block, k % gamma.size(2)] += (part * lines[k]).sum(dim=2)
-            total.add_(part, alpha=slope)
-            part *= weights[k]
-            total.addcmul_(part, slopes[:, :, k])
-            for i, own in enumerate((part * x_block, part)):
-                if batch is None:
-                    grad_parameters[:, 0, i, k] += own.sum(dim=1)
-                else:
-                    grad_parameters[:, :, i, k] += graph_sum(own, batch[block], parameters.size(1))
+        lines = torch.addcmul(intercepts, slopes, x_block)  # [R, n, K, C]
+        values = base_slopes * x_block + weight * lines
+        best = values.flip(2).argmax(2, keepdim=True)  # a tie goes to the last segment
+        part = torch.zeros_like(lines).scatter_(2, len(base) - 1 - best, g)
+        of_segments = (part * lines).sum(dim=3)
+        grad_gamma[:, block] = of_segments.sum_to_size(grad_gamma[:, block].shape)
         if needs_x:
-            grad_x[:, block] = total
-
-
-def _apply_shapes(x: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(x)
+            grad_x[:, block] = (part * (base_slopes + weight * slopes)).sum(dim=2)
+        own = torch.stack([part * weight * x_block, part * weight], dim=2)
+        if batch is None:
+            sums += own.sum(dim=1, keepdim=True)
+        else:
+            sums += graph_sum(own.flatten(2), batch[block], sums.size(1)).view_as(sums)
+    return sums
 
 
 def _apply_backward_shapes(
@@ -221,7 +206,7 @@ def _apply_backward_shapes(
     return grad_x, gamma.new_empty(gamma.shape), parameters.new_empty(parameters.shape)
 
 
-torch.library.register_fake("graphrelu::apply", _apply_shapes)
+torch.library.register_fake("graphrelu::apply", lambda x, *rest: torch.empty_like(x))
 torch.library.register_fake("graphrelu::apply_backward", _apply_backward_shapes)
 _forward = torch.ops.graphrelu.apply.default
 _backward = torch.ops.graphrelu.apply_backward.default
@@ -237,8 +222,7 @@ class _Apply(torch.autograd.Function):
         base: Sequence[float],
         batch: Tensor | None,
     ) -> Tensor:
-        out: Tensor = _forward(x, gamma, parameters, base, batch)
-        return out
+        return _forward(x, gamma, parameters, base, batch)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -249,10 +233,7 @@ class _Apply(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *factors, batch = ctx.saved_tensors
         if torch.is_grad_enabled():
-
-            def equations(x: Tensor, gamma: Tensor, parameters: Tensor) -> Tensor:
-                return functional.apply(x, gamma, parameters, ctx.base, batch)
-
+            equations = partial(functional.apply, base=ctx.base, batch=batch)
             return *differentiated(equations, factors, grad), None, None
         needs_x = ctx.needs_input_grad[0]
         grads = _backward(grad, *factors, ctx.base, batch, needs_x)
@@ -281,5 +262,4 @@ def apply(
     batch: Tensor | None = None,
 ) -> Tensor:
     """:func:`graphrelu.functional.apply` in one pass, and its gradient in another."""
-    out: Tensor = _Apply.apply(x, gamma, parameters, base, batch)
-    return out
+    return _Apply.apply(x, gamma, parameters, base, batch)

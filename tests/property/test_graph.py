@@ -64,13 +64,3 @@ def test_iterations_converge_to_the_inverse(graph: Graph, alpha: float, seed: in
         rho = (1 - math.sqrt(1 - decay**2)) / decay if decay > 1e-6 else decay
         steps = math.ceil(math.log(1e-12) / math.log(rho)) if rho > 1e-12 else 1
         assert_near(operator(graph, alpha, steps, "chebyshev").diffuse(x), expected, 1e-9)
-
-
-@given(graph=graphs(undirected=True), alpha=alphas, steps=st.integers(1, 12))
-def test_roots_of_degrees_stay(graph: Graph, alpha: float, steps: int) -> None:
-    """The eigenvector of eigenvalue 1 of a normalised undirected graph."""
-    edges = edges_of(graph)
-    degree = torch.zeros(graph.num_nodes, dtype=torch.double)
-    root = degree.index_add(0, edges.target, edges.weight).sqrt().view(-1, 1)
-    for diffusion in ("power", "exact"):
-        assert_near(operator(graph, alpha, steps, diffusion).diffuse(root), root, 1e-10)

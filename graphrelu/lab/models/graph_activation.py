@@ -12,7 +12,7 @@ from graphrelu.graph import (
     PreparedGraph,
     check_batch,
     check_features,
-    prepared,
+    prepare,
 )
 
 
@@ -45,7 +45,7 @@ class GraphActivation(torch.nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             if not isinstance(graph, PreparedGraph):
                 rest = (x.size(0), dtype, self.propagation, batch, values_on_cpu(x))
-                graph = prepared(edge_index, edge_weight, *rest)
+                graph = prepare(edge_index, edge_weight, *rest)
             return self.activate(x.to(dtype), graph, batch, batch_size or 1).to(x.dtype)
 
     def activate(

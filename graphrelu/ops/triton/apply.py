@@ -15,10 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.ops.triton.tiles import (
-    UNROLLED,
     nodes_of,
     plan,
-    replica_stride,
     with_dense_rows,
     with_replicas,
 )
@@ -44,9 +42,6 @@ def apply_kernel(
     x_row,
     y_replica,
     y_row,
-    gamma_replica,
-    gamma_row,
-    parameters_replica,
     base_first,
     base_rest,
     C: tl.constexpr,
@@ -61,43 +56,40 @@ def apply_kernel(
     replica = tl.program_id(2).to(tl.int64)
     start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
-    gamma_ptr += replica * gamma_replica
-    parameters_ptr += replica * parameters_replica + graph * 2 * K * C
+    gamma_ptr += replica * num_nodes * J
+    parameters_ptr += (replica * tl.num_programs(0) + graph) * 2 * K * C
     y_ptr += replica * y_replica
-    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
-    for span in range(0, C, SPAN):
-        for step in tl.static_range(0, SPAN, COLS):
-            chunk = span + step
-            cols = chunk + tl.arange(0, COLS)
-            in_cols = cols < C
-            first_a, first_b = _segment(parameters_ptr, 0, cols, K, C)
-            last_a, last_b = first_a, first_b
-            if K == 2:
-                last_a, last_b = _segment(parameters_ptr, 1, cols, K, C)
-            begin = start + program * ROWS
-            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
-                rows = first + tl.arange(0, ROWS)
-                in_rows = rows < end
-                mask = in_rows[:, None] & in_cols[None, :]
-                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
-                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-                gamma_at = gamma_ptr + rows * gamma_row
-                weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
-                best = x
-                for k in tl.static_range(K):
-                    if J > 1:
-                        weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
-                    if K > 2:
-                        a, b = _segment(parameters_ptr, k, cols, K, C)
-                    elif k == 0:
-                        a, b = first_a, first_b
-                    else:
-                        a, b = last_a, last_b
-                    base = base_first if k == 0 else base_rest
-                    value = base * x + weight * (a * x + b)
-                    best = value if k == 0 else tl.where(value >= best, value, best)
-                y_at = y_ptr + rows[:, None] * y_row + cols[None, :]
-                tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
+    for chunk in range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        first_a, first_b = _segment(parameters_ptr, 0, cols, K, C)
+        last_a, last_b = first_a, first_b
+        if K == 2:
+            last_a, last_b = _segment(parameters_ptr, 1, cols, K, C)
+        begin = start + program * ROWS
+        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < end
+            mask = in_rows[:, None] & in_cols[None, :]
+            x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+            x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+            gamma_at = gamma_ptr + rows * J
+            weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
+            best = x
+            for k in tl.static_range(K):
+                if J > 1:
+                    weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
+                if K > 2:
+                    a, b = _segment(parameters_ptr, k, cols, K, C)
+                elif k == 0:
+                    a, b = first_a, first_b
+                else:
+                    a, b = last_a, last_b
+                base = base_first if k == 0 else base_rest
+                value = base * x + weight * (a * x + b)
+                best = value if k == 0 else tl.where(value >= best, value, best)
+            y_at = y_ptr + rows[:, None] * y_row + cols[None, :]
+            tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -117,9 +109,6 @@ def apply_backward_kernel(
     x_row,
     grad_x_replica,
     grad_x_row,
-    gamma_replica,
-    gamma_row,
-    parameters_replica,
     base_first,
     base_rest,
     C: tl.constexpr,
@@ -137,144 +126,123 @@ def apply_backward_kernel(
     start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     grad_ptr += replica * grad_replica
     x_ptr += replica * x_replica
-    gamma_ptr += replica * gamma_replica
-    parameters_ptr += replica * parameters_replica + graph * 2 * K * C
+    gamma_ptr += replica * num_nodes * J
+    parameters_ptr += (replica * tl.num_programs(0) + graph) * 2 * K * C
     grad_x_ptr += replica * grad_x_replica
     grad_gamma_ptr += replica * num_nodes * J
     # [R, B, programs, 2, K, C]
     group = (replica * tl.num_programs(0) + graph) * tl.num_programs(1) + program
     partial_ptr += group * 2 * K * C
     segments = tl.arange(0, K_PADDED)
-    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
-    for span in range(0, C, SPAN):
-        for step in tl.static_range(0, SPAN, COLS):
-            chunk = span + step
-            cols = chunk + tl.arange(0, COLS)
-            in_cols = cols < C
-            first_slopes, first_intercepts = _segment(parameters_ptr, 0, cols, K, C)
-            last_slopes, last_intercepts = first_slopes, first_intercepts
-            if K == 2:
-                last_slopes, last_intercepts = _segment(parameters_ptr, 1, cols, K, C)
-            if K <= 2:  # a tile for each sum: rows are added across threads once, at the end
-                first_a = tl.zeros([ROWS, COLS], dtype=tl.float32)
-                first_b, last_a, last_b = first_a, first_a, first_a
-            else:
-                grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
-                grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
-            begin = start + program * ROWS
-            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
-                rows = first + tl.arange(0, ROWS)
-                in_rows = rows < end
-                mask = in_rows[:, None] & in_cols[None, :]
-                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
-                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-                grad_at = grad_ptr + rows[:, None] * grad_row + cols[None, :]
-                grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
-                gamma_at = gamma_ptr + rows * gamma_row
-                weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
-                chosen_weight = weight
-                choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
-                best, slope, inner = x, x, x
-                for k in tl.static_range(K):
+    for chunk in range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        first_slopes, first_intercepts = _segment(parameters_ptr, 0, cols, K, C)
+        last_slopes, last_intercepts = first_slopes, first_intercepts
+        if K == 2:
+            last_slopes, last_intercepts = _segment(parameters_ptr, 1, cols, K, C)
+        if K <= 2:  # a tile for each sum: rows are added across threads once, at the end
+            first_a = tl.zeros([ROWS, COLS], dtype=tl.float32)
+            first_b, last_a, last_b = first_a, first_a, first_a
+        else:
+            grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+            grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
+        begin = start + program * ROWS
+        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < end
+            mask = in_rows[:, None] & in_cols[None, :]
+            x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+            x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+            grad_at = grad_ptr + rows[:, None] * grad_row + cols[None, :]
+            grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
+            gamma_at = gamma_ptr + rows * J
+            weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
+            chosen_weight = weight
+            choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
+            best, slope, inner = x, x, x
+            for k in tl.static_range(K):
+                if J > 1:
+                    weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
+                if K > 2:
+                    a, b = _segment(parameters_ptr, k, cols, K, C)
+                elif k == 0:
+                    a, b = first_slopes, first_intercepts
+                else:
+                    a, b = last_slopes, last_intercepts
+                base = base_first if k == 0 else base_rest
+                own = a * x + b
+                own_slope = base + weight * a
+                value = base * x + weight * own
+                if k == 0:
+                    best, inner = value, own
+                    slope = own_slope + tl.zeros_like(x)
                     if J > 1:
-                        weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
-                    if K > 2:
-                        a, b = _segment(parameters_ptr, k, cols, K, C)
-                    elif k == 0:
-                        a, b = first_slopes, first_intercepts
-                    else:
-                        a, b = last_slopes, last_intercepts
-                    base = base_first if k == 0 else base_rest
-                    own = a * x + b
-                    own_slope = base + weight * a
-                    value = base * x + weight * own
-                    if k == 0:
-                        best, inner = value, own
-                        slope = own_slope + tl.zeros_like(x)
-                        if J > 1:
-                            chosen_weight = weight + tl.zeros_like(x)
-                    else:
-                        takes_over = value >= best  # a tie goes to the later segment
-                        best = tl.where(takes_over, value, best)
-                        inner = tl.where(takes_over, own, inner)
-                        slope = tl.where(takes_over, own_slope, slope)
-                        choice = tl.where(takes_over, k, choice)
-                        if J > 1:
-                            chosen_weight = tl.where(takes_over, weight, chosen_weight)
-                if NEEDS_X:
-                    grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
-                    grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
-                    tl.store(grad_x_at, grad_x, mask=mask)
-                inner *= grad  # the gradient of the weight of the chosen segment
-                weighted = grad * chosen_weight
-                for k in tl.static_range(K):
-                    if J > 1 or k == 0:
-                        node = tl.sum(tl.where(choice == k, inner, 0.0) if J > 1 else inner, axis=1)
-                        where = grad_gamma_ptr + rows * J + k
-                        if chunk > 0:
-                            node += tl.load(where, mask=in_rows, other=0.0)
-                        tl.store(where, node, mask=in_rows)
-                    part = tl.where(choice == k, weighted, 0.0)
-                    if K > 2:
-                        is_k = segments[:, None] == k
-                        grad_a += tl.where(is_k, tl.sum(part * x, axis=0)[None, :], 0.0)
-                        grad_b += tl.where(is_k, tl.sum(part, axis=0)[None, :], 0.0)
-                    elif k == 0:
-                        first_a += part * x
-                        first_b += part
-                    else:
-                        last_a += part * x
-                        last_b += part
-            if K <= 2:
-                tl.store(partial_ptr + cols, tl.sum(first_a, axis=0), mask=in_cols)
-                tl.store(partial_ptr + K * C + cols, tl.sum(first_b, axis=0), mask=in_cols)
-                if K == 2:
-                    tl.store(partial_ptr + C + cols, tl.sum(last_a, axis=0), mask=in_cols)
-                    tl.store(partial_ptr + 3 * C + cols, tl.sum(last_b, axis=0), mask=in_cols)
-            else:
-                in_parameters = (segments < K)[:, None] & in_cols[None, :]
-                out_at = segments[:, None] * C + cols[None, :]
-                tl.store(partial_ptr + out_at, grad_a, mask=in_parameters)
-                tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
-
-
-def _ends(base: Sequence[float]) -> tuple[float, float]:
-    """Segments beyond the first share one base slope; Triton would compile for an integer."""
-    return float(base[0]), float(base[-1])
+                        chosen_weight = weight + tl.zeros_like(x)
+                else:
+                    takes_over = value >= best  # a tie goes to the later segment
+                    best = tl.where(takes_over, value, best)
+                    inner = tl.where(takes_over, own, inner)
+                    slope = tl.where(takes_over, own_slope, slope)
+                    choice = tl.where(takes_over, k, choice)
+                    if J > 1:
+                        chosen_weight = tl.where(takes_over, weight, chosen_weight)
+            if NEEDS_X:
+                grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
+                grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
+                tl.store(grad_x_at, grad_x, mask=mask)
+            inner *= grad  # the gradient of the weight of the chosen segment
+            weighted = grad * chosen_weight
+            for k in tl.static_range(K):
+                if J > 1 or k == 0:
+                    node = tl.sum(tl.where(choice == k, inner, 0.0) if J > 1 else inner, axis=1)
+                    where = grad_gamma_ptr + rows * J + k
+                    if chunk > 0:
+                        node += tl.load(where, mask=in_rows, other=0.0)
+                    tl.store(where, node, mask=in_rows)
+                part = tl.where(choice == k, weighted, 0.0)
+                if K > 2:
+                    is_k = segments[:, None] == k
+                    grad_a += tl.where(is_k, tl.sum(part * x, axis=0)[None, :], 0.0)
+                    grad_b += tl.where(is_k, tl.sum(part, axis=0)[None, :], 0.0)
+                elif k == 0:
+                    first_a += part * x
+                    first_b += part
+                else:
+                    last_a += part * x
+                    last_b += part
+        if K <= 2:
+            tl.store(partial_ptr + cols, tl.sum(first_a, axis=0), mask=in_cols)
+            tl.store(partial_ptr + K * C + cols, tl.sum(first_b, axis=0), mask=in_cols)
+            if K == 2:
+                tl.store(partial_ptr + C + cols, tl.sum(last_a, axis=0), mask=in_cols)
+                tl.store(partial_ptr + 3 * C + cols, tl.sum(last_b, axis=0), mask=in_cols)
+        else:
+            in_parameters = (segments < K)[:, None] & in_cols[None, :]
+            out_at = segments[:, None] * C + cols[None, :]
+            tl.store(partial_ptr + out_at, grad_a, mask=in_parameters)
+            tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
 
 
 def forward(
     x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float], batch: Tensor | None
 ) -> Tensor:
-    """Reads x once, writes y once."""
-    has_replicas = x.dim() > 2
-    x, gamma = (with_dense_rows(with_replicas(t, 2)) for t in (x, gamma))
-    parameters = with_replicas(parameters, 4).contiguous()
-    out = torch.empty_like(x) if has_replicas else torch.empty_like(x[0])
-    y = with_replicas(out, 2)
-    replicas, num_nodes, channels = x.shape
-    if y.numel() == 0:
+    """Reads x once, writes y once. Segments beyond the first share one base slope."""
+    x, gamma, parameters = with_dense_rows(x), gamma.contiguous(), parameters.contiguous()
+    out = torch.empty_like(x)  # not a view: users may write to it
+    if out.numel() == 0:
         return out
-    _, num_graphs, _, K, _ = parameters.shape
-    strides = (
-        replica_stride(x),
-        x.stride(1),
-        y.stride(0),
-        y.stride(1),
-        replica_stride(gamma),
-        gamma.stride(1),
-        replica_stride(parameters),
-    )
-    tensors = (x, gamma, parameters, x if batch is None else batch, y)  # not read without
+    x, y = with_replicas(x, 2), with_replicas(out, 2)
+    replicas, num_nodes, channels = x.shape
+    num_graphs, _, K, _ = parameters.shape[-4:]
+    graphs = x if batch is None else batch  # not read without
     programs, options = plan("apply", x.dtype, num_nodes, channels, num_graphs, replicas)
     with torch.cuda.device_of(x):
         apply_kernel[(num_graphs, programs, replicas)](
-            *tensors,
-            num_nodes,
-            *strides,
-            *_ends(base),
+            *(x, gamma, parameters, graphs, y, num_nodes),
+            *(*x.stride()[:2], *y.stride()[:2], base[0], base[-1]),
             K=K,
-            J=gamma.size(2),
+            J=gamma.size(-1),
             BATCHED=batch is not None,
             **options,
         )
@@ -286,51 +254,35 @@ def backward(
     x: Tensor,
     gamma: Tensor,
     parameters: Tensor,
+    grad_x: Tensor,
+    grad_gamma: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
     needs_x: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
+) -> Tensor:
+    """Writes the gradients of x and gamma, and returns that of the parameters."""
+    grad, x, out = with_dense_rows(grad), with_dense_rows(x), with_dense_rows(grad_x)
+    gamma, parameters = gamma.contiguous(), parameters.contiguous()
     if grad.numel() == 0:
-        grad_x = torch.empty_like(x if needs_x else x[..., :0, :])
-        return grad_x, torch.zeros_like(gamma), torch.zeros_like(parameters)
-    has_replicas = x.dim() > 2
-    grad, x, gamma = (with_dense_rows(with_replicas(t, 2)) for t in (grad, x, gamma))
-    parameters = with_replicas(parameters, 4).contiguous()
+        grad_gamma.zero_()
+        return torch.zeros_like(parameters)
     replicas, num_nodes, channels = grad.shape
-    num_graphs, K, J = parameters.size(1), parameters.size(3), gamma.size(2)
-    # In the layout of the features: a norm before them is slow where its gradient has another.
-    grad_x = torch.empty_like(x if needs_x else x[:, :0])
-    grad_gamma = gamma.new_empty(replicas, num_nodes, J)
+    _, num_graphs, _, K, _ = parameters.shape
     programs, options = plan("apply_backward", x.dtype, num_nodes, channels, num_graphs, replicas)
     partial = parameters.new_empty(replicas, num_graphs, programs, 2, K, channels)
-    strides = (
-        grad.stride(0),
-        grad.stride(1),
-        replica_stride(x),
-        x.stride(1),
-        grad_x.stride(0),
-        grad_x.stride(1),
-        replica_stride(gamma),
-        gamma.stride(1),
-        replica_stride(parameters),
-    )
     graphs = x if batch is None else batch
-    tensors = (grad, x, gamma, parameters, graphs, grad_x, grad_gamma, partial)
+    strides = *grad.stride()[:2], *x.stride()[:2], *out.stride()[:2]
     with torch.cuda.device_of(x):
         apply_backward_kernel[(num_graphs, programs, replicas)](
-            *tensors,
-            num_nodes,
-            *strides,
-            *_ends(base),
+            *(grad, x, gamma, parameters, graphs, out, grad_gamma, partial, num_nodes),
+            *(*strides, base[0], base[-1]),
             K=K,
-            J=J,
+            J=gamma.size(2),
             BATCHED=batch is not None,
             K_PADDED=1 << (K - 1).bit_length(),
             NEEDS_X=needs_x,
             **options,
         )
-    grad_parameters = partial.sum(dim=2)
-    if has_replicas:
-        return grad_x, grad_gamma, grad_parameters
-    return grad_x[0], grad_gamma[0], grad_parameters[0]
+    if out is not grad_x:
+        grad_x.copy_(out)
+    return partial.sum(dim=2)

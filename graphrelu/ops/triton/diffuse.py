@@ -16,9 +16,9 @@ from graphrelu.functional import polynomial
 
 CompressedRows = tuple[Tensor, Tensor, Tensor]  # where they begin, columns, values
 
-# Of one column, a program takes so many rows, and entries of each at a time.
+# Rows of a program for one column, and entries of a row that it takes at a time.
 _ROWS, _ENTRIES = 32, 16
-# Of several columns it takes one row: a warp, and a tile of so many columns and products.
+# For several columns, a program (one warp) takes a row: columns, and products, of its tile.
 _COLS, _TILE = 128, 256
 # Programs that wait for each other must all run at a time. A multiprocessor has 64 Ki registers,
 # from compute capability 7 on: enough for this many programs, warps and registers of a thread.
@@ -132,7 +132,7 @@ def _num_programs(device: torch.device) -> int:
 def _iterate(
     x: Tensor, matrix: CompressedRows, constant: Tensor, a: float, b: float, steps: int
 ) -> Tensor:
-    """`a * matrix @ x + b * constant`, so many times, of one column: in one launch."""
+    """`a * matrix @ x + b * constant` for one column, `steps` times in one launch."""
     num_rows = x.size(0)
     programs = -(-num_rows // _ROWS)  # the host waits longer for `triton.cdiv`
     options: dict[str, Any] = {}

@@ -9,7 +9,6 @@ import triton.language as tl
 from torch import Tensor
 
 from graphrelu.ops.triton.tiles import (
-    UNROLLED,
     nodes_of,
     plan,
     replica_stride,
@@ -48,29 +47,26 @@ def project_kernel(
     logits_ptr += replica * num_nodes
     group = replica * tl.num_programs(0) + graph
     partial_ptr += (group * tl.num_programs(1) + program) * C  # [R, B, programs, C]
-    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
-    for span in range(0, C, SPAN):
-        for step in tl.static_range(0, SPAN, COLS):
-            chunk = span + step
-            cols = chunk + tl.arange(0, COLS)
-            in_cols = cols < C
-            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
-            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-            begin = start + program * ROWS
-            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
-                rows = first + tl.arange(0, ROWS)
-                in_rows = rows < end
-                mask = in_rows[:, None] & in_cols[None, :]
-                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
-                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
-                total += x * mass[:, None]
-                projected = tl.sum(x * weight[None, :], axis=1)
-                if chunk > 0:
-                    projected += tl.load(logits_ptr + rows, mask=in_rows, other=0.0)
-                tl.store(logits_ptr + rows, projected, mask=in_rows)
-            share = tl.sum(total, axis=0) / tl.maximum(end - start, 1)
-            tl.store(partial_ptr + cols, share, mask=in_cols)
+    for chunk in range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)
+        total = tl.zeros([ROWS, COLS], dtype=tl.float32)
+        begin = start + program * ROWS
+        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < end
+            mask = in_rows[:, None] & in_cols[None, :]
+            x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+            x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+            mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)
+            total += x * mass[:, None]
+            projected = tl.sum(x * weight[None, :], axis=1)
+            if chunk > 0:
+                projected += tl.load(logits_ptr + rows, mask=in_rows, other=0.0)
+            tl.store(logits_ptr + rows, projected, mask=in_rows)
+        share = tl.sum(total, axis=0) / tl.maximum(end - start, 1)
+        tl.store(partial_ptr + cols, share, mask=in_cols)
 
 
 @triton.jit
@@ -109,54 +105,49 @@ def project_backward_kernel(
     grad_x_ptr += replica * grad_x_replica
     group = replica * tl.num_programs(0) + graph
     partial_ptr += (group * tl.num_programs(1) + program) * C  # [R, B, programs, C]
-    SPAN: tl.constexpr = C if C < UNROLLED * COLS else UNROLLED * COLS
-    for span in range(0, C, SPAN):
-        for step in tl.static_range(0, SPAN, COLS):
-            chunk = span + step
-            cols = chunk + tl.arange(0, COLS)
-            in_cols = cols < C
-            weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
-            grad_sum = tl.load(grad_mean_ptr + cols, mask=in_cols, other=0.0)[None, :]
-            grad_sum /= tl.maximum(end - start, 1)
-            total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-            begin = start + program * ROWS
-            for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
-                rows = first + tl.arange(0, ROWS)
-                in_rows = rows < end
-                mask = in_rows[:, None] & in_cols[None, :]
-                x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
-                x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-                mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
-                grad = tl.load(grad_logits_ptr + rows, mask=in_rows, other=0.0)[:, None]
-                total += x * grad
-                grad_x = grad * weight + mass * grad_sum
-                grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
-                tl.store(grad_x_at, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
-            tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
+    for chunk in range(0, C, COLS):
+        cols = chunk + tl.arange(0, COLS)
+        in_cols = cols < C
+        weight = tl.load(weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
+        grad_sum = tl.load(grad_mean_ptr + cols, mask=in_cols, other=0.0)[None, :]
+        grad_sum /= tl.maximum(end - start, 1)
+        total = tl.zeros([ROWS, COLS], dtype=tl.float32)
+        begin = start + program * ROWS
+        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+            rows = first + tl.arange(0, ROWS)
+            in_rows = rows < end
+            mask = in_rows[:, None] & in_cols[None, :]
+            x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
+            x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
+            mass = tl.load(mass_ptr + rows, mask=in_rows, other=0.0)[:, None]
+            grad = tl.load(grad_logits_ptr + rows, mask=in_rows, other=0.0)[:, None]
+            total += x * grad
+            grad_x = grad * weight + mass * grad_sum
+            grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
+            tl.store(grad_x_at, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)
+        tl.store(partial_ptr + cols, tl.sum(total, axis=0), mask=in_cols)
 
 
 def forward(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
 ) -> tuple[Tensor, Tensor]:
     """The node logits `[..., N, 1]`, and the mean of `mass * x` of each graph `[..., B, C]`."""
-    has_replicas = x.dim() > 2
-    logits = weight.new_empty(*x.shape[:-1], 1)
+    logits, of_graphs = weight.new_empty(*x.shape[:-1], 1), (*x.shape[:-2], batch_size, x.size(-1))
     if x.numel() == 0:
-        return logits, weight.new_zeros(*x.shape[:-2], batch_size, x.size(-1))
-    x, weight = with_dense_rows(with_replicas(x, 2)), with_replicas(weight, 2).contiguous()
-    mass = with_dense_rows(with_replicas(mass, 1))
+        return logits, weight.new_zeros(of_graphs)
+    x, mass = with_dense_rows(with_replicas(x, 2)), with_dense_rows(with_replicas(mass, 1))
     graphs = x if batch is None else with_dense_rows(with_replicas(batch, 1))  # not read without
     replicas, num_nodes, channels = x.shape
-    strides = (*map(replica_stride, (mass, graphs, x)), x.stride(1))
     programs, options = plan("project", x.dtype, num_nodes, channels, batch_size, replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
     with torch.cuda.device_of(x):
         project_kernel[(batch_size, programs, replicas)](
-            *(x, weight, mass, graphs, logits, partial, num_nodes, *strides),
+            *(x, weight.contiguous(), mass, graphs, logits, partial, num_nodes),
+            *(*map(replica_stride, (mass, graphs)), *x.stride()[:2]),
             BATCHED=batch is not None,
             **options,
         )
-    return logits, partial.sum(dim=2) if has_replicas else partial[0].sum(dim=1)
+    return logits, partial.sum(dim=2).view(of_graphs)
 
 
 def backward(
@@ -168,27 +159,24 @@ def backward(
     grad_mean: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of x and of the weight."""
-    has_replicas = x.dim() > 2
+    x = with_dense_rows(x)
+    grad_x = torch.empty_like(x)
     if x.numel() == 0:
-        return torch.empty_like(x), torch.zeros_like(weight)
-    x, weight = with_dense_rows(with_replicas(x, 2)), with_replicas(weight, 2).contiguous()
+        return grad_x, torch.zeros_like(weight)
+    x, out = with_replicas(x, 2), with_replicas(grad_x, 2)
     mass = with_dense_rows(with_replicas(mass, 1))
     graphs = x if batch is None else with_dense_rows(with_replicas(batch, 1))
-    grad_logits, grad_mean = grad_logits.contiguous(), grad_mean.contiguous()
     replicas, num_nodes, channels = x.shape
     batch_size = grad_mean.size(-2)
-    grad_x = torch.empty_like(x)
-    strides = (*map(replica_stride, (mass, graphs, x)), x.stride(1), *grad_x.stride()[:2])
     programs, options = plan("project_backward", x.dtype, num_nodes, channels, batch_size, replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
-    tensors = (x, weight, mass, graphs, grad_logits, grad_mean, grad_x, partial)
+    grads = grad_logits.contiguous(), grad_mean.contiguous()
     with torch.cuda.device_of(x):
         project_backward_kernel[(batch_size, programs, replicas)](
-            *tensors,
-            num_nodes,
-            *strides,
+            *(x, weight.contiguous(), mass, graphs, *grads, out, partial, num_nodes),
+            *map(replica_stride, (mass, graphs)),
+            *(*x.stride()[:2], *out.stride()[:2]),
             BATCHED=batch is not None,
             **options,
         )
-    grad_weight = partial.sum(dim=(1, 2)).unsqueeze(1)
-    return (grad_x, grad_weight) if has_replicas else (grad_x[0], grad_weight[0])
+    return grad_x, partial.sum(dim=(1, 2)).view_as(weight)

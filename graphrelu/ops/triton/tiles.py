@@ -14,10 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# Tiles of channels that are written out one after the other; a loop goes over more. With one pass
-# through it the loop is gone, and with all of thousands written out the compiler takes minutes.
-UNROLLED = tl.constexpr(8)
-
 _PROBES = tl.constexpr(256)
 
 _MAX_CHANNELS_PER_TILE = 256
