@@ -70,7 +70,7 @@ DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}
 DEEP_SETTINGS = ("norm", "residual", "layers")
 GRAPH_SETTINGS = ("patience", "normalize_features")  # not of sets
 SET_SETTINGS = ("target", "pooling", "head_layers", "rwse", "virtual_node", "batch_size")
-SET_DEFAULTS = {"esol": {"layers": 6, "epochs": 40}}  # 80 s or so on two cores
+SET_DEFAULTS = {"esol": {"layers": 6, "epochs": 40}}  # about 90 s on two cores
 COMPARED_ON_SETS = ("relu", "gelu", "grelu")
 LABELS = {"classes": "classes", "labels": "labels, any number at once", "values": "values"}
 
