@@ -22,6 +22,7 @@ from graphrelu.ops import (
     stacked,
     uses_triton,
 )
+from graphrelu.ops.native import LOOPS
 
 _INPUTS = "Tensor x, Tensor weight, Tensor mass, Tensor? batch"
 torch.library.define("graphrelu::project", f"({_INPUTS}, SymInt batch_size) -> (Tensor, Tensor)")
@@ -163,6 +164,28 @@ class CSR(NamedTuple):
     rowptr: Tensor
     col: Tensor
     value: Tensor
+
+
+def normalized_csr(
+    source: Tensor, target: Tensor, weight: Tensor, num_nodes: int
+) -> tuple[CSR, CSR] | None:
+    """The normalised adjacency matrix, whose rows are targets, and its transpose, both sorted, by
+    compiled loops; none where they do not serve."""
+    largest = max(source.numel(), num_nodes)
+    if not source.is_cpu or weight.dtype not in LOOPS or largest > _MAX_INT32:
+        return None
+
+    def empty() -> CSR:
+        return CSR(
+            torch.empty(num_nodes + 1, dtype=torch.int32),
+            torch.empty(source.numel(), dtype=torch.int32),
+            torch.empty_like(weight),
+        )
+
+    matrix, transposed, edges = empty(), empty(), (source, target, weight)
+    arguments = *(part.contiguous() for part in edges), None, source.numel(), num_nodes
+    is_symmetric = LOOPS[weight.dtype]("prepare", *arguments, *matrix, *transposed)
+    return matrix, matrix if is_symmetric else transposed
 
 
 def index_dtype(*sizes: int) -> torch.dtype:
