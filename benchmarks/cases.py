@@ -23,51 +23,69 @@ from typing import Any
 from unittest import mock
 
 import torch
-from activation import random_graph
-from measure import milliseconds_in_turn, save
+from measure import milliseconds, random_graph, save
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
 
 from graphrelu import GReLU
+from graphrelu.lab.data import load
 from graphrelu.lab.engine.timing import captured
 from graphrelu.lab.models.activations import GELU, Maxout, PReLU, ReLU
-from graphrelu.lab.record.machine import surroundings
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.reproduce.runtime import batched
 
-ACTIVATIONS: dict[str, Callable[[int], torch.nn.Module]] = {
-    "ReLU": ReLU,
-    "PReLU": PReLU,
-    "GELU": GELU,
-    "Maxout": Maxout,
-    "GReLU": GReLU,
-}
+ACTIVATIONS = {kind.__name__: kind for kind in (ReLU, PReLU, GELU, Maxout, GReLU)}
 Step = Callable[[], None]
+
+# Convolution, nodes, edges and options of :func:`steps_of`, of each case.
+SMALL = (3_300, 9_100)
+REPLAYED, ONE_THREAD = {"how": "replayed"}, {"how": "one thread"}
+REPLAYED_BATCH = {"graphs": 128, "how": "replayed"}
+ANYWHERE: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    "small graph: GCN, 3,300 nodes, 9,100 edges": ("gcn", *SMALL, {}),
+    "fresh graph: SAGE, 2,000 nodes, 20,000 edges": ("sage", 2_000, 20_000, {"fresh": True}),
+    "fresh graph: SAGE, 100,000 nodes, 1,000,000 edges": ("sage", 10**5, 10**6, {"fresh": True}),
+    "GCN, 100,000 nodes, 1,000,000 edges": ("gcn", 10**5, 10**6, {}),
+    "compiled: GCN, 20,000 nodes, 200,000 edges": ("gcn", 20_000, 200_000, {"how": "compiled"}),
+    "batch of 128 graphs: GIN, 39 nodes and 146 edges each": ("gin", 39, 146, {"graphs": 128}),
+    "alone: 100,000 nodes, 1,000,000 edges, C = 64": ("alone", 10**5, 10**6, {}),
+}
+ON_A_GPU: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    "backward in the caller's thread: GCN, 3,300 nodes, 9,100 edges": ("gcn", *SMALL, ONE_THREAD),
+    "captured as a CUDA graph: GCN, 3,300 nodes, 9,100 edges": ("gcn", *SMALL, REPLAYED),
+    "captured as a CUDA graph: 128 graphs, GIN, 39 nodes and 146 edges each": (
+        *("gin", 39, 146, REPLAYED_BATCH),
+    ),
+    "make_graphed_callables: GCN, 3,300 nodes, 9,100 edges": ("gcn", *SMALL, {"how": "graphed"}),
+    "GCN, 1,000,000 nodes, 10,000,000 edges": ("gcn", 10**6, 10**7, {}),
+    "alone: 1,000,000 nodes, 10,000,000 edges, C = 64": ("alone", 10**6, 10**7, {}),
+    "alone: 200,000 nodes, 4,000,000 edges, C = 256": ("alone", 200_000, 4 * 10**6, {"width": 256}),
+}
 
 
 class Network(torch.nn.Module):
     """Two convolutions with one activation between them, for nodes or for a batch of graphs."""
 
     def __init__(
-        self, conv: Callable[[int, int], Any], act: torch.nn.Module, width: int, batch_size: int
+        self, conv: Callable[[int], Any], act: torch.nn.Module, width: int, graphs: int = 1
     ) -> None:
         super().__init__()
-        self.first, self.act, self.second = conv(width, width), act, conv(width, width)
-        self.batch_size = batch_size
+        self.first, self.act, self.second = conv(width), act, conv(width)
+        self.graphs = graphs
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
-        own = {} if batch is None else {"batch": batch, "batch_size": self.batch_size}
+        own = {} if batch is None else {"batch": batch, "batch_size": self.graphs}
         x = self.act(self.first(x, edge_index), edge_index, **own)
         x = self.second(x, edge_index)
-        return x if batch is None else global_add_pool(x, batch, self.batch_size)
+        return x if batch is None else global_add_pool(x, batch, self.graphs)
 
 
-def convolution(name: str, width: int, out: int) -> torch.nn.Module:
+def convolution(name: str, width: int) -> torch.nn.Module:
     if name == "gcn":
-        return GCNConv(width, out, cached=True)
+        return GCNConv(width, width, cached=True)
     if name == "gat":
-        return GATConv(width, out // 8, heads=8)
-    if name == "gin":
-        return GINConv(torch.nn.Linear(width, out))
-    return SAGEConv(width, out)
+        return GATConv(width, width // 8, heads=8)
+    return GINConv(torch.nn.Linear(width, width)) if name == "gin" else SAGEConv(width, width)
 
 
 def training_step(model: torch.nn.Module, inputs: Callable[[], tuple], y: Tensor) -> Step:
@@ -92,29 +110,30 @@ def in_one_thread(step: Step) -> None:
 
 
 def steps_of(
+    device: torch.device,
     conv: str,
     nodes: int,
     edges: int,
-    device: torch.device,
-    *,
     width: int = 64,
     fresh: bool = False,
     how: str = "eager",
     graphs: int = 1,
 ) -> dict[str, Step]:
-    """A training step of each rival on one graph, or on a graph that is new in every step.
+    """A training step of each rival on one graph, or on a graph that is new in every step; or
+    forward and backward of the activation `"alone"`.
 
     `how` is `"eager"`, `"compiled"`, or on a GPU `"replayed"` as a CUDA graph, `"graphed"`, which
     is the model alone as CUDA graphs, or `"one thread"`, with the backward pass in the caller's.
     """
     torch.manual_seed(0)
-    edge_index = random_graph(nodes, edges, 0)
-    batch = None
+    edge_index, batch = random_graph(nodes, edges), None
     if graphs > 1:
         edge_index = torch.cat([edge_index + nodes * graph for graph in range(graphs)], dim=1)
         batch = torch.arange(graphs).repeat_interleave(nodes).to(device)
     edge_index, nodes = edge_index.to(device), nodes * graphs
     x = torch.randn(nodes, width, device=device)
+    if conv == "alone":
+        return activation_alone(x.requires_grad_(), edge_index)
     y = torch.randint(width, (graphs if graphs > 1 else nodes,), device=device)
 
     def inputs(graph: Tensor = edge_index) -> tuple[Tensor, ...]:
@@ -124,10 +143,9 @@ def steps_of(
     def network(act: Callable[[int], torch.nn.Module], conv: str = conv) -> torch.nn.Module:
         return Network(partial(convolution, conv), act(width), width, graphs).to(device)
 
-    names = {"ReLU": ReLU, "GReLU": GReLU} if how == "compiled" else ACTIVATIONS
     made = {}
-    for name, act in names.items():
-        model = network(act)
+    for name in ("ReLU", "GReLU") if how == "compiled" else ACTIVATIONS:
+        model = network(ACTIVATIONS[name])
         if how == "compiled":
             # PyG's normalisation cannot be compiled: now the convolutions remember its result.
             model(*inputs())
@@ -148,13 +166,7 @@ def steps_of(
     return made
 
 
-def activation_alone(
-    nodes: int, edges: int, width: int, device: torch.device, **options: Any
-) -> dict[str, Step]:
-    """Forward and backward of the activation itself."""
-    torch.manual_seed(0)
-    edge_index = random_graph(nodes, edges, 0).to(device)
-    x = torch.randn(nodes, width, device=device, requires_grad=True)
+def activation_alone(x: Tensor, edge_index: Tensor) -> dict[str, Step]:
     grad = torch.randn_like(x)
 
     def both(act: torch.nn.Module) -> None:
@@ -162,29 +174,22 @@ def activation_alone(
         act.zero_grad()
         act(x, edge_index).backward(grad)
 
-    acts = {name: act(width).to(device) for name, act in ACTIVATIONS.items()}
-    acts["GReLU, Chebyshev"] = GReLU(width, diffusion="chebyshev", steps=5).to(device)
-    return {name: partial(both, act) for name, act in acts.items()}
+    makers = ACTIVATIONS | {"GReLU, Chebyshev": partial(GReLU, diffusion="chebyshev", steps=5)}
+    return {name: partial(both, make(x.size(1)).to(x.device)) for name, make in makers.items()}
 
 
-def seeds_at_once(dataset: str, seeds: int, device: torch.device) -> dict[str, Step]:
+def seeds_at_once(device: torch.device, seeds: int) -> dict[str, Step]:
     """100 epochs of all seeds of the laboratory, on a generated graph; building the models and, on
     a GPU, capturing an epoch are not counted."""
-    from graphrelu.lab.data import load
-    from graphrelu.lab.record.recipes import recipe
-    from graphrelu.lab.reproduce.runtime import batched
-
-    graph = load(dataset, None)
-
-    def training(activation: str, backbone: str) -> Step:
-        config = recipe(graph.name, graph.family, backbone, activation, epochs=100, patience=0)
-        return partial(batched(config, graph, seeds, device)(config), config.epochs)
-
-    names = {"ReLU": "relu", "PReLU": "prelu", "Maxout": "maxout", "GReLU": "grelu"}
-    steps = {name: training(own, "gcn") for name, own in names.items()}
+    graph = load("csbm:nodes=3000,degree=3", None)
+    rivals = {name: (name.lower(), "gcn") for name in ("ReLU", "PReLU", "Maxout", "GReLU")}
     if device.type == "cuda":
-        steps["GAT with ReLU"] = training("relu", "gat")
-    return steps
+        rivals["GAT with ReLU"] = ("relu", "gat")
+    made = {}
+    for name, (activation, backbone) in rivals.items():
+        config = recipe(graph.name, graph.family, backbone, activation, epochs=100, patience=0)
+        made[name] = partial(batched(config, graph, seeds, device), config.epochs)
+    return made
 
 
 def _spin() -> None:
@@ -206,59 +211,17 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def cases(device: torch.device, seeds: int) -> dict[str, Callable[[], dict[str, Step]]]:
-    large = device.type == "cuda"
+    known = ANYWHERE | (ON_A_GPU if device.type == "cuda" else {})
     made: dict[str, Callable[[], dict[str, Step]]] = {
-        "small graph: GCN, 3,300 nodes, 9,100 edges": partial(
-            steps_of, "gcn", 3_300, 9_100, device
-        ),
-        "fresh graph: SAGE, 2,000 nodes, 20,000 edges": partial(
-            steps_of, "sage", 2_000, 20_000, device, fresh=True
-        ),
-        "fresh graph: SAGE, 100,000 nodes, 1,000,000 edges": partial(
-            steps_of, "sage", 100_000, 1_000_000, device, fresh=True
-        ),
-        "GCN, 100,000 nodes, 1,000,000 edges": partial(steps_of, "gcn", 100_000, 1_000_000, device),
-        "compiled: GCN, 20,000 nodes, 200,000 edges": partial(
-            steps_of, "gcn", 20_000, 200_000, device, how="compiled"
-        ),
-        "batch of 128 graphs: GIN, 39 nodes and 146 edges each": partial(
-            steps_of, "gin", 39, 146, device, graphs=128
-        ),
-        "alone: 100,000 nodes, 1,000,000 edges, C = 64": partial(
-            activation_alone, 100_000, 1_000_000, 64, device
-        ),
+        name: partial(steps_of, device, *sizes, **options)
+        for name, (*sizes, options) in known.items()
     }
-    if large:
-        made |= {
-            "backward in the caller's thread: GCN, 3,300 nodes, 9,100 edges": partial(
-                steps_of, "gcn", 3_300, 9_100, device, how="one thread"
-            ),
-            "captured as a CUDA graph: GCN, 3,300 nodes, 9,100 edges": partial(
-                steps_of, "gcn", 3_300, 9_100, device, how="replayed"
-            ),
-            "captured as a CUDA graph: 128 graphs, GIN, 39 nodes and 146 edges each": partial(
-                steps_of, "gin", 39, 146, device, graphs=128, how="replayed"
-            ),
-            "make_graphed_callables: GCN, 3,300 nodes, 9,100 edges": partial(
-                steps_of, "gcn", 3_300, 9_100, device, how="graphed"
-            ),
-            "GCN, 1,000,000 nodes, 10,000,000 edges": partial(
-                steps_of, "gcn", 1_000_000, 10_000_000, device
-            ),
-            "alone: 1,000,000 nodes, 10,000,000 edges, C = 64": partial(
-                activation_alone, 1_000_000, 10_000_000, 64, device
-            ),
-            "alone: 200,000 nodes, 4,000,000 edges, C = 256": partial(
-                activation_alone, 200_000, 4_000_000, 256, device
-            ),
-        }
-    else:
+    if device.type == "cpu":
         spins = os.environ.get("GOMP_SPINCOUNT")
         name = "alone, on a busy machine" + (f", GOMP_SPINCOUNT={spins}" if spins else "")
-        made[name] = partial(activation_alone, 100_000, 1_000_000, 64, device)
+        made[name] = partial(steps_of, device, "alone", 10**5, 10**6)
     name = f"{seeds} seeds at once: 100 epochs of a GCN, 3,000 nodes"
-    made[name] = partial(seeds_at_once, "csbm:nodes=3000,degree=3", seeds, device)
-    return made
+    return made | {name: partial(seeds_at_once, device, seeds)}
 
 
 def main() -> None:
@@ -285,12 +248,12 @@ def main() -> None:
     for name in names:
         with busy(2 if "busy" in name else 0):
             calls = 1 if "seeds" in name else None
-            rows[name] = times = milliseconds_in_turn(made[name](), device, calls=calls)
+            rows[name] = times = milliseconds(made[name](), device, calls=calls)
         print(f"\n{name}")
         for rival, time in times.items():
             print(f"  {rival:38}{time:10.3f} ms{time / times['ReLU']:8.2f} x ReLU", flush=True)
-        if args.out is not None:  # case by case: a run that is ended early loses none
-            save(args.out, {**surroundings(device), "milliseconds": rows})
+        # Case by case: a run that is ended early loses none.
+        save(args.out, device, {"milliseconds": rows})
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from measure import power_law
-from torch import Tensor
+from measure import leave_start, power_law, random_graph
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
@@ -80,6 +79,18 @@ class Sweep(NamedTuple):
     K: int = 2
 
 
+class Point(NamedTuple):
+    """One measurement."""
+
+    axis: str
+    value: int
+    what: str
+    nodes: int
+    edges: int
+    channels: int
+    K: int
+
+
 # Two decades in edges, nodes and channels, where the varied term dominates from the smallest size
 # on. Every kernel of a GPU has a fixed cost, so that a GPU needs far larger sizes.
 SWEEPS = {
@@ -98,18 +109,6 @@ SWEEPS = {
         Sweep("heads", 1, 16, 5, nodes=1_000_000, edges=10_000_000),
     ),
 }
-
-
-class Point(NamedTuple):
-    """One measurement."""
-
-    axis: str
-    value: int
-    what: str
-    nodes: int
-    edges: int
-    channels: int
-    K: int
 
 
 def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
@@ -146,9 +145,7 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
     x = torch.randn(point.nodes, point.channels, device=device, requires_grad=True)
     grad = torch.randn_like(x)
     act = GReLU(point.channels, K=point.K).to(device)
-    with torch.no_grad():
-        for parameter in act.parameters():  # zeros would hide a part of the work
-            parameter.fill_(0.1)
+    leave_start(act)
 
     def prepare() -> None:  # and one pass; remembered, so that the calls below find it
         with torch.no_grad():
@@ -175,12 +172,6 @@ def measure(point: Point, repeats: int, device: torch.device) -> Entry:
     times = [seconds(step, device) for _ in range(repeats)]
     median = statistics.median(times)
     return {"seconds": median, "repeats": times, "preparation": preparation}
-
-
-def random_graph(nodes: int, edges: int, device: torch.device) -> Tensor:
-    """An undirected graph, its ends drawn uniformly."""
-    ends = torch.randint(nodes, (2, edges // 2), device=device)
-    return torch.cat([ends, ends.flip(0)], dim=1)
 
 
 COLUMNS = (

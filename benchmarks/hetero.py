@@ -14,12 +14,10 @@ from pathlib import Path
 
 import torch
 from complexity import Point, Sweep, points
-from measure import power_law, save
+from measure import leave_start, power_law, save
 
 from graphrelu import HeteroGReLU
-from graphrelu.lab.record.machine import surroundings
 
-CPU = torch.device("cpu")
 TYPES = ("paper", "author", "venue")
 RELATIONS = (
     ("author", "writes", "paper"),
@@ -40,9 +38,7 @@ def measure(point: Point) -> float:
     x = {name: torch.randn(count, point.channels, requires_grad=True) for name in TYPES}
     edges = {r: torch.randint(count, (2, point.edges // len(RELATIONS))) for r in RELATIONS}
     act = HeteroGReLU(dict.fromkeys(TYPES, point.channels))
-    with torch.no_grad():
-        for parameter in act.parameters():  # zeros would hide a part of the work
-            parameter.fill_(0.1)
+    leave_start(act)
     leaves = [*x.values(), *act.parameters()]
     grads = [torch.randn_like(value) for value in x.values()]
     times = []
@@ -66,8 +62,7 @@ def main() -> None:
         row = {"axis": sweep.axis, "milliseconds": times, "exponent": exponent}
         rows.append(row | {"low": low, "high": high})
         print(f"{sweep.axis:9} {exponent:.2f} [{low:.2f}, {high:.2f}]", times)
-    if args.out is not None:
-        save(args.out, {"rows": rows, **surroundings(CPU)})
+    save(args.out, torch.device("cpu"), {"rows": rows})
 
 
 if __name__ == "__main__":

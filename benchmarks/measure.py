@@ -1,69 +1,75 @@
-"""Time and peak memory of a callable, and where the record of them goes."""
+"""What the benchmarks share: random graphs, time and peak memory, power laws, and the record."""
 
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
+from torch import Tensor
 
-from graphrelu.lab.engine.timing import captured, seconds
+from graphrelu.lab.engine.timing import seconds
+from graphrelu.lab.record.machine import surroundings
 
 # Calls between two looks at the clock. A GPU works behind its host, in training as here: a look
 # after every call would time the host's first step again and again.
 BACK_TO_BACK = {"cpu": 1, "cuda": 10}
-# Seconds for each, alone and where rivals take turns: a GPU's times hardly differ from each other.
-BUDGET = {"cpu": 2.0, "cuda": 0.5}
-IN_TURN = {"cpu": 12.0, "cuda": 0.5}
+BUDGET = {"cpu": 12.0, "cuda": 0.5}  # seconds for each rival: a GPU's times hardly differ
 
 
-def milliseconds(run: Callable[[], Any], device: torch.device) -> float:
-    """The median of as many repetitions as fit the budget, at least three."""
-    return milliseconds_in_turn({"alone": run}, device, BUDGET)["alone"]
+def random_graph(nodes: int, edges: int, device: torch.device | str = "cpu") -> Tensor:
+    """An undirected graph with so many directed edges, whose ends are drawn uniformly."""
+    ends = torch.randint(nodes, (2, edges // 2), device=device)
+    return torch.cat([ends, ends.flip(0)], dim=1)
 
 
-def milliseconds_in_turn(
-    runs: dict[str, Callable[[], Any]],
+def leave_start(act: torch.nn.Module) -> None:
+    """As after some training: zeros would hide a part of the work."""
+    for parameter in act.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+
+
+def milliseconds(
+    rivals: Mapping[str, Callable[[], Any]],
     device: torch.device,
-    budget: dict[str, float] = IN_TURN,
+    budget: float | None = None,
     calls: int | None = None,
 ) -> dict[str, float]:
     """The medians of rivals that take turns: when a machine slows down, it does so for all."""
-    for run in runs.values():
+    for run in rivals.values():
         run()  # first calls prepare, allocate and choose kernels
     calls = calls or BACK_TO_BACK[device.type]
-    times: dict[str, list[float]] = {name: [] for name in runs}
+    budget = BUDGET[device.type] if budget is None else budget
+    times: dict[str, list[float]] = {name: [] for name in rivals}
     started, rounds = time.perf_counter(), 0
-    while rounds < 3 or time.perf_counter() - started < budget[device.type] * len(runs):
-        for name, run in runs.items():
+    while rounds < 3 or time.perf_counter() - started < budget * len(rivals):
+        for name, run in rivals.items():
             times[name].append(1e3 * seconds(run, device, calls) / calls)
         rounds += 1
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def replayed_milliseconds(run: Callable[[], Any], device: torch.device) -> float:
-    """The same from a CUDA graph: the device's own time, without its host's."""
-    return milliseconds(captured(run, device), device)
-
-
 def peak_mebibytes(run: Callable[[], Any], device: torch.device) -> float:
     """The most memory that torch held at once beyond what was there before."""
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         run()
-        torch.cuda.synchronize(device)
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    with _quiet(), torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
-        run()
+    kept = os.dup(2)
+    with Path(os.devnull).open("w") as nowhere:  # the profiler's native code writes to stderr
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        with torch.profiler.profile(profile_memory=True) as profiler:
+            run()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
     held = peak = 0
     assert profiler.profiler is not None
     for event in profiler.profiler.kineto_results.events():
@@ -71,19 +77,6 @@ def peak_mebibytes(run: Callable[[], Any], device: torch.device) -> float:
             held += event.nbytes()
             peak = max(peak, held)
     return peak / 2**20
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what the profiler's native code writes to standard error."""
-    kept = os.dup(2)
-    with Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
 
 
 def power_law(
@@ -98,7 +91,9 @@ def power_law(
     return exponent, exponent - half, exponent + half
 
 
-def save(path: Path, record: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"record: {path}")
+def save(path: Path | None, device: torch.device, record: dict[str, Any]) -> None:
+    """Keep a record, with the machine and the versions; nothing without a path."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(surroundings(device) | record, indent=1) + "\n")
+        print(f"record: {path}")

@@ -28,31 +28,25 @@ def where(record: dict[str, Any]) -> str:
     return f"{record['device']}, torch {record['versions']['torch']}, {record['date'][:10]}"
 
 
-def sizes(setting: dict[str, Any]) -> str:
-    shape = ", a power law" if setting.get("max_degree") else ""
-    return (
-        f"{setting['nodes']:,} nodes, {setting['edges']:,} directed edges{shape}, "
-        f"{setting['channels']} channels, {setting['steps']} {setting['diffusion']} steps"
-    )
-
-
 def activation(record: dict[str, Any]) -> str:
     columns = {
         "forward_ms": "forward",
         "forward_backward_ms": "forward + backward",
-        "replayed_ms": "the same, as a CUDA graph",
         "peak_mib": "peak memory, MiB",
         "floor_ms": "floor",
     }
-    shown = [name for name in columns if any(name in row for row in record["rows"].values())]
     maxout = record["rows"]["Maxout"]["forward_backward_ms"]
     lines = []
     for name, row in record["rows"].items():
         ratio = row["forward_backward_ms"] / maxout if "forward_backward_ms" in row else None
-        lines.append([name, *(number(row.get(column)) for column in shown), number(ratio)])
-    head = ["", *(columns[name] for name in shown), "x Maxout"]
-    title = f"## One activation: {sizes(record['setting'])}\n\n{where(record)}.\n"
-    return f"{title}\n{table(head, lines)}"
+        lines.append([name, *(number(row.get(column)) for column in columns), number(ratio)])
+    head = ["", *columns.values(), "x Maxout"]
+    setting = record["setting"]
+    sizes = (
+        f"{setting['nodes']:,} nodes, {setting['edges']:,} directed edges, "
+        f"{setting['channels']} channels, {setting['steps']} {setting['diffusion']} steps"
+    )
+    return f"## One activation: {sizes}\n\n{where(record)}.\n\n{table(head, lines)}"
 
 
 def cases(record: dict[str, Any]) -> str:
@@ -103,11 +97,9 @@ def hetero(record: dict[str, Any]) -> str:
 
 
 def page() -> str:
-    kinds = {"activation": activation, "cases": cases, "seeds": seeds, "diffusion": diffusion}
-    kinds |= {"hetero": hetero}
     parts = [INTRODUCTION]
-    for kind, render in kinds.items():
-        for path in sorted(RESULTS.glob(f"{kind}*.json")):
+    for render in (activation, cases, seeds, diffusion, hetero):
+        for path in sorted(RESULTS.glob(f"{render.__name__}*.json")):
             parts.append(render(json.loads(path.read_text())))
     return "\n".join(parts)
 

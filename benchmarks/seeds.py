@@ -11,7 +11,6 @@ CPU times are CPU time of one thread, which other work on the machine does not l
 import argparse
 import statistics
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,13 +20,12 @@ from measure import save
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from graphrelu import GReLU
 from graphrelu.lab.data import load
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import run, scaled_features
+from graphrelu.lab.engine.timing import synchronize
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.recipes import recipe
 
 
@@ -35,13 +33,11 @@ class StockGCN(torch.nn.Module):
     def __init__(self, graph: Graph, config: Config) -> None:
         super().__init__()
         self.conv1 = GCNConv(graph.num_features, config.hidden, cached=True)
-        self.act = GReLU(config.hidden) if config.activation == "grelu" else None
         self.conv2 = GCNConv(config.hidden, graph.num_classes, cached=True)
         self.dropout = config.dropout
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        x = self.conv1(x, edge_index)
-        x = x.relu() if self.act is None else self.act(x, edge_index)
+        x = self.conv1(x, edge_index).relu()
         return self.conv2(F.dropout(x, self.dropout, self.training), edge_index)
 
 
@@ -72,20 +68,9 @@ def stock_run(config: Config, graph: Graph, x: Tensor, seed: int, device: torch.
     return accuracy
 
 
-def timed(way: Callable[[], list[float]], device: torch.device) -> tuple[float, list[float]]:
-    """The seconds that a way of training takes, and its scores."""
-    clock = time.process_time if device.type == "cpu" else time.perf_counter
-    started = clock()
-    scores = way()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return clock() - started, scores
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", default="digits")
-    parser.add_argument("--activation", choices=("relu", "grelu"), default="relu")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--data", help="folder of the datasets")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -94,38 +79,38 @@ def main() -> None:
 
     device = torch.device(args.device)
     graph = load(args.dataset, args.data)
-    config = recipe(graph.name, graph.family, "gcn", args.activation)
+    config = recipe(graph.name, graph.family, "gcn", "relu")
+    clock = time.perf_counter
     if device.type == "cpu":
         torch.set_num_threads(1)
+        clock = time.process_time
     sparse = scaled_features(config, graph).to(device)
-    dense = sparse.to_dense()
 
-    def loop(x: Tensor, runs: int = args.runs) -> list[float]:
+    def loop(x: Tensor, runs: int) -> list[float]:
         return [stock_run(config, graph, x, seed, device) for seed in range(runs)]
 
-    def at_once(runs: int = args.runs) -> list[float]:
+    def at_once(runs: int) -> list[float]:
         graphs = {graph.name: graph}
         results = run([config], range(runs), None, graphs=graphs, device=args.device)
         return [result.score for result in results]
 
     ways = {
-        "one_by_one": partial(loop, dense),
+        "one_by_one": partial(loop, sparse.to_dense()),
         "one_by_one_sparse": partial(loop, sparse.to_sparse_csr()),
         "at_once": at_once,
     }
     times, means = {}, {}
-    print(f"{args.dataset}, GCN, {args.activation}, {args.runs} seeds, {config.epochs} epochs")
+    print(f"{args.dataset}, GCN, {args.runs} seeds, {config.epochs} epochs")
     for name, way in ways.items():
         way(runs=2)  # first calls load libraries
-        times[name], scores = timed(way, device)
-        means[name] = statistics.mean(scores)
+        synchronize(device)
+        started = clock()
+        means[name] = statistics.mean(way(runs=args.runs))
+        synchronize(device)
+        times[name] = clock() - started
         print(f"{name:18} {times[name]:8.1f} s   accuracy {100 * means[name]:.1f} %")
-    if args.out is not None:
-        setting = {"dataset": args.dataset, "activation": args.activation, "runs": args.runs}
-        save(
-            args.out,
-            {"setting": setting, **surroundings(device), "seconds": times, "accuracy": means},
-        )
+    setting = {"dataset": args.dataset, "runs": args.runs}
+    save(args.out, device, {"setting": setting, "seconds": times, "accuracy": means})
 
 
 if __name__ == "__main__":

@@ -1,22 +1,23 @@
 """The graph of an activation that is called with `x` alone.
 
-Whoever knows the graph, :func:`graph_context` or a converted model, puts a scope around a call; the
-activation reads the innermost one that knows a graph. Scopes are kept in a context variable: each
-thread and each task of an event loop has its own.
+What knows the graph is a :class:`Scope` around the call: a :class:`graph_context`, or the call of a
+converted model. The activation asks the innermost one that knows a graph. Scopes are kept in a
+context variable: each thread and each task of an event loop has its own.
 """
 
+import copy
 import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from contextvars import ContextVar, Token
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import CheckpointFunction
+from torch.utils.checkpoint import CheckpointFunction, checkpoint
 from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
@@ -44,12 +45,11 @@ _scopes: ContextVar[Scopes] = ContextVar("graphrelu_scopes", default=())
 
 
 class _Traced(threading.local):
-    """What torch.compile reads, which cannot read context variables: the calls of converted models
-    around, and how many contexts are open, of which only the variable tells whose they are."""
+    """What torch.compile reads, as it cannot read context variables."""
 
     def __init__(self) -> None:
-        self.scopes: list[Scope] = []
-        self.contexts = 0
+        self.runs: list[Scope] = []  # of converted models
+        self.contexts = 0  # how many are open
 
 
 _traced = _Traced()
@@ -57,34 +57,26 @@ _traced = _Traced()
 
 def scopes_around() -> Scopes:
     """From the outermost to the innermost."""
-    return tuple(_traced.scopes) if torch.compiler.is_compiling() else _scopes.get()
+    return tuple(_traced.runs) if torch.compiler.is_compiling() else _scopes.get()
 
 
-def enter_scope(scope: Scope) -> Callable[[], object]:
-    """Puts a scope around a call; the function returned takes it away."""
-    _traced.scopes.append(scope)
+def runs_around() -> list[Any]:
+    """The runs of converted models alone."""
+    return _traced.runs
+
+
+def enter_run(run: Scope) -> Callable[[], object]:
+    """Puts the run of a converted model around a call; the function returned takes it away."""
+    _traced.runs.append(run)
     if torch.compiler.is_compiling():
-        return _traced.scopes.pop
-    token = _scopes.set((*_scopes.get(), scope))
+        return _traced.runs.pop
+    token = _scopes.set((*_scopes.get(), run))
 
     def leave() -> None:
         _scopes.reset(token)
-        _traced.scopes.pop()
+        _traced.runs.pop()
 
     return leave
-
-
-@contextmanager
-def only_scopes(scopes: Scopes) -> Iterator[None]:
-    """These scopes and no others around the block."""
-    token, before = _scopes.set(scopes), (_traced.scopes, _traced.contexts)
-    _traced.scopes = [scope for scope in scopes if not isinstance(scope, graph_context)]
-    _traced.contexts = len(scopes) - len(_traced.scopes)
-    try:
-        yield
-    finally:
-        _scopes.reset(token)
-        _traced.scopes, _traced.contexts = before
 
 
 class graph_context:
@@ -129,6 +121,7 @@ class graph_context:
         self._tokens: list[Token[Scopes]] = []
 
     def __enter__(self) -> None:
+        prepare_checkpoints()
         self._tokens.append(_scopes.set((*_scopes.get(), self)))
         _traced.contexts += 1
 
@@ -146,17 +139,10 @@ def graph_around(
     x: Any, channels: int, is_needed: bool = True
 ) -> tuple[Any, Tensor | None, Any, int | None]:
     """The arguments of a GReLU that was called with `x` alone."""
-    is_asked = torch.compiler.is_compiling() and _traced.contexts > 0
-    if is_asked and all(scope.graph is None for scope in _traced.scopes):
+    compiles = torch.compiler.is_compiling()
+    if compiles and _traced.contexts and all(run.graph is None for run in _traced.runs):
         return _uncompiled_graph_around(x, channels, is_needed)
-    return _graph_around(x, channels, is_needed)
-
-
-def _graph_around(
-    x: Any, channels: int, is_needed: bool
-) -> tuple[Any, Tensor | None, Any, int | None]:
-    scopes = scopes_around()
-    scope = next((scope for scope in reversed(scopes) if scope.graph is not None), None)
+    scope = next((scope for scope in reversed(scopes_around()) if scope.graph is not None), None)
     if scope is None or scope.graph is None:
         if not is_needed:
             return None, None, None, None
@@ -164,12 +150,9 @@ def _graph_around(
             "edge_index must be given, or an activation that is called with x alone must be inside "
             "graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
         )
-    if not torch.compiler.is_compiling():
-        for frame in _frames_around():
-            _check_caller(frame)
-            checkpoint = checkpoint_of(frame)
-            if checkpoint is not None and isinstance(scope, graph_context):
-                checkpoint.run_again_inside(lambda: only_scopes(scopes))
+    if not compiles:
+        _check_callers()
+        prepare_checkpoints()
     if isinstance(x, Tensor) and x.dim() == 2:
         _check_shape(x, channels, scope.graph)
         if isinstance(scope, graph_context) and scope.graph.num_nodes is None:
@@ -177,7 +160,7 @@ def _graph_around(
     return scope.graph[:4]
 
 
-_uncompiled_graph_around = torch.compiler.disable(_graph_around)
+_uncompiled_graph_around = torch.compiler.disable(graph_around)
 
 
 def _check_shape(x: Tensor, channels: int, graph: Graph) -> None:
@@ -200,83 +183,104 @@ def _check_shape(x: Tensor, channels: int, graph: Graph) -> None:
         )
 
 
-def _check_caller(frame: FrameType) -> None:
-    """Inside a convolution, messages have a row for each edge. There may be as many as nodes."""
-    if frame.f_code.co_name in ("message", "aggregate", "edge_update"):
-        caller = frame.f_locals.get("self")
-        if isinstance(caller, MessagePassing):
-            raise ValueError(
-                f"x must have a row for each node, but {type(caller).__name__} calls the "
-                "activation on its messages, which are edges: build the model with ReLU and "
-                "call graphrelu.convert(model), which leaves those alone."
-            )
+def _check_callers() -> None:
+    """Messages of a convolution have a row for each edge. There may be as many as nodes."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("message", "aggregate", "edge_update"):
+            caller = frame.f_locals.get("self")
+            if isinstance(caller, MessagePassing):
+                raise ValueError(
+                    f"x must have a row for each node, but {type(caller).__name__} calls the "
+                    "activation on its messages, which are edges: build the model with ReLU and "
+                    "call graphrelu.convert(model), which leaves those alone."
+                )
+        frame = frame.f_back
 
 
 # Checkpoints: torch.utils.checkpoint runs a function again in the backward pass, perhaps after the
-# block has ended and in another thread. It offers no way to hand anything to that second run, so
-# the function that it keeps is replaced by one that puts the scopes back.
+# block has ended and in another thread. It can hand nothing to that second run, so the function
+# that it keeps is replaced by one that puts the scopes back.
 
 
-class Recomputation:
-    """A function that is run again, inside what was around its first run."""
+class SecondRun:
+    """A function that a checkpoint runs again, perhaps several times, inside the scopes of its
+    first run."""
 
-    def __init__(self, function: Callable[..., Any], surroundings: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[..., Any], lines: list[str]) -> None:
         self.function = function
-        self.surroundings = surroundings
+        self.lines = lines  # that led to the checkpoint
+        self.scopes = tuple(map(copy.copy, scopes_around()))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with self.surroundings():
-            return self.function(*args, **kwargs)
-
-
-class Checkpoint(NamedTuple):
-    """The first run of a function under :func:`torch.utils.checkpoint.checkpoint`."""
-
-    keeper: Any  # the object that keeps the function
-    name: str  # of the keeper's attribute
-
-    def run_again_inside(self, surroundings: Callable[[], Any]) -> None:
-        function = getattr(self.keeper, self.name)
-        if not isinstance(function, Recomputation):
-            setattr(self.keeper, self.name, Recomputation(function, surroundings))
+        scopes: tuple[Any, ...] = tuple(map(copy.copy, self.scopes))
+        runs = [scope for scope in scopes if not isinstance(scope, graph_context)]
+        token, before = _scopes.set(scopes), (_traced.runs, _traced.contexts)
+        _traced.runs, _traced.contexts = runs, len(scopes) - len(runs)
+        try:
+            with ExitStack() as stack:
+                for run in runs:
+                    stack.enter_context(run.interceptor())
+                return self.function(*args, **kwargs)
+        finally:
+            _scopes.reset(token)
+            _traced.runs, _traced.contexts = before
 
 
 _REENTRANT = CheckpointFunction.forward.__code__
-_NON_REENTRANT = inspect.unwrap(torch.utils.checkpoint.checkpoint).__code__
+_NON_REENTRANT = inspect.unwrap(checkpoint).__code__
+_SECOND_RUN = SecondRun.__call__.__code__
 
 
-def checkpoint_of(frame: FrameType) -> Checkpoint | None:
-    """The checkpoint whose first run is this frame of the stack."""
-    found = None
-    try:
-        if frame.f_code is _REENTRANT:
-            found = Checkpoint(frame.f_locals["ctx"], "run_function")
-        elif frame.f_code is _NON_REENTRANT and "gen" in frame.f_locals:
-            keeper = frame.f_locals["gen"].gi_frame.f_locals["new_frame"]
-            found = Checkpoint(keeper, "recompute_fn")
-        if found is not None:
-            getattr(*found)
-    except (AttributeError, KeyError):
-        raise RuntimeError(
-            f"torch.utils.checkpoint must not be around a GReLU with torch {torch.__version__}, "
-            "which this version of graphrelu does not know."
-        ) from None
-    return found
+def prepare_checkpoints() -> None:
+    """Each checkpoint around will run its function again inside the scopes that are around now;
+    called before these change and wherever they are read."""
+    if torch.compiler.is_compiling():
+        return
+    for frame in _frames_around(sys._getframe(1)):
+        try:
+            if frame.f_code is _REENTRANT:
+                keeper, name = frame.f_locals["ctx"], "run_function"
+            elif frame.f_code is _NON_REENTRANT and "gen" in frame.f_locals:
+                keeper = frame.f_locals["gen"].gi_frame.f_locals["new_frame"]
+                name = "recompute_fn"
+            else:
+                continue
+            function = getattr(keeper, name)
+        except (AttributeError, KeyError):
+            raise RuntimeError(
+                f"torch.utils.checkpoint must not be around a GReLU with torch "
+                f"{torch.__version__}, which this version of graphrelu does not know."
+            ) from None
+        if not isinstance(function, SecondRun):
+            setattr(keeper, name, SecondRun(function, lines_of_calls(frame)))
 
 
-def is_checkpointed(starts: tuple[CodeType, CodeType]) -> bool:
-    """Whether a checkpoint is on the stack, from the caller's caller up to one of these starts."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code is not starts[0] and frame.f_code is not starts[1]:
-        if frame.f_code is _REENTRANT or frame.f_code is _NON_REENTRANT:
-            return True
+def lines_of_calls(frame: FrameType) -> list[str]:
+    """The line of each function on the way from a method of a converted model to this frame, the
+    innermost first. Lines count from the start of their function."""
+    lines: list[str] = []
+    for caller in _frames_around(frame):
+        name = caller.f_globals.get("__name__", "")
+        if caller.f_code is _SECOND_RUN:
+            lines += caller.f_locals["self"].lines
+        elif name.startswith("torch.nn.modules.") and not lines:
+            break  # the caller is a module of torch, which is not the model's code
+        elif not name.startswith("torch."):
+            line = caller.f_lineno - caller.f_code.co_firstlineno
+            lines.append(f"{caller.f_code.co_name}:{line}")
+    return lines
+
+
+def _frames_around(frame: FrameType | None) -> Iterator[FrameType]:
+    """The stack of calls from this frame up to the method of a converted model, which has looked
+    at what is around itself, or up to a second run."""
+    while frame is not None and _is_conversion(frame):
         frame = frame.f_back
-    return False
-
-
-def _frames_around() -> Iterator[FrameType]:
-    """The stack, up to the start of a second run."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not Recomputation.__call__.__code__:
+    while frame is not None and not _is_conversion(frame):
         yield frame
-        frame = frame.f_back
+        frame = None if frame.f_code is _SECOND_RUN else frame.f_back
+
+
+def _is_conversion(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "graphrelu.conversion"

@@ -1,9 +1,11 @@
 """GReLU in a model that exists already, trained or not.
 
-A converted model runs its own code. A :class:`Method` stands before the methods of its modules; the
-outermost one opens a :class:`Run`, which knows the layer called last and its graph. An activation
-asks the run for the GReLU of its :class:`Place`: a module through its method, a function through
-the :class:`Interceptor`. A place without a GReLU keeps its activation.
+A converted model runs its own code. :func:`convert` runs a copy of it on an example and gives each
+:class:`Place` where it calls an activation a GReLU. A :class:`Method` is put in front of each
+method of its modules. When the model is called, the outermost method opens a :class:`Run`, and all
+of them tell it which layer and which graph came last. An activation asks the run for the GReLU of
+its place: a module through its method, a function such as `F.relu` by an :class:`Interceptor`.
+Where there is none, the activation stays.
 """
 
 import contextlib
@@ -11,8 +13,8 @@ import copy
 import inspect
 import sys
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -20,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn import Module, MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import EdgePooling, HANConv, HeteroConv, HGTConv, MessagePassing
@@ -30,16 +32,11 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
 from graphrelu.context import (
-    Checkpoint,
     Graph,
-    Recomputation,
-    Scopes,
-    checkpoint_of,
-    enter_scope,
-    graph_context,
-    is_checkpointed,
-    only_scopes,
-    scopes_around,
+    enter_run,
+    lines_of_calls,
+    prepare_checkpoints,
+    runs_around,
 )
 from graphrelu.functional import has_values, values_on_cpu
 from graphrelu.grelu import GReLU
@@ -47,20 +44,11 @@ from graphrelu.grelu import GReLU
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
 EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
-MODULES: dict[type[torch.nn.Module], str] = {
+OTHERS = "PReLU ELU CELU SELU GELU SiLU Mish Softplus Hardswish ReLU6 Tanh"
+MODULES: dict[type[Module], str] = {
     torch.nn.ReLU: "relu",
     torch.nn.LeakyReLU: "leaky_relu",
-    torch.nn.PReLU: "prelu",
-    torch.nn.ELU: "elu",
-    torch.nn.CELU: "celu",
-    torch.nn.SELU: "selu",
-    torch.nn.GELU: "gelu",
-    torch.nn.SiLU: "silu",
-    torch.nn.Mish: "mish",
-    torch.nn.Softplus: "softplus",
-    torch.nn.Hardswish: "hardswish",
-    torch.nn.ReLU6: "relu6",
-    torch.nn.Tanh: "tanh",
+    **{getattr(torch.nn, name): name.lower() for name in OTHERS.split()},
 }
 # F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
 FUNCTIONS: dict[Callable[..., Any], str] = {
@@ -71,16 +59,13 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
     if hasattr(home, name + end)
 }
 _POOLINGS = (TopKPooling, SAGPooling, ASAPooling, PANPooling, EdgePooling)
-_ATTENTION = (
-    torch.nn.MultiheadAttention,
-    torch.nn.TransformerEncoder,
-    torch.nn.TransformerEncoderLayer,
-)
+_ATTENTION = (MultiheadAttention, TransformerEncoder, TransformerEncoderLayer)
 # The classes of these packages have no methods that are the model's own.
 _FRAMEWORKS = ("torch", "pytorch_lightning", "lightning", "builtins")
-_EDGES = ("edge_index", "adj_t", "adj")
+_WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_EDGES = ("edge_index", "adj_t", "adj")
 
 
 class Replacement(NamedTuple):
@@ -158,44 +143,44 @@ def convert(
     """
     _check_arguments(model, activations, exclude, grelu_options)
     plan = Plan(tuple(activations), graph)
-    findings = _find_activations(model, plan, example)
-    known = {name for name, _ in model.named_modules(remove_duplicate=False)}
+    findings = _run_on_examples(model, plan, example)
+    modules = {name for name, _ in model.named_modules(remove_duplicate=False) if name}
     for name in exclude:
-        if not name or name not in known | {str(place) for _, place in findings}:
+        if name not in modules | set(map(str, findings)):
             raise ValueError(
                 f"exclude must name modules of the model or places of activations, got {name!r}."
             )
-    reasons = {key: _reason(*key, findings[key], plan, exclude) for key in findings}
-    report = Replacements(
-        _replacement(place, findings[owner, place], reasons[owner, place])
-        for owner, place in findings
-    )
-    report += _never_called(model, {place.where for _, place in findings})
+    report = Replacements()
+    for place, finding in findings.items():
+        reason = _reason(place, finding, plan, exclude)
+        slope = f", negative_slope={place.slope:g}" if place.slope else ""
+        after = "" if reason else f"GReLU({place.width}{slope})"
+        report.append(Replacement(str(place), finding.before, after, reason))
+    report += _never_called(model, findings)
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
             f"model must have an activation that a GReLU can replace, got "
             f"{type(model).__name__}: {'; '.join(map(str, report)) or 'it calls none'}."
         )
     converted = model if inplace else copy.deepcopy(model)
-    _wrap_methods(converted, plan)
-    modules = dict(converted.named_modules(remove_duplicate=False))
-    for (name, place), finding in findings.items():
-        plan.places[name, place] = None
-        if not reasons[name, place]:
-            owner = modules[name]
+    _put_methods(converted, plan)
+    for (place, finding), replacement in zip(findings.items(), report, strict=False):
+        plan.places[place] = None
+        if replacement.after:
+            owner: Any = converted.get_submodule(place.owner)
             if not hasattr(owner, "grelus"):
                 owner._modules = Children(owner._modules)
                 owner.grelus = GReLUs()
-            plan.places[name, place] = len(owner.grelus)
+            plan.places[place] = len(owner.grelus)
+            plan.replaces_functions |= finding.is_function
             options = {"negative_slope": place.slope, **grelu_options}
             grelu = GReLU(place.width, **options).to(finding.like).train(owner.training)
             owner.grelus.append(grelu)
-            plan.replaces_functions |= finding.module is None
     vars(converted)["_replacements"] = report
     return converted
 
 
-def replacements(model: torch.nn.Module) -> Replacements:
+def replacements(model: Module) -> Replacements:
     r"""What :func:`convert` changed in a model and what it left, with the reason; to be printed.
 
     Args:
@@ -214,10 +199,8 @@ def replacements(model: torch.nn.Module) -> Replacements:
 def _check_arguments(
     model: Any, activations: Any, exclude: Any, grelu_options: dict[str, Any]
 ) -> None:
-    if not isinstance(model, torch.nn.Module):
+    if not isinstance(model, Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise ValueError("model must not be compiled yet, got a ScriptModule: convert it first.")
     for argument, value in (("activations", activations), ("exclude", exclude)):
         if isinstance(value, str) or not all(isinstance(name, str) for name in value):
             raise TypeError(f"{argument} must be a list of names, got {value!r}.")
@@ -226,26 +209,21 @@ def _check_arguments(
         if name not in names:
             raise ValueError(f"activations must be of {', '.join(names)}, got {name!r}.")
     for module in model.modules():
-        kind = type(module).__name__
-        is_wrapped = isinstance(module, (DataParallel, DistributedDataParallel))
-        if is_wrapped or hasattr(module, "_orig_mod"):
-            raise ValueError(
-                f"model must not be compiled or wrapped yet, got a {kind} in it: convert it first."
+        home, kind = type(module).__module__, type(module).__name__
+        if home.startswith(_WRAPPERS) or isinstance(model, torch.jit.ScriptModule):
+            problem = f"not be compiled or wrapped yet, got a {kind} in it: convert it first"
+        elif "_replacements" in vars(module):
+            problem = "not be converted already: convert the whole of it at once"
+        elif isinstance(module, (HeteroConv, HGTConv, HANConv, torch.fx.GraphModule)):
+            problem = (
+                f"be for one type of nodes and not traced, got a {kind} in it: for several types, "
+                "use graphrelu.HeteroGReLU"
             )
-        if "_replacements" in vars(module):
-            raise ValueError(
-                "model must not be converted already: convert the whole of it at once."
-            )
-        if isinstance(module, (HeteroConv, HGTConv, HANConv, torch.fx.GraphModule)):
-            raise ValueError(
-                f"model must be for one type of nodes and not traced, got a {kind} in it: for "
-                "several types, use graphrelu.HeteroGReLU."
-            )
-        if hasattr(module, "grelus"):
-            raise ValueError(
-                f"model must not have an attribute grelus, which is where GReLUs are put, got a "
-                f"{kind} with one."
-            )
+        elif hasattr(module, "grelus"):
+            problem = f"not have an attribute grelus, where GReLUs are put, got a {kind} with one"
+        else:
+            continue
+        raise ValueError(f"model must {problem}.")
     for name in ("channels", "negative_slope"):
         if name in grelu_options:
             raise TypeError(f"{name} must not be given: it follows from the activation replaced.")
@@ -258,15 +236,16 @@ def _check_arguments(
             )
 
 
-# What the example shows: which activations a model calls, and why some of them stay.
+# The run on the example: which activations a model calls, and why some of them stay.
 
 
 class Place(NamedTuple):
-    """Where an activation is called, in the words that the next call can repeat."""
+    """Where an activation is called, in words that the next call of the model can repeat."""
 
+    owner: str  # the module whose code calls it
     activation: str
     slope: float
-    where: str  # the module's name, or the lines of the functions that lead to the call
+    where: str  # the name of the activation, or the lines of the functions that lead to the call
     after: str  # the layer called before
     number: int  # of the call since then
     width: int
@@ -277,73 +256,69 @@ class Place(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A place that the run on the example came to."""
+    """What the run on the example saw at a place."""
 
+    before: str
+    is_function: bool
     misfit: str  # why no GReLU fits there; empty where one does
     like: Tensor
-    module: torch.nn.Module | None  # None for a function
 
 
+@dataclass
 class Plan:
-    """What all parts of a converted model share; places go by the name of their module."""
+    """What all methods of a converted model share."""
 
-    def __init__(self, activations: tuple[str, ...], graph: str | None) -> None:
-        self.activations = activations  # the names of those that are replaced
-        self.graph = graph  # the name of the model's argument
-        self.replaces_functions = False
-        self.findings: dict[tuple[str, Place], Finding] | None = None  # while the example runs
-        self.places: dict[tuple[str, Place], int | None] = {}  # which of the module's GReLUs
+    activations: tuple[str, ...]  # the names of those that are replaced
+    graph: str | None  # the name of the model's argument
+    replaces_functions: bool = False
+    findings: dict[Place, Finding] | None = None  # while the example runs
+    places: dict[Place, int | None] = field(default_factory=dict)  # which of the owner's GReLUs
 
 
-def _find_activations(
-    model: torch.nn.Module, plan: Plan, example: Any
-) -> dict[tuple[str, Place], Finding]:
+def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Finding]:
     """Runs a copy of the model on the examples, in its own mode and then in the other one."""
     model = copy.deepcopy(model)
-    _wrap_methods(model, plan)
-    findings: dict[tuple[str, Place], Finding] = {}
-    plan.findings = findings
+    _put_methods(model, plan)
+    findings = plan.findings = {}
     examples = example if isinstance(example, list) else [example]
-    calls = [_call_on(model, one) for one in examples]
+    if example is None:
+        examples = [_made_up_example(model)]
     devices = {p.get_device() for p in model.parameters() if p.is_cuda}
     with torch.random.fork_rng(devices=devices):
-        for call in calls:
-            call()
+        for one in examples:
+            try:
+                _call_on(model, one)
+            except Exception as error:
+                if example is not None:
+                    raise
+                reason = f"on a small graph it raises {type(error).__name__}"
+                raise _example_needed(model, reason) from error
         model.train(not model.training)
-        for call in calls:
+        for one in examples:
             with contextlib.suppress(Exception):  # one graph may be too few to train with
-                call()
+                _call_on(model, one)
     plan.findings = None
     return findings
 
 
-def _call_on(model: torch.nn.Module, example: Any) -> Callable[[], Any]:
+def _call_on(model: Module, example: Any) -> None:
     """A model may write into its arguments, so that it gets copies."""
-    if example is None:
-        return _call_on_made_up_graph(model)
     if isinstance(example, Data):
-        return lambda: call_with(model, example.clone())
-    if isinstance(example, tuple):
-        return lambda: model(*_copied(example))
-    if isinstance(example, dict):
-        return lambda: model(**_copied(example))
-    if callable(example) and not isinstance(example, torch.nn.Module):
-        return lambda: example(model)
-    raise TypeError(
-        "example must be a Data object, a tuple or dict of the model's arguments, a function that "
-        f"calls the model, or a list of these, got {type(example).__name__}."
-    )
+        call_with(model, example.clone())
+    elif isinstance(example, tuple):
+        model(*copy.deepcopy(example))
+    elif isinstance(example, dict):
+        model(**copy.deepcopy(example))
+    elif callable(example) and not isinstance(example, Module):
+        example(model)
+    else:
+        raise TypeError(
+            "example must be a Data object, a tuple or dict of the model's arguments, a function "
+            f"that calls the model, or a list of these, got {type(example).__name__}."
+        )
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_copied(part) for part in value)
-    return value.clone() if hasattr(value, "clone") else copy.copy(value)
-
-
-def call_with(model: torch.nn.Module, data: Data) -> Any:
+def call_with(model: Module, data: Data) -> Any:
     """Calls a model with what its arguments name of a graph, or with the object as a whole."""
     names = parameter_names(model)
     if "edge_index" in names or "adj_t" in names:
@@ -351,7 +326,7 @@ def call_with(model: torch.nn.Module, data: Data) -> Any:
     return model(data)
 
 
-def _call_on_made_up_graph(model: torch.nn.Module) -> Callable[[], Any]:
+def _made_up_example(model: Module) -> Any:
     """Three paths of 13 nodes together, for models that are called with `x` and `edge_index`, or
     with `data`; what has a default keeps it."""
     batch = torch.tensor([0] * 6 + [1] * 4 + [2] * 3)
@@ -359,7 +334,13 @@ def _call_on_made_up_graph(model: torch.nn.Module) -> Callable[[], Any]:
     edge_index = torch.stack([first, first + 1])
     edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    width = _input_width(model)
+    names = ("in_channels", "in_features", "dim_in")
+    widths = [getattr(module, name, None) for module in model.modules() for name in names]
+    width = next((width for width in widths if isinstance(width, int)), None)
+    if width is None:
+        raise _example_needed(model, "it tells no width of its input")
+    if width <= 0:
+        raise _example_needed(model, "its input has no width yet")
     x = torch.linspace(-1, 1, 13 * width).view(13, width).to(like.dtype)
     weight = torch.ones(edge_index.size(1), dtype=like.dtype)
     data = Data(x=x, edge_index=edge_index, edge_weight=weight, batch=batch).to(like.device)
@@ -371,39 +352,19 @@ def _call_on_made_up_graph(model: torch.nn.Module) -> Callable[[], Any]:
     if unknown and len(required) > 1:
         raise _example_needed(model, f"its argument {unknown[0]!r} is unknown")
 
-    def call() -> Any:
-        own = data.clone()
-        try:
-            return model(own) if unknown else model(**{name: own[name] for name in required})
-        except Exception as error:
-            name = type(error).__name__
-            raise _example_needed(model, f"on a small graph it raises {name}") from error
-
-    return call
+    return (data,) if unknown else {name: data[name] for name in required}
 
 
-def _input_width(model: torch.nn.Module) -> int:
-    """Of the model, or of its first layer."""
-    for module in model.modules():
-        for name in ("in_channels", "in_features", "dim_in"):
-            width = getattr(module, name, None)
-            if isinstance(width, int) and width > 0:
-                return width
-            if isinstance(width, int):
-                raise _example_needed(model, "its input has no width yet")
-    raise _example_needed(model, "it tells no width of its input")
-
-
-def _example_needed(model: torch.nn.Module, reason: str) -> ValueError:
+def _example_needed(model: Module, reason: str) -> ValueError:
     return ValueError(
         "example must be given, such as example=data or example=(x, edge_index), as "
         f"{type(model).__name__} does not show where it calls activations: {reason}."
     )
 
 
-def _reason(owner: str, place: Place, finding: Finding, plan: Plan, exclude: Sequence[str]) -> str:
+def _reason(place: Place, finding: Finding, plan: Plan, exclude: Sequence[str]) -> str:
     """Why an activation stays; empty where it does not."""
-    inside = [f"{name}." for name in (owner, place.where)]
+    inside = [f"{place.owner}.", f"{place.where}."]
     if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
         return "it is excluded"
     if place.activation == "prelu":
@@ -414,38 +375,27 @@ def _reason(owner: str, place: Place, finding: Finding, plan: Plan, exclude: Seq
     return "its slope is above 1" if place.slope > 1 else finding.misfit
 
 
-def _replacement(place: Place, finding: Finding, reason: str) -> Replacement:
-    slope = f", negative_slope={place.slope:g}" if place.slope else ""
-    before = f"{place.activation}()" if finding.module is None else repr(finding.module)
-    after = "" if reason else f"GReLU({place.width}{slope})"
-    return Replacement(str(place), before, after, reason)
-
-
-def _never_called(model: torch.nn.Module, called: set[str]) -> list[Replacement]:
+def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacement]:
     """The activation modules that the run on the example did not see, with the reason."""
-    names = defaultdict(list)
-    for name, module in model.named_modules(remove_duplicate=False):
-        names[module].append(name)
-    found, layer = [], ""
+    modules = dict(model.named_modules(remove_duplicate=False))
+    names = {name for place in called for name in (place.owner, place.where)}
+    called_modules = {modules[name] for name in names if name in modules}
+    layers = [name for name, _, kind in _parts(model) if kind in ("convolution", "closed")]
     for name, module in model.named_modules():
-        if not (layer and name.startswith(f"{layer}.")):
-            layer = name if _kind(module, name) in ("convolution", "closed") else ""
-        is_called = any(f"{c}.".startswith(f"{n}.") for c in called for n in names[module])
-        if not isinstance(module, tuple(MODULES)) or is_called:
-            continue
-        reason = "the run on the example does not call it"
-        if layer:
-            reason = f"it is a part of {layer}, a {type(model.get_submodule(layer)).__name__}"
-        elif type(module) not in MODULES:
-            reason = f"its class {type(module).__name__} may compute something else"
-        found.append(Replacement(name, repr(module), "", reason))
-    return found
+        if isinstance(module, tuple(MODULES)) and module not in called_modules:
+            reason = "the run on the example does not call it"
+            layer = next((layer for layer in layers if name.startswith(f"{layer}.")), None)
+            if layer is not None:
+                reason = f"it is a part of {layer}, a {type(modules[layer]).__name__}"
+            elif type(module) not in MODULES:
+                reason = f"its class {type(module).__name__} may compute something else"
+            yield Replacement(name, repr(module), "", reason)
 
 
 # The graph among the arguments of a call.
 
 
-def parameter_names(module: torch.nn.Module, method: str = "forward") -> list[str]:
+def parameter_names(module: Module, method: str = "forward") -> list[str]:
     """The positional arguments of a method."""
     if isinstance(module, GraphSequential) and method == "forward":
         return list(module.signature.param_dict)
@@ -487,12 +437,13 @@ def read_graph(
 def _edge_index(arguments: Mapping[str, Any], named: str | None, guess: bool) -> Any:
     if named is not None and named in arguments:
         return arguments[named]
-    found = [arguments[name] for name in _EDGES if _is_graph(arguments.get(name))]
-    if not found and guess:
-        others = [n for n in arguments if "hyperedge" not in n and "label" not in n]
-        found = [arguments[name] for name in others if _is_graph(arguments[name])]
-        found = found if len(found) == 1 else []  # of two any would be a guess
-    return found[0] if found else None
+    for name in _EDGES:
+        if _is_graph(arguments.get(name)):
+            return arguments[name]
+    no_graph = ("hyperedge", "label")
+    others = [n for n in arguments if guess and not any(word in n for word in no_graph)]
+    found = [arguments[name] for name in others if _is_graph(arguments[name])]
+    return found[0] if len(found) == 1 else None  # of two any would be a guess
 
 
 def _is_graph(value: Any) -> bool:
@@ -522,11 +473,6 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
 class GReLUs(torch.nn.ModuleList):
     """The GReLUs that a module calls."""
 
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module."""
-        for grelu in self:
-            grelu.reset_parameters()  # type: ignore[operator]
-
     def __prepare_scriptable__(self) -> None:
         raise TypeError(
             "A converted model cannot be compiled by torch.jit.script, as it decides while it runs "
@@ -535,9 +481,9 @@ class GReLUs(torch.nn.ModuleList):
 
 
 class Children(dict[str, Any]):
-    """The modules of a module, less its GReLUs where a `forward` of the model goes through them: it
-    finds the layers and parameters that it was written with. What acts on the whole module, such as
-    `eval` and `state_dict`, finds all."""
+    """The children of a module with GReLUs. A `forward` of the model that goes through them finds
+    the layers and parameters that it was written for. What acts on the whole module, such as `eval`
+    and `state_dict`, finds the GReLUs too."""
 
     def _shown(self) -> dict[str, Any]:
         caller = "" if torch.compiler.is_compiling() else _who_iterates()
@@ -546,18 +492,24 @@ class Children(dict[str, Any]):
                 "A converted model cannot be traced, as by torch.fx or to_hetero, which would lose "
                 "its GReLUs: for several types of nodes, use graphrelu.HeteroGReLU."
             )
-        runs = [scope for scope in scopes_around() if isinstance(scope, Run)]
-        in_forward = any(frame.method.name == "forward" for run in runs for frame in run.frames)
-        hides = in_forward and caller != torch.nn.Module.__module__
+        in_forward = any(call.is_forward for run in runs_around() for call in run.calls)
+        hides = in_forward and caller != Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shown())
 
-def _of_shown(name: str) -> Callable[[Children], Any]:
-    return lambda self: getattr(self._shown(), name)()
+    def __len__(self) -> int:
+        return len(self._shown())
 
+    def keys(self) -> Any:
+        return self._shown().keys()
 
-for _name in ("__iter__", "__len__", "keys", "values", "items"):
-    setattr(Children, _name, _of_shown(_name))
+    def values(self) -> Any:
+        return self._shown().values()
+
+    def items(self) -> Any:
+        return self._shown().items()
 
 
 def _who_iterates() -> str:
@@ -566,7 +518,7 @@ def _who_iterates() -> str:
     frame: FrameType | None = sys._getframe(3)
     while frame is not None:
         caller = str(frame.f_globals.get("__name__"))
-        if caller != torch.nn.Module.__module__ or not frame.f_code.co_name.endswith(generators):
+        if caller != Module.__module__ or not frame.f_code.co_name.endswith(generators):
             return caller
         frame = frame.f_back
     return ""
@@ -575,60 +527,59 @@ def _who_iterates() -> str:
 # One call of a converted model.
 
 
-class Frame:
+@dataclass
+class Call:
     """One call of a method whose code may call activations."""
 
-    def __init__(self, method: "Method") -> None:
-        self.method = method
-        self.after = ""  # the layer that returned last
-        self.counts: dict[tuple[str, str], int] = {}  # of calls of activations since then
-        self.lines: list[str] = []  # that led to a function which is run again without them
-
-    def copy(self) -> "Frame":
-        twin = copy.copy(self)
-        twin.counts = dict(self.counts)
-        return twin
+    module: Module
+    path: str  # of the module
+    is_forward: bool
+    after: str = ""  # the layer that returned last
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of activations since then
 
 
 class Run:
-    """One call of a converted model; a scope for GReLUs that are called with `x` alone."""
+    """One call of a converted model, from its first method on."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.frames: list[Frame] = []
+        self.calls: list[Call] = []  # from the outermost to the innermost
         self.depth_closed = 0  # how deep it is in modules in which activations stay
-        self.last_graph: Graph | None = None
-        self.batches: list[Graph] = []
+        self.graph: Graph | None = None  # the one seen last
+        self.batches: list[tuple[Tensor, int | None]] = []  # batch vectors and their sizes
         self.error: Exception | None = None  # of a GReLU, which the model may have caught
         # What is compiled has GReLUs for modules only.
         compiles = torch.compiler.is_compiling()
         self.intercepts = not compiles and (plan.replaces_functions or plan.findings is not None)
 
-    @property
-    def graph(self) -> Graph | None:
-        """The graph seen last, with the batch vector seen last that has its number of nodes."""
-        if self.last_graph is None or not self.batches:
-            return self.last_graph
-        for _, _, batch, batch_size, _ in reversed(self.batches):
-            if batch is not None and batch.size(0) == self.last_graph.num_nodes:
-                return self.last_graph._replace(batch=batch, batch_size=batch_size)
-        return self.last_graph._replace(batch=None, batch_size=None)
-
-    def note_graph(self, graph: Graph) -> None:
-        """A module was called with a graph, or with a batch vector."""
-        if graph.edge_index is not None:
-            self.last_graph = graph
-        if graph.batch is not None:
-            self.batches.append(graph)
-
-    def note_layer(self, method: "Method") -> None:
-        """A layer has returned: what comes now comes after it."""
-        for frame in self.frames:
-            if frame.method.module is not method.module:
-                frame.after, frame.counts = method.path, {}
+    def __copy__(self) -> "Run":
+        twin = Run(self.plan)
+        vars(twin).update(vars(self))
+        twin.calls = [replace(call, counts=dict(call.counts)) for call in self.calls]
+        twin.batches = list(self.batches)
+        return twin
 
     def interceptor(self) -> contextlib.AbstractContextManager[Any]:
-        return Interceptor(self) if self.intercepts else contextlib.nullcontext()
+        is_needed = self.intercepts and not self.depth_closed
+        return Interceptor(self) if is_needed else contextlib.nullcontext()
+
+    def note_graph(self, graph: Graph) -> None:
+        """A module was called with a graph, or with a batch vector. The graph that is known then is
+        the one seen last, with the batch vector seen last that has its number of nodes."""
+        if graph.batch is not None:
+            self.batches.append((graph.batch, graph.batch_size))
+        known = self.graph if graph.edge_index is None else graph
+        if known is not None and self.batches:
+            fitting = [pair for pair in self.batches if len(pair[0]) == known.num_nodes]
+            batch, batch_size = fitting[-1] if fitting else (None, None)
+            known = known._replace(batch=batch, batch_size=batch_size)
+        self.graph = known
+
+    def note_layer(self, layer: "Method") -> None:
+        """A layer has returned: what comes now comes after it."""
+        for call in self.calls:
+            if call.module is not layer.module:
+                call.after, call.counts = layer.path, {}
 
     def closed(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What a function returns in which activations stay."""
@@ -641,8 +592,9 @@ class Run:
         finally:
             self.depth_closed -= 1
 
-    def misfit(self, x: Any, graph: Graph | None) -> str:
+    def misfit(self, x: Any) -> str:
         """Why no GReLU fits here; empty where one does."""
+        graph = self.graph
         is_matrix = isinstance(x, Tensor) and x.dim() == 2 and x.layout == torch.strided
         if not is_matrix or not x.is_floating_point():
             shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -660,41 +612,40 @@ class Run:
     def activate(
         self,
         activation: str,
-        options: Mapping[str, Any],
         where: str,
-        module: torch.nn.Module | None,
+        options: Mapping[str, Any],
+        module: Module | None,
         original: Callable[[], Any],
     ) -> Any:
         """The GReLU of this place, or else the original activation."""
-        frame, plan, x = self.frames[-1], self.plan, options.get("input")
+        call, plan, x = self.calls[-1], self.plan, options.get("input")
         slope = float(options.get("negative_slope", 0.01)) if activation == "leaky_relu" else 0.0
-        number = frame.counts.get((activation, where), 0)
-        frame.counts[activation, where] = number + 1
+        number = call.counts.get((activation, where), 0)
+        call.counts[activation, where] = number + 1
         width = x.size(1) if isinstance(x, Tensor) and x.dim() == 2 else 0
-        place = Place(activation, slope, where, frame.after, number, width)
-        key = (frame.method.path, place)
+        place = Place(call.path, activation, slope, where, call.after, number, width)
         if plan.findings is not None:
-            like = x.detach().new_empty(0) if isinstance(x, Tensor) else torch.empty(0)
-            finding = Finding(self.misfit(x, self.graph), like, module)
-            if finding.misfit or key not in plan.findings:
-                plan.findings[key] = finding
+            misfit = self.misfit(x)
+            if misfit or place not in plan.findings:
+                before = f"{activation}()" if module is None else repr(module)
+                like = x.detach().new_empty(0) if isinstance(x, Tensor) else torch.empty(0)
+                plan.findings[place] = Finding(before, module is None, misfit, like)
             return original()
-        index = plan.places.get(key)
+        index = plan.places.get(place)
         if index is None:
-            if activation in plan.activations and key not in plan.places:
-                self._warn(key, x)
+            if activation in plan.activations and place not in plan.places:
+                self._warn(place, x)
             return original()
         try:
-            grelus: Any = frame.method.module.grelus
+            grelus: Any = call.module.grelus
             return self._apply(grelus[index], place, x, in_place=bool(options.get("inplace")))
         except Exception as error:
             self.error = self.error or error
             raise
 
     def _apply(self, grelu: GReLU, place: Place, x: Any, in_place: bool) -> Tensor:
-        graph = self.graph
-        misfit = self.misfit(x, graph)
-        if misfit or graph is None:
+        misfit = self.misfit(x)
+        if misfit or self.graph is None:
             raise ValueError(
                 f"x of the GReLU at {str(place)!r} must have a row for each node, but {misfit}: "
                 "call the converted model on all nodes at once, or convert it with "
@@ -706,7 +657,7 @@ class Run:
             given = given.view_as(given)
             like = x if x.is_contiguous() else torch.empty_like(x, device="meta")
             given.register_hook(partial(_laid_out, like.stride()))
-        out: Tensor = grelu(given, *graph[:4])
+        out: Tensor = grelu(given, *self.graph[:4])
         # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
         if values_on_cpu(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
             raise ValueError(
@@ -717,57 +668,15 @@ class Run:
             return x.copy_(out)
         return out if x.is_contiguous() else torch.empty_like(x).copy_(out)
 
-    def _warn(self, key: tuple[str, Place], x: Any) -> None:
-        if torch.compiler.is_compiling() or self.misfit(x, self.graph):
+    def _warn(self, place: Place, x: Any) -> None:
+        if torch.compiler.is_compiling() or self.misfit(x):
             return
-        self.plan.places[key] = None  # and no second warning
+        self.plan.places[place] = None  # and no second warning
         warnings.warn(
-            f"The activation at {str(key[1])!r} was not met in the run on the example and stays "
-            f"{key[1].activation}: convert the model with an example that takes the same path.",
+            f"The activation at {str(place)!r} was not met in the run on the example and stays "
+            f"{place.activation}: convert the model with an example that takes the same path.",
             stacklevel=2,
         )
-
-    def copy(self) -> "Run":
-        twin = copy.copy(self)
-        twin.frames = [frame.copy() for frame in self.frames]
-        twin.batches = list(self.batches)
-        return twin
-
-    def lines(self) -> list[str]:
-        """The line of each function from the caller's up to the module's method, counted from its
-        start; none where a module of torch is the caller. On the way, checkpoints learn what their
-        second run needs."""
-        frame: FrameType | None = sys._getframe(2)
-        lines: list[str] = []
-        checkpoints: list[tuple[Checkpoint, int]] = []
-        while frame is not None and frame.f_code not in _STARTS:
-            checkpoint = checkpoint_of(frame)
-            if checkpoint is not None:
-                checkpoints.append((checkpoint, len(lines)))
-            name = frame.f_globals.get("__name__", "")
-            if name.startswith("torch.nn.modules.") and not lines:
-                return []
-            if not name.startswith("torch."):
-                line = frame.f_lineno - frame.f_code.co_firstlineno
-                lines.append(f"{frame.f_code.co_name}:{line}")
-            frame = frame.f_back
-        lines += self.frames[-1].lines
-        for checkpoint, start in checkpoints:
-            again = self.copy()
-            again.frames[-1].lines = lines[start:]
-            scopes = tuple(again if scope is self else scope for scope in scopes_around())
-            checkpoint.run_again_inside(partial(again.surroundings, scopes))
-        return lines
-
-    @contextlib.contextmanager
-    def surroundings(self, scopes: Scopes) -> Iterator[None]:
-        """Of a function that is run again, perhaps several times."""
-        run = self.copy()
-        inside = tuple(run if scope is self else scope for scope in scopes)
-        with only_scopes(inside), run.interceptor():
-            yield
-        if run.error is not None:
-            raise run.error
 
 
 def _laid_out(stride: tuple[int, ...], grad: Tensor) -> Tensor:
@@ -778,10 +687,8 @@ def _laid_out(stride: tuple[int, ...], grad: Tensor) -> Tensor:
 
 def current_run(plan: Plan) -> Run | None:
     """The run of this model; another model's calls inside are their own."""
-    for scope in reversed(scopes_around()):
-        if not isinstance(scope, graph_context):
-            return scope if isinstance(scope, Run) and scope.plan is plan else None
-    return None
+    runs = runs_around()
+    return runs[-1] if runs and runs[-1].plan is plan else None
 
 
 class Interceptor(TorchFunctionMode):
@@ -801,18 +708,20 @@ class Interceptor(TorchFunctionMode):
         if func is without_interceptor:
             return args[0](*args[1:], **(kwargs or {}))
         original, run = partial(func, *args, **(kwargs or {})), self.run
-        if func not in FUNCTIONS or run.depth_closed or current_run(run.plan) is not run:
+        if func not in FUNCTIONS or current_run(run.plan) is not run:
             return original()
-        where = " < ".join(run.lines())
-        if not where:
+        prepare_checkpoints()
+        lines = lines_of_calls(sys._getframe())
+        if not lines:
             return original()
         name = FUNCTIONS[func].removesuffix("_")
         is_python = isinstance(func, FunctionType)
         names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
         options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
         options["inplace"] = FUNCTIONS[func] != name or options.get("inplace")
-        path = run.frames[-1].method.path
-        return run.activate(name, options, f"{path}.{where}" if path else where, None, original)
+        path = run.calls[-1].path
+        where = " < ".join([f"{path}.{lines[0]}" if path else lines[0], *lines[1:]])
+        return run.activate(name, where, options, None, original)
 
 
 def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -831,9 +740,7 @@ class Method:
     - activation: it has one GReLU for each place where it is called.
     """
 
-    def __init__(
-        self, module: torch.nn.Module, name: str, path: str, kind: str, plan: Plan
-    ) -> None:
+    def __init__(self, module: Module, name: str, path: str, kind: str, plan: Plan) -> None:
         self.module = module
         self.name = name
         self.path = path  # of the module
@@ -868,24 +775,21 @@ class Method:
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
-        compiles = torch.compiler.is_compiling()
-        if run.frames and not compiles and is_checkpointed(_STARTS):
-            run.lines()
         if self.kind == "activation":
-            if run.depth_closed or not run.frames:
+            if run.depth_closed:
                 return self.run_original(*args, **kwargs)
             return run.closed(self._activate, run, args, kwargs)
         if self.kind == "convolution":
-            run.last_graph = None  # of a graph that cannot be read nothing is known
+            run.graph = None  # of a graph that cannot be read nothing is known
         if self.kind in ("model", "convolution"):
-            guess = run.last_graph is None and self.name == "forward"
+            guess = run.graph is None and self.name == "forward"
             run.note_graph(read_graph(self.names, args, kwargs, self.plan.graph, guess))
         if self.kind == "model":
-            run.frames.append(Frame(self))
+            run.calls.append(Call(self.module, self.path, self.name == "forward"))
             try:
                 out = self.run_original(*args, **kwargs)
             finally:
-                run.frames.pop()
+                run.calls.pop()
         elif self.kind == "layer":
             out = self.run_original(*args, **kwargs)
         else:
@@ -894,15 +798,16 @@ class Method:
             # A single graph needs no batch vector, though the layer makes one.
             batch = out[2 if isinstance(self.module, EdgePooling) else 3] if run.batches else None
             run.note_graph(Graph(out[1], batch=batch, num_nodes=out[0].size(0)))
-        if self.name == "reset_parameters" and hasattr(self.module, "grelus"):
-            self.module.grelus.reset_parameters()  # type: ignore[union-attr, operator]
+        if self.name == "reset_parameters":
+            for grelu in getattr(self.module, "grelus", ()):
+                grelu.reset_parameters()
         run.note_layer(self)
         return out
 
     def _activate(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         original = partial(self.run_original, *args, **kwargs)
         options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
-        return run.activate(MODULES[type(self.module)], options, self.path, self.module, original)
+        return run.activate(MODULES[type(self.module)], self.path, options, self.module, original)
 
 
 class Rewriting(Method):
@@ -915,6 +820,7 @@ class Rewriting(Method):
 
 
 def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    prepare_checkpoints()
     run = current_run(method.plan)
     if run is not None:
         return method.inside(run, args, kwargs)
@@ -926,7 +832,7 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if method.kind != "model":
         return method.run_original(*args, **kwargs)
     run = Run(method.plan)
-    leave = enter_scope(run)
+    leave = enter_run(run)
     try:
         with run.interceptor():
             out = method.inside(run, args, kwargs)
@@ -938,20 +844,25 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 _uncompiled = torch.compiler.disable(_call)
-_STARTS = (Method.run_original.__code__, Recomputation.__call__.__code__)  # of what a place names
 
 
-def _wrap_methods(model: torch.nn.Module, plan: Plan) -> None:
+def _parts(model: Module) -> Iterator[tuple[str, Module, str]]:
+    """The modules outside convolutions and the like, with their names and the kinds of their
+    methods."""
     closed = " "  # prefix of the names inside a closed module; no name starts with a space
-    found: set[torch.nn.Module] = set()
-    # A module with two names counts where it is outside of what is closed.
-    for path, module in list(model.named_modules(remove_duplicate=False)):
-        if f"{path}.".startswith(closed) or module in found:
-            continue
-        found.add(module)
-        kind = _kind(module, path)
-        if kind in ("closed", "convolution"):
-            closed = f"{path}."
+    found: set[Module] = set()
+    # A module with two names counts where it is outside what is closed.
+    for path, module in model.named_modules(remove_duplicate=False):
+        if not f"{path}.".startswith(closed) and module not in found:
+            found.add(module)
+            kind = _kind(module, path)
+            if kind in ("closed", "convolution"):
+                closed = f"{path}."
+            yield path, module, kind
+
+
+def _put_methods(model: Module, plan: Plan) -> None:
+    for path, module, kind in list(_parts(model)):
         if kind == "model":
             for name in _own_methods(module):
                 Method(module, name, path, kind, plan)
@@ -961,7 +872,7 @@ def _wrap_methods(model: torch.nn.Module, plan: Plan) -> None:
             Method(module, "forward", path, kind, plan)
 
 
-def _kind(module: torch.nn.Module, path: str) -> str:
+def _kind(module: Module, path: str) -> str:
     if isinstance(module, (GReLU, torch.jit.ScriptModule, *_ATTENTION)):
         return "closed"
     if hasattr(type(module), "__deepcopy__"):
@@ -975,7 +886,7 @@ def _kind(module: torch.nn.Module, path: str) -> str:
     return "layer" if next(module.parameters(recurse=False), None) is not None else ""
 
 
-def _own_methods(module: torch.nn.Module) -> list[str]:
+def _own_methods(module: Module) -> list[str]:
     """The methods that a model's own classes define, which may call activations."""
     names = {"forward"}
     for cls in type(module).__mro__:
@@ -984,5 +895,5 @@ def _own_methods(module: torch.nn.Module) -> list[str]:
     return sorted(
         name
         for name in names
-        if name == "forward" or not (name.startswith("__") or hasattr(torch.nn.Module, name))
+        if name == "forward" or not (name.startswith("__") or hasattr(Module, name))
     )

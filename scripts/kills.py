@@ -18,8 +18,6 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,6 @@ import torch
 from graphrelu.lab import cli
 from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.record.machine import commit
-from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce import table
 
 RUNS, EPOCHS = 2, 10
@@ -41,13 +38,10 @@ WORK = {  # the arguments of `graphrelu`
     "processes": [*REPRODUCE, "--engine", "2"],
     "ray": [*REPRODUCE, "--engine", "ray"],
 }
-SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 CODES = {  # what a process may end with that was sent a signal; 0 where it had just finished
     signal.SIGKILL: (-signal.SIGKILL, 0),
     signal.SIGTERM: (128 + signal.SIGTERM, -signal.SIGTERM, 0),
 }
-RECORD = "record.jsonl"
-TABLES = (".md", ".csv")
 TIMES = ("seconds", "date")  # all that may differ between two runs of the same seed
 
 
@@ -55,22 +49,7 @@ class Difference(Exception):
     """Something that a kill must not change."""
 
 
-@dataclass
-class Tally:
-    """What was done, and what was found on the way."""
-
-    signals: Counter[str] = field(default_factory=Counter)
-    codes: Counter[str] = field(default_factory=Counter)
-    tables: int = 0
-    torn: int = 0
-    parts: int = 0
-
-    @property
-    def kills(self) -> int:
-        return self.signals.total()
-
-
-def start(folder: Path, arguments: Sequence[str]) -> int:
+def start(folder: Path, what: str) -> int:
     """``graphrelu`` in a process of its own, which writes to ``folder``; returns its number."""
     folder.mkdir(exist_ok=True)
     sys.stdout.flush()
@@ -82,7 +61,7 @@ def start(folder: Path, arguments: Sequence[str]) -> int:
         for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
             with (folder / name).open("w") as file:
                 os.dup2(file.fileno(), stream.fileno())
-        code = cli.run([*arguments, "--device", "cpu", "--out", str(folder / RECORD)])
+        code = cli.run([*WORK[what], "--device", "cpu", "--out", str(folder / "record.jsonl")])
         sys.stdout.flush()
     except BaseException:  # as an interpreter does at its end
         traceback.print_exc()
@@ -90,8 +69,9 @@ def start(folder: Path, arguments: Sequence[str]) -> int:
         os._exit(code)
 
 
-def ended(pid: int, deadline: float) -> int | None:
-    """The exit code of a process, ``None`` if it still runs at the deadline."""
+def ended(pid: int, seconds: float) -> int | None:
+    """The exit code of a process, ``None`` if it still runs after so many seconds."""
+    deadline = time.monotonic() + seconds
     while True:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
@@ -101,15 +81,13 @@ def ended(pid: int, deadline: float) -> int | None:
         time.sleep(0.002)
 
 
-def kill(pid: int, number: signal.Signals, errors: Path, what: str, tally: Tally) -> None:
-    """Ends the process, and looks at what it leaves behind."""
+def kill(pid: int, number: signal.Signals, what: str, errors: Path) -> None:
+    """Ends the process, and looks at its exit code and at what it says."""
     os.kill(pid, number)
-    code = ended(pid, time.monotonic() + 60)
+    code = ended(pid, 60)
     said = errors.read_text()
     if what == "processes" and number is signal.SIGKILL:
         said = ""  # what is said then, of semaphores, comes from Python's own helper
-    tally.signals[number.name] += 1
-    tally.codes[str(code)] += 1
     if what == "ray" and code == 1 and "SIGTERM received" in said:
         return  # said by Ray, while its cluster starts
     if code not in CODES[number]:
@@ -123,83 +101,67 @@ def kill(pid: int, number: signal.Signals, errors: Path, what: str, tally: Tally
         raise Difference(f"{number.name} made it say {said!r}.")
 
 
-def lines(record: Path) -> list[dict[str, Any] | None]:
-    """The events on record; ``None`` for a line that is not whole."""
-    found: list[dict[str, Any] | None] = []
-    for line in record.read_bytes().splitlines() if record.exists() else []:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            found.append(None)
-    return found
-
-
 def outcome(folder: Path) -> tuple[dict[str, bytes], list[Any]]:
     """The tables as they were written, and all runs but for the time that they took."""
-    pages = {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in TABLES}
-    runs = [
-        {name: value for name, value in event.items() if name not in TIMES}
-        for event in lines(folder / RECORD)
-        if event is not None and event["event"] == "finished"
-    ]
+    pages = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".md", ".csv")}
+    runs = []
+    for line in (folder / "record.jsonl").read_bytes().splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:  # torn, and ended by the next writer
+            continue
+        if event["event"] == "finished":
+            runs.append({name: value for name, value in event.items() if name not in TIMES})
     return pages, sorted(runs, key=lambda run: json.dumps((run["config"], run["seed"])))
 
 
 def cycle(
-    folder: Path, what: str, most: int, longest: float, chance: random.Random, tally: Tally
+    folder: Path, what: str, most: int, longest: float, chance: random.Random, done: Counter[str]
 ) -> tuple[dict[str, bytes], list[Any]]:
-    """Kills, ``most`` at most, until the experiment is complete; returns its outcome."""
+    """Kills until the experiment is complete, ``most`` in all; returns its outcome."""
     while True:
-        pid = start(folder, WORK[what])
-        patience = chance.uniform(0, longest) if tally.kills < most else 600
-        code = ended(pid, time.monotonic() + patience)
+        pid = start(folder, what)
+        kills = done.total()
+        code = ended(pid, chance.uniform(0, longest) if kills < most else 600)
         if code == 0:
-            break
+            return outcome(folder)
         if code is not None:
             raise Difference(f"It ended with {code}: {(folder / 'err').read_text()}")
-        kill(pid, SIGNALS[tally.kills % len(SIGNALS)], folder / "err", what, tally)
-    record = Record(folder / RECORD)
-    record.read()
-    if not record.path.read_bytes().endswith(b"\n"):
-        raise Difference(f"The last line of {record.path} is torn.")
-    tally.torn += len(record.corrupt_lines)
-    tally.parts += len(list(folder.rglob("*.part")))
-    return outcome(folder)
+        number = list(CODES)[kills % len(CODES)]
+        done[number.name] += 1
+        kill(pid, number, what, folder / "err")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--what", choices=WORK, default="reproduce", help="is killed")
     parser.add_argument("--kills", type=int, default=100, help="in all (default: 100)")
     parser.add_argument("--seed", type=int, default=0, help="of the moments (default: 0)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     os.environ.pop("GRAPHRELU_DATA", None)  # embedded data
     table.QUICK_EPOCHS = EPOCHS
     torch.set_num_threads(1)
     commit()  # found out once, for all processes
-    chance, tally = random.Random(options.seed), Tally()
+    chance, done, tables = random.Random(options.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory(prefix="graphrelu-kills-") as name:
         began = time.monotonic()
-        expected = cycle(Path(name, "undisturbed"), options.what, 0, 0.0, chance, tally)
+        expected = cycle(Path(name, "undisturbed"), options.what, 0, 0.0, chance, done)
         took = time.monotonic() - began
         print(f"Undisturbed: {len(expected[1])} runs in {took:.1f} s.", flush=True)
         try:
-            while tally.kills < options.kills:
-                folder, before = Path(name, f"cycle{tally.tables}"), tally.kills
-                found = cycle(folder, options.what, options.kills, took / 2, chance, tally)
+            while done.total() < options.kills:
+                folder = Path(name, f"cycle{tables}")
+                found = cycle(folder, options.what, options.kills, took / 2, chance, done)
                 for of, ours, theirs in zip(("table", "record"), found, expected, strict=True):
                     if ours != theirs:
-                        raise Difference(f"After {tally.kills} kills the {of} is another one.")
-                tally.tables += 1
-                print(f"Table {tally.tables}: the same, kills: {tally.kills - before}.", flush=True)
+                        raise Difference(f"After {done.total()} kills the {of} is another one.")
+                tables += 1
+                print(f"Table {tables}: the same after {done.total()} kills.", flush=True)
         except Difference as error:
             print(error, file=sys.stderr)
             return 1
-    print(f"signals: {', '.join(f'{key} {n}' for key, n in tally.signals.most_common())}")
-    print(f"exit codes: {', '.join(f'{key} ({n})' for key, n in tally.codes.most_common())}")
-    print(f"torn lines, each ended by the next writer: {tally.torn}")
-    print(f"unfinished files left behind: {tally.parts}")
-    print(f"{tally.kills} kills, {tally.tables} tables, all as undisturbed.")
+    signals = ", ".join(f"{name} {count}" for name, count in done.items())
+    print(f"{done.total()} kills ({signals}), {tables} tables, all as undisturbed.")
     return 0
 
 

@@ -85,15 +85,24 @@ def _is_noticed(session: pytest.Session, mutant: str, limit: int) -> bool:
 
 def difference(mutated: MutatedFile, name: str) -> str:
     """What a mutant changes, as a diff without context."""
-
-    def source(function: str) -> list[str]:
-        span: Any = mutated.line_span_by_function_name[function]
-        lines = mutated.code.splitlines()[span.start - 1 : span.end]
-        return textwrap.dedent("\n".join(lines)).replace(function, "").splitlines()
-
     original = name.rpartition("__mutmut_")[0] + "__mutmut_orig"
-    lines = difflib.unified_diff(source(original), source(name), n=0, lineterm="")
-    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+    lines, sources = mutated.code.splitlines(), []
+    for function in (original, name):
+        span: Any = mutated.line_span_by_function_name[function]
+        source = textwrap.dedent("\n".join(lines[span.start - 1 : span.end]))
+        sources.append(source.replace(function, "").splitlines())
+    changes = difflib.unified_diff(*sources, n=0, lineterm="")
+    return "\n".join(line for line in changes if not line.startswith(("---", "+++", "@@")))
+
+
+def survivors(file: str, names: list[str]) -> list[str]:
+    """The mutants of a file that its tests do not notice; they run in the current folder."""
+    plugin = Mutants(names)
+    without = [f"-pno:{name}" for name in ("xdist", "cacheprovider", "faulthandler")]
+    code = pytest.main(["-k", QUICK, *without, *TESTS[file]], plugins=[plugin])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        sys.exit(int(code))
+    return plugin.survivors
 
 
 def main() -> int:
@@ -103,8 +112,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--least", type=float, default=90, help="per cent that must be noticed")
     arguments = parser.parse_args()
-    unknown = set(arguments.files) - set(TESTS)
-    if unknown:
+    if unknown := set(arguments.files) - set(TESTS):
         parser.error(f"FILE must be one of {', '.join(TESTS)}, got {', '.join(unknown)}.")
 
     os.chdir(ROOT)
@@ -122,18 +130,12 @@ def main() -> int:
             names = list(result.mutant_names)
             if 0 < arguments.sample < len(names):
                 names = random.Random(arguments.seed).sample(names, arguments.sample)
-            module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-            plugin = Mutants([f"{module}.{name}" for name in names])
-            plugins = ("no:xdist", "no:cacheprovider", "no:faulthandler")
-            options = ["-k", QUICK, *(f"-p{name}" for name in plugins)]
-            code = pytest.main([*options, *TESTS[file]], plugins=[plugin])
-            if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-                return int(code)
-            for survivor in plugin.survivors:
-                print(f"\n{survivor}\n{difference(result, survivor.rpartition('.')[2])}")
-            killed = len(names) - len(plugin.survivors)
-            print(f"\n{file}: {killed} of {len(names)} noticed", flush=True)
-            noticed, total = noticed + killed, total + len(names)
+            module = file.removesuffix(".py").replace("/", ".")
+            missed = survivors(file, [f"{module}.{name}" for name in names])
+            for mutant in missed:
+                print(f"\n{mutant}\n{difference(result, mutant.rpartition('.')[2])}")
+            print(f"\n{file}: {len(names) - len(missed)} of {len(names)} noticed", flush=True)
+            noticed, total = noticed + len(names) - len(missed), total + len(names)
     share = 100 * noticed / total
     print(f"together: {noticed} of {total} noticed ({share:.1f} %)")
     return int(share < arguments.least)

@@ -11,16 +11,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-CITATION, SOCIAL = "cora,citeseer,pubmed", "blogcatalog,flickr"
 # Name -> arguments of `graphrelu reproduce`.
 EXPERIMENTS: dict[str, list[str]] = {
     "deep": ["deep"],
     "strong": ["strong"],
-    "citation": ["node", "--datasets", CITATION, "--runs", "100"],
-    "social": ["node", "--datasets", SOCIAL, "--runs", "30"],
+    "citation": ["node", "--datasets", "cora,citeseer,pubmed", "--runs", "100"],
+    "social": ["node", "--datasets", "blogcatalog,flickr", "--runs", "30"],
     "tuned": ["tuned"],
     "graph": ["graph"],
     "gin_paper": ["graph", "--protocols", "gin_paper"],
@@ -30,19 +28,11 @@ EXPERIMENTS: dict[str, list[str]] = {
 }
 
 
-def commands(names: Sequence[str], folder: Path, processes: int) -> list[list[str]]:
-    """The arguments of `graphrelu` for each table, but for the time."""
-    own = ["--engine", str(processes)]
-    return [
-        [
-            "reproduce",
-            *EXPERIMENTS[name],
-            "--out",
-            str(folder / f"{EXPERIMENTS[name][0]}.jsonl"),
-            *own,
-        ]
-        for name in names
-    ]
+def command(name: str, folder: Path, processes: int, seconds: str) -> list[str]:
+    """The arguments of `graphrelu` for a table."""
+    record = folder / f"{EXPERIMENTS[name][0]}.jsonl"
+    rest = ["--out", str(record), "--engine", str(processes), "--seconds", seconds]
+    return ["reproduce", *EXPERIMENTS[name], *rest]
 
 
 def main() -> int:
@@ -52,17 +42,16 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=8, help="at once (default: 8)")
     parser.add_argument("--folder", type=Path, default=Path("results"), help="of the records")
     options = parser.parse_args()
-    unknown = [name for name in options.names if name not in EXPERIMENTS]
-    if unknown:
-        parser.error(f"names must be some of {', '.join(EXPERIMENTS)}, got {unknown[0]!r}.")
+    if unknown := set(options.names) - set(EXPERIMENTS):
+        parser.error(f"names must be some of {', '.join(EXPERIMENTS)}, got {unknown.pop()!r}.")
     os.environ["OMP_NUM_THREADS"] = "1"  # of each process
     deadline = time.monotonic() + options.seconds
-    names = options.names or list(EXPERIMENTS)
-    for arguments in commands(names, options.folder, options.processes):
-        left = max(1.0, deadline - time.monotonic())
-        command = [sys.executable, "-m", "graphrelu.lab", *arguments, "--seconds", f"{left:.0f}"]
-        if code := subprocess.run(command, check=False).returncode:
-            return code
+    for name in options.names or EXPERIMENTS:
+        seconds = f"{max(1.0, deadline - time.monotonic()):.0f}"
+        arguments = command(name, options.folder, options.processes, seconds)
+        done = subprocess.run([sys.executable, "-m", "graphrelu.lab", *arguments], check=False)
+        if done.returncode:
+            return done.returncode
     return 0
 
 

@@ -1,11 +1,12 @@
-"""Links between files of the repository: found, and adapted to where the files lie in the site."""
+"""The pages outside docs/ in the site, and their links: a hook of mkdocs."""
 
 import posixpath
 import re
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
-# What the site takes from outside of docs/, and where it does not keep its place.
+# What the site takes from outside docs/, and where it does not keep its place.
 COPIED = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff"),
     *("results/*.md", "results/*.png", "results/*.svg"),
@@ -22,7 +23,7 @@ LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]+)?\)")
 
 
 def copied() -> dict[str, str]:
-    """Files from outside of docs/: the place in the site -> that in the repository."""
+    """Files from outside docs/: the place in the site -> that in the repository."""
     paths = [path for pattern in COPIED for path in sorted(ROOT.glob(pattern))]
     names = [path.relative_to(ROOT).as_posix() for path in paths]
     return {in_site(name): name for name in names}
@@ -54,3 +55,16 @@ def adapted(markdown: str, page: str) -> str:
     parts = CODE.split(markdown)  # every other one is code
     parts[::2] = [LINK.sub(adapt, part) for part in parts[::2]]
     return "".join(parts)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    from mkdocs.structure.files import File  # mkdocs alone calls this
+
+    for place, origin in copied().items():
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / origin)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    place = page.file.src_uri
+    return adapted(markdown, copied().get(place, f"docs/{place}"))

@@ -17,40 +17,44 @@ SMALL = {
 
 
 @pytest.fixture
-def benchmark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def load(monkeypatch: pytest.MonkeyPatch):
+    """Imports a benchmark that shall take no time."""
     monkeypatch.syspath_prepend(FOLDER)
-    measure = importlib.import_module("measure")
-    for budget in (measure.BUDGET, measure.IN_TURN):
-        monkeypatch.setitem(budget, "cpu", 0.0)
+    measure, complexity = map(importlib.import_module, ("measure", "complexity"))
+    monkeypatch.setitem(measure.BUDGET, "cpu", 0.0)
     monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # for the tests after these
-    module = importlib.import_module(request.param)
-    sweep = importlib.import_module("complexity").Sweep
     small = {
+        "ALONE": 0.0,
+        "SECONDS": 0.0,
         "GRAPHS": ["csbm:nodes=300"],
-        "SWEEPS": [sweep("edges", 100, 400, 3, nodes=30, channels=4)],
+        "SWEEPS": [complexity.Sweep("edges", 100, 400, 3, nodes=30, channels=4)],
     }
-    for name, value in small.items():
-        if hasattr(module, name):
-            monkeypatch.setattr(module, name, value)
-    return module
+
+    def imported(name: str) -> ModuleType:
+        module = importlib.import_module(name)
+        for constant, value in small.items():
+            if name in SMALL and hasattr(module, constant):
+                monkeypatch.setattr(module, constant, value)
+        return module
+
+    return imported
 
 
-@pytest.mark.parametrize("benchmark", SMALL, indirect=True)
+@pytest.mark.parametrize("name", SMALL)
 def test_benchmark_writes_a_record(
-    benchmark: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "record.json"
-    monkeypatch.setattr("sys.argv", ["", *SMALL[benchmark.__name__], "--out", str(out)])
-    benchmark.main()
+    monkeypatch.setattr("sys.argv", ["", *SMALL[name], "--out", str(out)])
+    load(name).main()
     record = json.loads(out.read_text())
     assert record.get("rows") or record["milliseconds"]
     assert record["commit"]
 
 
-def test_time_against_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_against_size(load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on record is not measured again, and an exponent that is known comes out."""
-    monkeypatch.syspath_prepend(FOLDER)
-    complexity = importlib.import_module("complexity")
+    complexity = load("complexity")
     sweeps = (
         complexity.Sweep("edges", 40, 4_000, 3, nodes=20, channels=1),
         complexity.Sweep("heads", 1, 2, 2, nodes=20, edges=40),
@@ -75,10 +79,9 @@ def test_time_against_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_page_of_time_against_size_is_that_of_the_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    complexity = importlib.import_module("complexity")
+    complexity = load("complexity")
     out = tmp_path / "complexity.jsonl"
     out.write_bytes(complexity.RECORD.read_bytes())
     monkeypatch.setattr("sys.argv", ["", "--render", "--out", str(out)])
@@ -88,12 +91,11 @@ def test_page_of_time_against_size_is_that_of_the_record(
         assert out.with_suffix(ending).read_text() == committed
 
 
-def test_a_power_law_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(FOLDER)
-    power_law = importlib.import_module("measure").power_law
+def test_a_power_law_by_hand(load) -> None:
     # log10: (0, 0), (1, 1.5), (2, 2): slope 1, residuals 1/6 (-1, 2, -1), their squares' sum 1/6,
     # standard error sqrt(1/6 / 1 / 2), and t = 12.7062 for one degree of freedom.
     half = 12.7062 * (1 / 12) ** 0.5
+    power_law = load("measure").power_law
     found = power_law([1, 10, 100], [1, 10**1.5, 100])
     assert found == pytest.approx((1, 1 - half, 1 + half), abs=1e-4)
     assert power_law([1, 2], [1, 4]) == pytest.approx((2, None, None))

@@ -122,6 +122,19 @@ def test_one_segment_without_intercept_weights_nodes_and_channels() -> None:
     assert torch.linalg.matrix_rank(slopes[:, 0]) == 1
 
 
+def test_printed_form_shrinks_with_the_graph() -> None:
+    """Ten times the nodes, a tenth of the output; the calibrated form stays in scale."""
+    scale = {}
+    for mode in MODES:
+        for size in (100, 1000):
+            torch.manual_seed(1)
+            act = opened(GReLU(4, mode=mode)).double()
+            x = torch.randn(100, 4, dtype=torch.double).repeat(size // 100, 1)
+            scale[mode, size] = act(x, torch.empty(2, 0, dtype=torch.long)).abs().mean()
+    assert_close(scale["paper", 100], 10 * scale["paper", 1000])
+    assert_close(scale["calibrated", 100], scale["calibrated", 1000])
+
+
 @pytest.mark.parametrize("K", [2, 3, 4])
 @pytest.mark.parametrize("backend", ["torch", "reference"])
 def test_a_tie_goes_to_the_last_segment(

@@ -19,7 +19,7 @@ import graphrelu
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import held_out, node
-from graphrelu.lab.stats import leads_over, scores_by_cell, splits_by_cell
+from graphrelu.lab.stats import compared, splits_of
 from scripts import readme
 
 ROOT = Path(__file__).parent.parent
@@ -58,20 +58,15 @@ def test_generated_parts_are_those_of_the_records(page: Path) -> None:
     assert re.findall(r"<!-- (\w+) -->", text) == re.findall(r"<!-- /(\w+) -->", text)
 
 
-def test_every_generated_part_is_on_a_page() -> None:
+def test_refreshing_replaces_what_is_stale() -> None:
     found = {
         name for page in readme.PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text())
     }
     assert found == set(readme.BLOCKS)
-
-
-def test_refreshing_replaces_what_is_stale() -> None:
-    text = "before\n<!-- seeds -->\n999 seeds\n<!-- /seeds -->\nafter\n"
-    fresh = readme.refreshed(text)
+    fresh = readme.refreshed("before\n<!-- seeds -->\n999 seeds\n<!-- /seeds -->\nafter\n")
     assert "999" not in fresh
     assert readme.seeds() in fresh
-    assert fresh.startswith("before\n")
-    assert fresh.endswith("\nafter\n")
+    assert (fresh[:7], fresh[-7:]) == ("before\n", "\nafter\n")
     with pytest.raises(KeyError, match="unknown"):
         readme.refreshed("<!-- unknown -->\n<!-- /unknown -->")
 
@@ -104,8 +99,14 @@ def test_claims_of_the_readme_are_from_held_out_graphs_alone() -> None:
 
 def test_readme_names_where_grelu_is_behind() -> None:
     """By hand from the record: the tables hide no loss."""
-    results = Record(ROOT / "results" / "node.jsonl").read()
-    leads = leads_over(scores_by_cell(results), "grelu", "relu", splits_by_cell(results))
+    scores: dict[str, dict[str, dict[int, float]]] = {}
+    splits = {}
+    for run in Record(ROOT / "results" / "node.jsonl").read():
+        cell = run.config.dataset, run.config.backbone
+        scores.setdefault(cell, {}).setdefault(run.config.activation, {})[run.seed] = run.score
+        splits[cell] = splits_of(run.config, run.note)
+    pairs = {cell: (own["grelu"], own["relu"]) for cell, own in scores.items()}
+    leads = compared(pairs, splits)
     worse = [dataset for (dataset, _), lead in leads.items() if lead.outcome == "worse"]
     for part, own in (
         (readme.regimes(), [name for name in worse if name == "pubmed"]),
@@ -113,19 +114,6 @@ def test_readme_names_where_grelu_is_behind() -> None:
     ):
         counts = re.findall(r"^\| .*results/node\.md.*\| (\d+) \|$", part, re.MULTILINE)
         assert counts == [str(len(own))]
-
-
-def test_readme_on_whole_graphs_is_that_of_the_table() -> None:
-    """The row is made from the runs; the table of the record has the same counts."""
-    graphs = [
-        row["over_relu"]
-        for row in readme.rows("graph")
-        if row["over_relu"] is not None and row["protocol"] == "folds"
-    ]
-    mean = fmean(lead.difference for lead in graphs)
-    better = sum(lead.outcome == "better" for lead in graphs)
-    expected = rf"results/graph.* \| {len(graphs)} \|.* \| \{mean:+.2f} \| .* \| {better} \|"
-    assert re.search(expected, readme.regimes())
 
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:

@@ -68,7 +68,7 @@ def compare_molecules(
 
     Args:
         source (str or Molecules): A CSV file, ``"esol"``, or what
-            :func:`~graphrelu.lab.data.molecules.from_data` makes of a list of PyG's graphs.
+            :meth:`GraphSet.from_data` makes of a list of PyG's graphs.
         activations (sequence): Their names.
         runs (int): Seeds of each.
         targets (sequence, optional): The columns to predict; all unless given.

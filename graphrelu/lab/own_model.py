@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -32,6 +32,7 @@ from graphrelu.conversion import call_with, convert, read_graph
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
+from graphrelu.lab.render.export import frame
 from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, percent, verdict
 from graphrelu.lab.stats import MARGIN, Splits, check_margin, over_relu
 
@@ -81,12 +82,7 @@ class ModelComparison:
     @property
     def table(self) -> pd.DataFrame:
         """All numbers, a row for each activation."""
-        import pandas as pd
-
-        rows = [asdict(row) for row in self.rows]
-        leads = [row.pop("over_relu") or {} for row in rows]
-        numbers = [row | {"over_relu": lead} for row, lead in zip(rows, leads, strict=True)]
-        return pd.json_normalize(numbers, sep="_").set_index("activation")
+        return frame(map(vars, self.rows)).set_index("activation")
 
     @property
     def shown(self) -> pd.DataFrame:
@@ -94,10 +90,8 @@ class ModelComparison:
         import pandas as pd
 
         cells = pd.DataFrame(compare_cells(self.rows)).set_index("activation")
-        return cells.rename(
-            index={"ReLU": self.baseline},
-            columns={"difference to ReLU": f"difference to {self.baseline}"},
-        )
+        difference = {"difference to ReLU": f"difference to {self.baseline}"}
+        return cells.rename(index={"ReLU": self.baseline}, columns=difference)
 
     def __repr__(self) -> str:
         return f"{self.shown.to_string()}\n\n{self.verdict}"
@@ -158,11 +152,10 @@ def compare(
         look (int, optional): How often this comparison is looked at by now, this time included: a
             comparison that goes on with more runs has to show more. (default: :obj:`1`)
     """
-    check_margin(margin)
-    check_count("look", look)
     names = _names(model, activations)
-    check_count("runs", runs)
-    check_count("epochs", epochs)
+    check_margin(margin)
+    for option, count in {"look": look, "runs": runs, "epochs": epochs}.items():
+        check_count(option, count)
     where, start = choose_device(device), _converted if isinstance(model, Module) else _built
     train, evaluate = train or _train, evaluate or _evaluate
     found: dict[str, list[_Run]] = {name: [] for name in names}
@@ -175,7 +168,7 @@ def compare(
         parts = _parts(sources, seed, where)
 
         @torch.no_grad()
-        def example(own: Module, val: Iterable[Any] = parts.val) -> float:
+        def example(own: Module, val: Iterable[Any] = parts[1]) -> float:
             return evaluate(own, val)
 
         for name in names:
@@ -186,19 +179,12 @@ def compare(
             found[name].append(_run(own, parts, optimizer, train, evaluate, callbacks, now))
     scores = {name: dict(enumerate(run.score for run in own)) for name, own in found.items()}
     leads = over_relu(scores, splits, margin, (look, look))
-    rows = [
-        CompareRow(
-            name,
-            *percent(scores[name]),
-            leads.get(name),
-            Price(
-                seconds_per_epoch=median(run.seconds for run in own) / epochs,
-                parameters=own[0].parameters,
-            ),
-            sum(not math.isfinite(run.loss) for run in own),
-        )
-        for name, own in found.items()
-    ]
+    rows = []
+    for name, own_runs in found.items():
+        seconds = median(run.seconds for run in own_runs) / epochs
+        price = Price(seconds_per_epoch=seconds, parameters=own_runs[0].parameters)
+        diverged = sum(not math.isfinite(run.loss) for run in own_runs)
+        rows.append(CompareRow(name, *percent(scores[name]), leads.get(name), price, diverged))
     return ModelComparison(rows, "your model" if isinstance(model, Module) else "ReLU")
 
 
@@ -214,12 +200,6 @@ def _names(model: Any, activations: Any) -> list[str]:
     if isinstance(wanted, str) or not wanted or not all(isinstance(n, str) for n in wanted):
         raise TypeError(f"activations must be a list of names, got {activations!r}.")
     return list(dict.fromkeys(check_name("activation", n, list(ACTIVATIONS)) for n in wanted))
-
-
-class _Parts(NamedTuple):
-    train: Iterable[Any]
-    val: Iterable[Any]
-    test: Iterable[Any]
 
 
 @dataclass(frozen=True)
@@ -242,13 +222,29 @@ class _Batches:
 
 
 def _sources(data: Any, seed: int) -> Sequence[Any]:
-    """The three parts of a seed, as they are given or drawn."""
+    """The three parts of a seed, as they are given, by masks or drawn."""
     if _is_function(data):
         data = data(seed)
-    sources = data if isinstance(data, tuple) else _apart(data)
-    if len(sources) != len(PARTS):
-        raise ValueError(f"data must have three parts if it is a tuple, got {len(sources)}.")
-    return sources
+    if isinstance(data, tuple):
+        if len(data) != len(PARTS):
+            raise ValueError(f"data must have three parts if it is a tuple, got {len(data)}.")
+        return data
+    several = [data] if isinstance(data, BaseData) else data
+    is_set = isinstance(several, (list, Dataset))
+    first = next(iter(several), None) if is_set or isinstance(several, Iterable) else None
+    if isinstance(first, Data) and all(f"{part}_mask" in first for part in PARTS):
+        return (several,) * 3
+    if not is_set or len(several) < 3:
+        raise ValueError(
+            "data must be a graph or batches with train_mask, val_mask and test_mask, three graphs "
+            f"or more, or a tuple of three parts, got {type(data).__name__}."
+        )
+    order, tenth = torch.randperm(len(several)).tolist(), max(1, len(several) // 10)
+    drawn = order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth]
+    return [
+        DataLoader([several[i] for i in own], GRAPHS_AT_ONCE, shuffle=part == "train")
+        for part, own in zip(PARTS, drawn, strict=True)
+    ]
 
 
 def _is_function(data: Any) -> bool:
@@ -282,8 +278,9 @@ def _size(source: Any, part: str) -> int:
     return len(source.dataset) if hasattr(getattr(source, "dataset", None), "__len__") else 0
 
 
-def _parts(sources: Sequence[Any], seed: int, device: torch.device) -> _Parts:
-    found = []
+def _parts(sources: Sequence[Any], seed: int, device: torch.device) -> list[Iterable[Any]]:
+    """What a seed trains, validates and tests on."""
+    found: list[Iterable[Any]] = []
     for part, source in zip(PARTS, sources, strict=True):
         several = [source] if isinstance(source, BaseData) else source
         if not hasattr(several, "__iter__") or iter(several) is several:
@@ -294,34 +291,7 @@ def _parts(sources: Sequence[Any], seed: int, device: torch.device) -> _Parts:
         batches = _Batches(several, part, seed, device)
         # What is in memory goes to the device once, which GReLU needs to remember its graph.
         found.append(list(batches) if isinstance(several, (list, Dataset)) else batches)
-    return _Parts(*found)
-
-
-def _apart(data: Any) -> Sequence[Any]:
-    """The three parts of what is not split: by masks, or by drawing graphs."""
-    several = [data] if isinstance(data, BaseData) else data
-    is_set = isinstance(several, (list, Dataset))
-    first = next(iter(several), None) if is_set or isinstance(several, Iterable) else None
-    if isinstance(first, Data) and all(f"{part}_mask" in first for part in PARTS):
-        return (several,) * 3
-    if not is_set or len(several) < 3:
-        raise ValueError(
-            "data must be a graph or batches with train_mask, val_mask and test_mask, three graphs "
-            f"or more, or a tuple of three parts, got {type(data).__name__}."
-        )
-    order, tenth = torch.randperm(len(several)).tolist(), max(1, len(several) // 10)
-    drawn = order[2 * tenth :], order[:tenth], order[tenth : 2 * tenth]
-    return [
-        DataLoader([several[i] for i in own], GRAPHS_AT_ONCE, shuffle=part == "train")
-        for part, own in zip(PARTS, drawn, strict=True)
-    ]
-
-
-def _shaped(model: Module, example: Example) -> Module:
-    """The model, with the parameters whose shape its first input decides."""
-    if any(map(is_lazy, model.parameters())):
-        example(model.eval())
-    return model
+    return found
 
 
 def _built(build: Any, name: str, seed: int, device: torch.device, example: Example) -> Module:
@@ -335,7 +305,9 @@ def _built(build: Any, name: str, seed: int, device: torch.device, example: Exam
             raise TypeError(f"model must return a torch.nn.Module, got {type(model).__name__}.")
         if not any(isinstance(module, kind) for module in model.modules()):
             raise ValueError("model must build its activations by act, got a model without one.")
-        return _shaped(model.to(device), example)
+        if any(map(is_lazy, model.to(device).parameters())):
+            example(model.eval())
+        return model
 
     model, kind = make(ACTIVATIONS[name]), ACTIVATIONS[name]
     state = make(ACTIVATIONS["relu"]).state_dict()
@@ -354,7 +326,8 @@ def _converted(model: Any, name: str, seed: int, device: torch.device, example: 
     own = copy.deepcopy(model)
     seed_everything(seed)
     reset(own)
-    own = _shaped(own.to(device), example)
+    if any(map(is_lazy, own.to(device).parameters())):  # their first input decides their shape
+        example(own.eval())
     return own if name == "relu" else convert(own, example=example)
 
 
@@ -380,18 +353,19 @@ class _Run(NamedTuple):
 
 def _run(
     model: Module,
-    parts: _Parts,
+    parts: Sequence[Iterable[Any]],
     optimizer: torch.optim.Optimizer,
     train: Train,
     evaluate: Evaluate,
     callbacks: Sequence[Callable[[Epoch], object]],
     now: Epoch,
 ) -> _Run:
+    to_train, val, test = parts
     started, best, state = time.perf_counter(), -math.inf, None
     for epoch in range(1, now.epochs + 1):
-        loss = float(train(model.train(), parts.train, optimizer))
+        loss = float(train(model.train(), to_train, optimizer))
         with torch.no_grad():
-            score = float(evaluate(model.eval(), parts.val))
+            score = float(evaluate(model.eval(), val))
         if best < score < math.inf:
             best, state = score, copy.deepcopy(model.state_dict())
         now = now._replace(epoch=epoch, loss=loss, val_score=score)
@@ -400,7 +374,7 @@ def _run(
     if state is not None:
         model.load_state_dict(state)
         with torch.no_grad():
-            score = float(evaluate(model.eval(), parts.test))
+            score = float(evaluate(model.eval(), test))
     if not math.isfinite(score):
         raise ValueError(
             f"evaluate must return a finite score, got {score} for {now.activation} with seed "
@@ -417,7 +391,7 @@ def _train(model: Module, batches: Iterable[Any], optimizer: torch.optim.Optimiz
         if len(target) == 0:
             continue
         optimizer.zero_grad()
-        loss = LOSSES[kind](prediction, target)
+        loss = TASKS[kind][0](prediction, target)
         loss.backward()
         optimizer.step()
         losses.append(loss.detach())
@@ -436,7 +410,7 @@ def _evaluate(model: Module, batches: Iterable[Any]) -> float:
         raise ValueError("evaluate must be given for labels of 0.0 and 1.0; classes are integers.")
     if not prediction.isfinite().all():
         return math.nan  # after a divergence, which chooses no epoch
-    return SCORES[kinds[0]](prediction, target)
+    return TASKS[kinds[0]][1](prediction, target)
 
 
 def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
@@ -493,13 +467,9 @@ def _links(model: Any, batch: Data) -> tuple[Tensor, Tensor]:
     return (z[links[0]] * z[links[1]]).sum(dim=1), label
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "classes": F.cross_entropy,
-    "values": F.mse_loss,
-    "links": F.binary_cross_entropy_with_logits,
-}
-SCORES: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "classes": lambda prediction, target: accuracy_score(target, prediction.argmax(dim=1)),
-    "values": lambda prediction, target: r2_score(target, prediction),
-    "links": lambda prediction, target: roc_auc_score(target, prediction),
+# What is learned -> the loss that trains it, and the score that it is judged by.
+TASKS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], float]]] = {
+    "classes": (F.cross_entropy, lambda out, y: accuracy_score(y, out.argmax(dim=1))),
+    "values": (F.mse_loss, lambda out, y: r2_score(y, out)),
+    "links": (F.binary_cross_entropy_with_logits, lambda out, y: roc_auc_score(y, out)),
 }

@@ -31,25 +31,6 @@ class _Holding:
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """In here SIGTERM raises :class:`Terminated`, and both it and Ctrl-C wait where they are
-    :func:`held`; unless somebody else has a use for them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in _RAISES}
-    ours = [number for number, handler in before.items() if handler in _DEFAULTS]
-    try:
-        for number in ours:
-            signal.signal(number, _interrupt)
-        yield
-    finally:
-        _Holding.raised = None
-        for number in ours:
-            signal.signal(number, before[number])
-
-
-@contextmanager
 def kept() -> Iterator[None]:
     """After the block the signals do what they did before it: ``ray.init`` takes SIGTERM over."""
     if threading.current_thread() is not threading.main_thread():
@@ -62,6 +43,23 @@ def kept() -> Iterator[None]:
         for number, handler in before.items():
             if handler is not None:  # one that Python does not know
                 signal.signal(number, handler)
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """In here SIGTERM raises :class:`Terminated`, and both it and Ctrl-C wait where they are
+    :func:`held`; unless somebody else has a use for them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with kept():
+        for number in _RAISES:
+            if signal.getsignal(number) in _DEFAULTS:
+                signal.signal(number, _interrupt)
+        try:
+            yield
+        finally:
+            _Holding.raised = None
 
 
 @contextmanager

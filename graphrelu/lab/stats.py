@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, TypeAlias, TypeVar
 
@@ -26,8 +26,7 @@ from scipy.special import stdtrit
 
 from graphrelu.lab.data.splits import FULL_SHARES, SMALL_SHARES, Split
 from graphrelu.lab.record.config import GIN_SPLITS, Config
-from graphrelu.lab.record.looks import Look, in_ranges, numbers
-from graphrelu.lab.record.machine import now
+from graphrelu.lab.record.looks import numbers
 from graphrelu.lab.record.results import Record, Result
 
 SIGNIFICANCE = 0.05
@@ -39,26 +38,19 @@ FEWEST = 5  # runs, or splits, that an interval takes
 # labelled nodes or graphs. Folds, 80 / 10 / 10, 60 / 20 / 20 and 48 / 32 / 20 % have it; 20 nodes
 # per class have a twentieth.
 MOST = 0.4
-# Of several published splits whose sizes are not on record: the widest interval of the usual ones,
-# 50 / 25 / 25 %.
-USUAL_MASKS = (0.5, 0.25)
-
 
 Outcome = Literal["better", "worse", "no difference", "undecided"]
-Scores: TypeAlias = dict[int, float]  # seed -> share
-Cell: TypeAlias = tuple[str, str]  # dataset, backbone
-Cells: TypeAlias = dict[Cell, dict[str, Scores]]  # -> activation -> scores
+Scores: TypeAlias = Mapping[int, float]  # seed -> share
 Looks: TypeAlias = tuple[int | None, int | None]  # at GReLU against ReLU, at the others
 Key = TypeVar("Key")
-Name = TypeVar("Name")
 
 
 @dataclass(frozen=True)
 class Splits:
     """``share`` is that of the training part in all labelled nodes or graphs, ``ratio`` the size of
     the test part over that of the training part. ``num_test`` is the size of the smallest test
-    part, ``count`` the number of different splits, where there are so many only: the split of a
-    seed is then ``seed % count``.
+    part. ``count`` is the number of different splits where it is limited: the split of a seed is
+    then ``seed % count``.
     """
 
     share: float = 0.0
@@ -94,23 +86,20 @@ RANDOM, ONE = Splits(), Splits(count=1)
 
 def splits_of(config: Config, note: str = "") -> Splits:
     """What a record says of the splits of a cell: their shares, but no sizes."""
-    how, count = config.split, None
-    if how == "masks":
-        several = re.search(r"split \d+ of (\d+)", note)
+    how = config.split
+    if how in ("masks", "published"):
+        several = re.search(r"split \d+ of (\d+)", note) if how == "masks" else None
         count = int(several[1]) if several else 1
-        shares = USUAL_MASKS if count > 1 else (0.0, 1.0)
-    elif how == "published":
-        return ONE
-    elif how == "random":
-        if not note.startswith("48 / 32 / 20 %"):
-            return Splits()  # few labels
-        shares = SMALL_SHARES[0], 1 - sum(SMALL_SHARES)
-    elif how == "full":
-        shares = FULL_SHARES[0], 1 - sum(FULL_SHARES)
+        # Their sizes are not on record: the widest interval of the usual ones, 50 / 25 / 25 %.
+        return ONE if count == 1 else Splits(0.5, 0.5, count=count)
+    if how == "random" and not note.startswith("48 / 32 / 20 %"):
+        return RANDOM  # few labels
+    if how in ("random", "full"):
+        shares = SMALL_SHARES if how == "random" else FULL_SHARES
+        train, test = shares[0], 1 - sum(shares)
     else:
-        shares = (0.9 if how in GIN_SPLITS else 0.8), 0.1
-    train, test = shares
-    return Splits(train, test / train if train else 0.0, None, count)
+        train, test = (0.9 if how in GIN_SPLITS else 0.8), 0.1
+    return Splits(train, test / train)
 
 
 def measured(
@@ -171,35 +160,6 @@ def half_width(std: float, n: int, error: float = 0.05, shared: float = 0.0) -> 
     return float(stdtrit(n - 1, 1 - error / 2)) * std * (1 / n + shared) ** 0.5
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """Paired differences; where several runs have the same split of several that share data, the
-    mean of each split."""
-
-    values: np.ndarray
-    n: int
-    splits: Splits
-
-    @property
-    def mean(self) -> float:
-        return float(self.values.mean())
-
-    @property
-    def std(self) -> float:
-        return float(self.values.std(ddof=1))
-
-    @property
-    def p(self) -> float | None:
-        """Of the t-test, uncorrected; none of too few."""
-        count = len(self.values)
-        if count < FEWEST:
-            return None
-        error = self.std * (1 / count + self.splits.shared) ** 0.5
-        if error == 0:
-            return float(self.mean == 0)
-        return float(2 * stats.t.sf(abs(self.mean) / error, count - 1))
-
-
 def decide(
     family: Mapping[Key, Mapping[int, float]],
     margin: float = MARGIN,
@@ -217,28 +177,93 @@ def decide(
         splits (Splits or dict): What the splits share, of all comparisons or of each.
     """
     of = splits if isinstance(splits, Mapping) else dict.fromkeys(family, splits)
-    samples = {key: _sample(own, of[key]) for key, own in family.items()}
-    known = {key: p for key, one in samples.items() if (p := one.p) is not None}
-    spent = SIGNIFICANCE / _divisor(look)
-    errors = dict.fromkeys(family, spent / max(1, len(known)))
-    corrected: dict[Key, float | None] = dict.fromkeys(family)
-    largest, goes_on, level = 0.0, True, spent
-    for rank, key in enumerate(sorted(known, key=lambda key: known[key])):
-        left = len(known) - rank
-        largest = max(largest, min(1.0, known[key] * left * _divisor(look)))
-        corrected[key] = largest
+    values = {key: _values(own, of[key]) for key, own in family.items()}
+    raw = {key: _p(own, of[key]) for key, own in values.items() if len(own) >= FEWEST}
+    looks = 1 if look is None else look * (look + 1)  # what alpha is divided by
+    level = SIGNIFICANCE / looks
+    errors = dict.fromkeys(family, level / max(1, len(raw)))
+    corrected: dict[Key, float] = {}
+    largest, goes_on = 0.0, True
+    for rank, key in enumerate(sorted(raw, key=lambda key: raw[key])):
+        left = len(raw) - rank
+        largest = corrected[key] = max(largest, min(1.0, raw[key] * left * looks))
         if goes_on:  # all that come after the first that is not significant have its level
-            level = spent / left
-            goes_on = known[key] <= level
+            level = SIGNIFICANCE / looks / left
+            goes_on = raw[key] <= level
         errors[key] = level
     return {
-        key: _decision(sample, margin, errors[key], corrected[key], look)
-        for key, sample in samples.items()
+        key: _decision(
+            own, len(family[key]), of[key], margin, errors[key], corrected.get(key), look
+        )
+        for key, own in values.items()
     }
 
 
+def _values(differences: Mapping[int, float], splits: Splits) -> np.ndarray:
+    """The differences; where several runs have the same split of several that share data, the mean
+    of each split."""
+    # Accuracies are whole counts over N: without rounding, equal differences would differ.
+    values = np.round(np.array(list(differences.values()), dtype=np.float64), 10)
+    if splits.overlap and splits.count is not None:
+        split = np.array(list(differences)) % splits.count
+        values = np.array([values[split == one].mean() for one in np.unique(split)])
+    return values
+
+
+def _p(values: np.ndarray, splits: Splits) -> float:
+    """Of the t-test, uncorrected."""
+    n, mean = len(values), float(values.mean())
+    error = float(values.std(ddof=1)) * (1 / n + splits.shared) ** 0.5
+    return float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error else float(mean == 0)
+
+
+def _decision(
+    values: np.ndarray,
+    n: int,
+    splits: Splits,
+    margin: float,
+    error: float,
+    p: float | None,
+    look: int | None,
+) -> Decision:
+    mean = float(values.mean())
+    low = high = std = runs = None
+    outcome: Outcome = "undecided"
+    if p is not None:
+        std = float(values.std(ddof=1))
+        reach = half_width(std, len(values), error, splits.shared)
+        low, high = mean - reach, mean + reach
+        if -margin < low and high < margin:
+            outcome = "no difference"
+        elif low > 0 or high < 0:
+            outcome = "better" if low > 0 else "worse"
+    if outcome == "undecided":
+        at_next_look = error if look is None else error * look / (look + 2)
+        runs = _runs(mean, std, n, splits, margin, at_next_look)
+    about, size, shared = splits.about(n), splits.num_test, splits.shared
+    return Decision(
+        mean, low, high, std, p, n, margin, outcome, runs, error, look, about, size, shared
+    )
+
+
+def _runs(
+    mean: float, std: float | None, n: int, splits: Splits, margin: float, error: float
+) -> int | None:
+    """The number of runs, in tens, with which the interval leaves 0 or lies within the margin."""
+    runs = 10 * (max(n, FEWEST - 1) // 10 + 1)
+    if std is None:
+        return runs
+    most = splits.count if splits.overlap and splits.count is not None else MOST_RUNS
+    reach = max(abs(mean), margin - abs(mean))
+    while runs <= most:
+        if half_width(std, runs, error, splits.shared) < reach:
+            return runs
+        runs += 10 * max(1, runs // 100)
+    return None
+
+
 def check_margin(margin: float) -> float:
-    """The margin; a ``ValueError`` unless it is a finite number from 0."""
+    """The margin; an error unless it is a finite number from 0."""
     if isinstance(margin, bool) or not isinstance(margin, (int, float)):
         raise TypeError(f"margin must be a number, got {margin!r}.")
     if not 0 <= margin < math.inf:
@@ -258,58 +283,6 @@ def decided(decisions: Mapping[str, Decision]) -> bool:
     return "grelu" in decisions and decisions["grelu"].outcome != "undecided"
 
 
-def _divisor(look: int | None) -> int:
-    """What alpha is divided by at a look."""
-    return 1 if look is None else look * (look + 1)
-
-
-def _sample(differences: Mapping[int, float], splits: Splits) -> _Sample:
-    # Accuracies are whole counts over N: without rounding, equal differences would differ.
-    values = np.round(np.array(list(differences.values()), dtype=np.float64), 10)
-    if splits.overlap and splits.count is not None:
-        split = np.array(list(differences)) % splits.count
-        values = np.array([values[split == one].mean() for one in np.unique(split)])
-    return _Sample(values, len(differences), splits)
-
-
-def _decision(
-    sample: _Sample, margin: float, error: float, p: float | None, look: int | None
-) -> Decision:
-    n, mean, splits = sample.n, sample.mean, sample.splits
-    low = high = std = None
-    outcome: Outcome = "undecided"
-    if p is not None:
-        std = sample.std
-        reach = half_width(std, len(sample.values), error, splits.shared)
-        low, high = mean - reach, mean + reach
-        if -margin < low and high < margin:
-            outcome = "no difference"
-        elif low > 0 or high < 0:
-            outcome = "better" if low > 0 else "worse"
-    runs = None
-    if outcome == "undecided":
-        then = error if look is None else error * look / (look + 2)  # at the next look
-        runs = _runs(sample, margin, then)
-    about, size, shared = splits.about(n), splits.num_test, splits.shared
-    found = Decision(mean, low, high, std, p, n, margin, outcome, runs, error, look, about)
-    return replace(found, num_test=size, shared=shared)
-
-
-def _runs(sample: _Sample, margin: float, error: float) -> int | None:
-    """The number of runs, in tens, with which the interval leaves 0 or lies within the margin."""
-    n = 10 * (max(sample.n, FEWEST - 1) // 10 + 1)
-    splits = sample.splits
-    if len(sample.values) < FEWEST:
-        return n
-    most = splits.count if splits.overlap and splits.count is not None else MOST_RUNS
-    reach = max(abs(sample.mean), margin - abs(sample.mean))
-    while n <= most:
-        if half_width(sample.std, n, error, splits.shared) < reach:
-            return n
-        n += 10 * max(1, n // 100)
-    return None
-
-
 def compared(
     pairs: Mapping[Key, tuple[Scores, Scores]],
     splits: Splits | Mapping[Key, Splits] = RANDOM,
@@ -326,17 +299,6 @@ def compared(
     return decide(family, margin, look, splits)
 
 
-def leads_over(
-    cells: Mapping[Key, Mapping[Name, Scores]],
-    first: Name,
-    rival: Name,
-    splits: Splits | Mapping[Key, Splits] = RANDOM,
-) -> dict[Key, Decision]:
-    """How far one activation is ahead of another in every cell that has both, as one family."""
-    pairs = {cell: (own.get(first, {}), own.get(rival, {})) for cell, own in cells.items()}
-    return compared(pairs, splits)
-
-
 def over_relu(
     scores: Mapping[str, Scores],
     splits: Splits = RANDOM,
@@ -351,39 +313,13 @@ def over_relu(
     """
     if is_error:
         scores = relative_to_relu(scores)
-    relu = scores.get("relu", {})
-    pairs = {name: (own, relu) for name, own in scores.items() if name != "relu"}
+    pairs = {name: (own, scores.get("relu", {})) for name, own in scores.items() if name != "relu"}
     others = {name: pair for name, pair in pairs.items() if name != "grelu"}
     first = {name: pair for name, pair in pairs.items() if name == "grelu"}
     found = compared(first, splits, margin, looks[0]) | compared(others, splits, margin, looks[1])
     if is_error:
         found = {name: replace(one, unit="% of ReLU's error") for name, one in found.items()}
     return {name: found[name] for name in pairs if name in found}
-
-
-def scores_by_cell(results: Iterable[Result]) -> Cells:
-    """The scores of every cell; all activations of a cell must have the same settings."""
-    cells: Cells = {}
-    configs: dict[tuple[str, ...], Config] = {}
-    for result in results:
-        config, name = result.config, result.config.activation
-        cell = (config.dataset, config.backbone)
-        first = configs.setdefault(cell, config)
-        first_of_its_kind = configs.setdefault((*cell, name), config)
-        if config != first_of_its_kind or config.shared_settings != first.shared_settings:
-            raise ValueError(f"The runs of {' with '.join(cell)} have different settings.")
-        cells.setdefault(cell, {}).setdefault(name, {})[result.seed] = result.score
-    return cells
-
-
-def splits_by_cell(results: Iterable[Result]) -> dict[Cell, Splits]:
-    """What the splits of every cell share, as far as the record says."""
-    found: dict[Cell, Splits] = {}
-    for result in results:
-        cell = (result.config.dataset, result.config.backbone)
-        if cell not in found:
-            found[cell] = splits_of(result.config, result.note)
-    return found
 
 
 def relative_to_relu(errors: Mapping[str, Scores]) -> dict[str, Scores]:
@@ -406,12 +342,6 @@ class Decided:
     counted: bool = True
 
 
-def announce(record: Record, config: Config, margin: float, splits: Splits, command: str) -> None:
-    """Put a comparison on record before its runs are there; ``config`` is any activation's."""
-    names = (config.cell_key(), config.dataset, config.backbone)
-    record.add_look(Look(*names, margin, asdict(splits), command, {}, now()))
-
-
 def decide_at_look(record: Record, results: Sequence[Result], must_count: bool = True) -> Decided:
     """The decisions on the runs of a comparison that was announced, which is a look at them.
 
@@ -419,13 +349,11 @@ def decide_at_look(record: Record, results: Sequence[Result], must_count: bool =
     or, if it need not count, the decisions are those of this look all the same.
     """
     config = results[0].config
-    before = record.looks(config.cell_key())
-    scores: dict[str, Scores] = {}
+    scores: dict[str, dict[int, float]] = {}
     for result in results:
         scores.setdefault(result.config.variant, {})[result.seed] = result.score
-    relu = scores.get("relu", {}).keys()
-    pairs = {name: in_ranges(own.keys() & relu) for name, own in scores.items() if name != "relu"}
-    look = replace(before[-1], pairs={name: own for name, own in pairs.items() if own}, date=now())
+    before = record.looks(config.cell_key())
+    look = before[-1].at({name: own.keys() for name, own in scores.items()})
     counted = True
     try:
         before = record.add_look(look) if look.pairs else before
@@ -433,7 +361,6 @@ def decide_at_look(record: Record, results: Sequence[Result], must_count: bool =
         if must_count:
             raise
         counted = False
-    numbered = numbers(before, look.pairs)
-    splits, is_error = Splits(**look.splits), config.metric == "mae"
-    decisions = over_relu(scores, splits, look.margin, numbered, is_error)
-    return Decided(decisions, look.command, counted)
+    which, splits = numbers(before, look.pairs), Splits(**look.splits)
+    found = over_relu(scores, splits, look.margin, which, config.metric == "mae")
+    return Decided(found, look.command, counted)

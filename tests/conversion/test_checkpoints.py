@@ -18,8 +18,6 @@ from tests.conversion.models import BATCH, BATCHED, EDGES, Base, X
 from tests.conversion.test_table import grelus
 from tests.helpers import opened
 
-Parts = dict[str, Callable[..., Tensor]]
-
 
 def directly(function: Callable[..., Tensor], *args: Any) -> Tensor:
     return function(*args)
@@ -126,7 +124,7 @@ def test_checkpoints_of_a_graph_context_may_go_backward_after_it(way: Any, run: 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_graph_context_inside_a_checkpoint_is_its_own(way: Any) -> None:
-    act, x = opened(GReLU(5)), X.clone().requires_grad_()
+    act = opened(GReLU(5))
 
     def inner(x: Tensor) -> Tensor:
         with graph_context(BATCHED):
@@ -135,12 +133,18 @@ def test_a_graph_context_inside_a_checkpoint_is_its_own(way: Any) -> None:
     def outer(x: Tensor) -> Tensor:
         return way(inner, act(x)).square() + act(-x)  # type: ignore[no-any-return]
 
-    with graph_context(EDGES):
-        out = way(outer, x)
-    hidden = act(act(x, EDGES), BATCHED).square() + act(-x, EDGES)
-    expected = torch.autograd.grad(hidden.sum(), x)[0]
-    out.sum().backward()
-    torch.testing.assert_close(x.grad, expected, rtol=1e-5, atol=1e-6)
+    def inner_first(x: Tensor) -> Tensor:
+        return inner(x).square() + act(-x)
+
+    for function in (outer, inner_first):
+        x = X.clone().requires_grad_()
+        with graph_context(EDGES):
+            out = way(function, x)
+        hidden = act(x, EDGES) if function is outer else x
+        by_hand = act(hidden, BATCHED).square() + act(-x, EDGES)
+        expected = torch.autograd.grad(by_hand.sum(), x)[0]
+        out.sum().backward()
+        torch.testing.assert_close(x.grad, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_tasks_of_an_event_loop_have_their_own_graph() -> None:

@@ -1,7 +1,10 @@
 """An activation that is called with `x` alone, and arguments that could be taken for others."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch_geometric import nn as gnn
 from torch_geometric.nn import GCN, DeepGCNLayer, GCNConv
 from torch_geometric.utils import to_torch_csr_tensor
@@ -12,18 +15,15 @@ from tests.conversion.models import BATCH, BATCHED, EDGES, WEIGHT, X
 from tests.helpers import opened
 
 
-def test_act_inside_of_a_context() -> None:
+@pytest.mark.parametrize("graph", [(EDGES, WEIGHT), (BATCHED, None, BATCH, 3)])
+def test_act_inside_a_context(graph: tuple[Any, ...]) -> None:
     act = opened(GReLU(8))
     model = GCN(5, 8, 2, 4, act=act)
-    with graph_context(EDGES, WEIGHT):
-        out = model(X, EDGES, WEIGHT)
-    hidden = act(model.convs[0](X, EDGES, WEIGHT), EDGES, WEIGHT)
-    assert torch.equal(out, model.convs[1](hidden, EDGES, WEIGHT))
+    with graph_context(*graph):
+        out = model(X, *graph[:2])
+    hidden = act(model.convs[0](X, *graph[:2]), *graph[:3])
+    assert torch.equal(out, model.convs[1](hidden, *graph[:2]))
     assert scopes_around() == ()
-    with graph_context(BATCHED, batch=BATCH, batch_size=3):
-        out = model(X, BATCHED)
-    hidden = act(model.convs[0](X, BATCHED), BATCHED, batch=BATCH)
-    assert torch.equal(out, model.convs[1](hidden, BATCHED))
 
 
 def test_act_in_a_converted_model() -> None:
@@ -89,45 +89,36 @@ def test_context_and_compiler() -> None:
     assert torch.equal(alone(X), X.relu())
 
 
-def test_edges_are_never_taken_for_nodes() -> None:
-    """By EdgeCNN, which activates its messages; here there are as many as nodes."""
-    for edge_index in (EDGES, EDGES[:, :30]):
-        for options in ({}, {"out_channels": 3}):
-            model = gnn.EdgeCNN(5, 64, 2, act=GReLU(64), **options)
-            with (
-                graph_context(edge_index),
-                pytest.raises(
-                    ValueError, match=r"EdgeConv calls .* on its messages, .* graphrelu\.convert"
-                ),
-            ):
-                model(X, edge_index)
-            with pytest.raises(ValueError, match=r"on its messages, .* graphrelu\.convert"):
-                convert(model, example=(X, edge_index))(X, edge_index)
+@pytest.mark.parametrize("edge_index", [EDGES, EDGES[:, :30]])  # once as many as nodes
+@pytest.mark.parametrize("options", [{}, {"out_channels": 3}])
+def test_edges_are_never_taken_for_nodes(edge_index: Tensor, options: dict[str, int]) -> None:
+    model = gnn.EdgeCNN(5, 64, 2, act=GReLU(64), **options)  # which activates its messages
+    message = r"EdgeConv calls .* on its messages, .* graphrelu\.convert"
+    with graph_context(edge_index), pytest.raises(ValueError, match=message):
+        model(X, edge_index)
+    with pytest.raises(ValueError, match=message):
+        convert(model, example=(X, edge_index))(X, edge_index)
 
 
 def test_one_width_only() -> None:
-    model = gnn.GIN(5, 64, 2, 3, act=GReLU(64))
-    with (
-        graph_context(EDGES),
-        pytest.raises(ValueError, match=r"64 channels, got shape \[30, 3\]: .*convert\(model\)"),
-    ):
-        model(X, EDGES)
-    inside = gnn.GIN(5, 64, 2, act=GReLU(64))
+    message = r"64 channels, got shape \[30, 3\]: .*convert\(model\)"
     with graph_context(EDGES):
-        assert inside(X, EDGES).shape == (30, 64)
+        with pytest.raises(ValueError, match=message):
+            gnn.GIN(5, 64, 2, 3, act=GReLU(64))(X, EDGES)
+        assert gnn.GIN(5, 64, 2, act=GReLU(64))(X, EDGES).shape == (30, 64)
 
 
-def test_rows_that_are_not_the_nodes_of_the_graph() -> None:
-    act, sparse = GReLU(5), to_torch_csr_tensor(torch.unique(BATCHED, dim=1), size=(30, 30))
-    message = r"of the graph around, of which there are 30, got {}: .* graphrelu.convert\(model\)"
-    for rows in (29, 31, 90):
-        for context in (graph_context(BATCHED, batch=BATCH), graph_context(sparse)):
-            with context, pytest.raises(ValueError, match=message.format(rows)):
-                act(torch.randn(rows, 5))
-        with graph_context(BATCHED):
+SPARSE = to_torch_csr_tensor(torch.unique(BATCHED, dim=1), size=(30, 30))
+ENDS = torch.tensor([[0, 29], [29, 0]])
+
+
+@pytest.mark.parametrize("rows", [7, 29, 31, 90])
+@pytest.mark.parametrize("graph", [(BATCHED, None, BATCH), (SPARSE,), (BATCHED,), (ENDS,)])
+def test_rows_that_are_not_the_nodes_of_the_graph(graph: tuple[Any, ...], rows: int) -> None:
+    act = GReLU(5)
+    message = rf"of the graph around, of which there are 30, got {rows}: .*convert\(model\)"
+    with graph_context(*graph):
+        if rows > 30:  # with as many as that, only the first call can tell
             act(X)
-            with pytest.raises(ValueError, match=message.format(rows)):
-                act(torch.randn(rows, 5))
-    edge_index = torch.tensor([[0, 29], [29, 0]])
-    with graph_context(edge_index), pytest.raises(ValueError, match=message.format(7)):
-        act(torch.randn(7, 5))
+        with pytest.raises(ValueError, match=message):
+            act(torch.randn(rows, 5))

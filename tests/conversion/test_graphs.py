@@ -1,6 +1,7 @@
 """Which graph reaches a GReLU of a converted model, and what happens without one."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +22,10 @@ from tests.conversion.test_table import grelus
 from tests.helpers import opened, random_graph
 
 TWO_SETS = torch.stack([EDGES[0], EDGES[1] % 10])  # from 30 nodes to 10
+GRAPHS = models.data()
+# 10 seed nodes, 8 at one hop, 12 at two; edges of the first hop come first.
+HOP1 = torch.stack([torch.randint(10, 18, (20,)), torch.randint(10, (20,))])
+HOP2 = torch.stack([torch.randint(18, 30, (24,)), torch.randint(10, 18, (24,))])
 
 
 def opened_model(model: torch.nn.Module, **options: Any) -> Any:
@@ -28,20 +33,6 @@ def opened_model(model: torch.nn.Module, **options: Any) -> Any:
     for act in grelus(converted):
         opened(act)
     return converted
-
-
-def test_the_graph_of_the_layer_before() -> None:
-    model, gradients = opened_model(GCN(5, 8, 3, 4), alpha=0.3, K=3), []
-    first, second = grelus(model)
-    assert (first.alpha, first.K) == (0.3, 3)
-    x = first(model.convs[0](X, EDGES, WEIGHT), EDGES, WEIGHT)
-    x = second(model.convs[1](x, EDGES, WEIGHT), EDGES, WEIGHT)
-    by_hand = model.convs[2](x, EDGES, WEIGHT)
-    assert torch.equal(model(X, EDGES, WEIGHT), by_hand)
-    for out in (model(X, EDGES, WEIGHT), by_hand):
-        gradients.append(torch.autograd.grad(out.square().sum(), list(model.parameters())))
-    torch.testing.assert_close(*gradients)
-    assert torch.equal(model(X, edge_weight=WEIGHT, edge_index=EDGES), model(X, EDGES, WEIGHT))
 
 
 ROWS, PAIR = torch.ones(90, 2), (torch.ones(30, 5), torch.ones(30, 4))
@@ -88,70 +79,16 @@ def test_a_graph_by_its_name() -> None:
     both = {"x": X, "edge_index": EDGES, "other": EDGES.flip(0)}
     assert torch.equal(read_graph([], (), both, "other", False).edge_index, EDGES.flip(0))
     assert read_graph([], (), {"x": X, "links": EDGES}, None, False).edge_index is None
+    model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
+    with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
+        model(X, EDGES, EDGES)
+    named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
+    assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
 
 
-def test_integer_and_column_weights() -> None:
-    class Weighted(Base):
-        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
-            return self.lin1(x).relu() * edge_weight.sum() + self.conv1(x, edge_index)
-
-    model = opened_model(Weighted())
-    (act,) = grelus(model)
-    expected = act(model.lin1(X), EDGES) * 90 + model.conv1(X, EDGES)
-    for weight in (torch.ones(90, dtype=torch.long), torch.ones(90, 1)):
-        torch.testing.assert_close(model(X, EDGES, weight), expected)
-
-
-def test_trim_to_layer() -> None:
-    # 10 seed nodes, 8 at one hop, 12 at two; edges of the first hop come first.
-    hop1 = torch.stack([torch.randint(10, 18, (20,)), torch.randint(10, (20,))])
-    hop2 = torch.stack([torch.randint(18, 30, (24,)), torch.randint(10, 18, (24,))])
-    edge_index = torch.cat([hop1, hop2], dim=1)
-    model = opened_model(GraphSAGE(5, 8, 3, 4))
-    first, second = grelus(model)
-    hops = {"num_sampled_nodes_per_hop": [10, 8, 12], "num_sampled_edges_per_hop": [20, 24]}
-    x = first(model.convs[0](X, edge_index), edge_index)
-    x = second(model.convs[1](x[:18], hop1), hop1)
-    assert torch.equal(model(X, edge_index, **hops), model.convs[2](x[:10], hop1[:, :0]))
-
-
-def test_batches_are_activated_graph_by_graph() -> None:
-    model = opened_model(models.MutagGIN())
-    out = model(X, BATCHED, BATCH)
-    for graph in range(3):
-        nodes = (graph == BATCH).nonzero().view(-1)
-        inside = BATCHED[:, BATCH[BATCHED[0]] == graph] - nodes[0]
-        alone = model(X[nodes], inside, torch.zeros_like(nodes))
-        torch.testing.assert_close(out[graph : graph + 1], alone, atol=1e-5, rtol=1e-4)
-
-
-def test_a_union_without_batch_vector_is_one_graph() -> None:
-    model = opened_model(CoraGCN())
-    (act,) = grelus(model)
-    hidden = act(model.conv1(X, BATCHED), BATCHED)
-    assert torch.equal(model(X, BATCHED), model.conv2(hidden, BATCHED))
-
-
-def test_pooled_graphs() -> None:
-    model = opened_model(models.Pooled())
-    first, second, third = grelus(model)
-    x = first(model.conv1(X, BATCHED), BATCHED, batch=BATCH)
-    x, edge_index, _, batch, _, _ = model.pool(x, BATCHED, batch=BATCH)
-    x = model.conv2(second(x, edge_index, batch=batch), edge_index)
-    x = third(x, edge_index, batch=batch)
-    expected = model.lin2(gnn.global_mean_pool(x, batch)).relu()
-    assert torch.equal(model(X, BATCHED, BATCH), expected)
-    assert [str(r) for r in replacements(model).left] == [
-        "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes",
-        "pool.select.act: Tanh() stays: it is a part of pool, a TopKPooling",
-    ]
-
-
-def test_unpooled_graphs_find_their_batch_vector_again() -> None:
-    model = opened_model(gnn.GraphUNet(5, 8, 4, depth=2))
-    for batch in (None, BATCH):
-        assert model(X, BATCHED, batch).shape == (30, 4)
-    assert not torch.allclose(model(X, BATCHED), model(X, BATCHED, BATCH), atol=1e-4)
+class Weighted(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        return self.lin1(x).relu() * edge_weight.sum() + self.conv1(x, edge_index)
 
 
 class BeforeAnyLayer(Base):
@@ -159,22 +96,116 @@ class BeforeAnyLayer(Base):
         return self.conv3(F.relu(self.lin1(x)), edges)
 
 
-def test_before_the_first_convolution() -> None:
-    model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
-    (act,) = grelus(model)
-    assert torch.equal(model(X, EDGES), model.conv3(act(model.lin1(X), EDGES), EDGES))
-    with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
-        model(X, EDGES, EDGES)
-    named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
-    assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
-    layers = [(torch.nn.Linear(5, 8), "x -> x"), torch.nn.ReLU()]
-    layers.append((GCNConv(8, 3), "x, edge_index -> x"))
-    sequential = opened_model(gnn.Sequential("x, edge_index", layers))
-    x = grelus(sequential)[0](sequential[0](X), EDGES)
-    assert torch.equal(sequential(X, EDGES), sequential[2](x, EDGES))
+class Typed(Base):
+    """Two sets of nodes, as older samplers have them, and models for several types of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between = SAGEConv((8, 5), 8)
+
+    def forward(self, x: dict[str, Tensor], edge_index: dict[str, Tensor]) -> Tensor:
+        a = F.relu(self.conv1(x["a"], edge_index["a"]))
+        return F.relu(self.between((a, x["b"]), edge_index["ab"]))
 
 
-def test_a_graph_that_cannot_be_read() -> None:
+class TakesData(Base):
+    def forward(self, data: Any) -> Tensor:
+        return self.conv3(F.relu(self.lin1(data.x)), data.edge_index)
+
+
+def sequential() -> torch.nn.Module:
+    linear, conv = torch.nn.Linear(5, 8), GCNConv(8, 3)
+    layers = [(linear, "x -> x"), torch.nn.ReLU(), (conv, "x, edge_index -> x")]
+    return gnn.Sequential("x, edge_index", layers)
+
+
+def gcn_by_hand(m: Any, first: Any, second: Any, x: Tensor, *graph: Any) -> Tensor:
+    x = second(m.convs[1](first(m.convs[0](x, *graph), *graph), *graph), *graph)
+    return m.convs[2](x, *graph)
+
+
+def linear_by_hand(m: Any, act: Any, x: Tensor, edges: Tensor, weight: Tensor) -> Tensor:
+    return act(m.lin1(x), edges) * 90 + m.conv1(x, edges)
+
+
+def trimmed(m: Any, first: Any, second: Any, x: Tensor, edges: Tensor, *_: Any) -> Tensor:
+    x = second(m.convs[1](first(m.convs[0](x, edges), edges)[:18], HOP1), HOP1)
+    return m.convs[2](x[:10], HOP1[:, :0])
+
+
+def pooled(m: Any, first: Any, second: Any, third: Any, x: Tensor, edges: Tensor, b: Any) -> Tensor:
+    x, edges, _, b, _, _ = m.pool(first(m.conv1(x, edges), edges, batch=b), edges, batch=b)
+    x = third(m.conv2(second(x, edges, batch=b), edges), edges, batch=b)
+    return m.lin2(gnn.global_mean_pool(x, b)).relu()
+
+
+def two_sets(m: Any, act: Any, x: dict[str, Tensor], edges: dict[str, Tensor]) -> Tensor:
+    a = act(m.conv1(x["a"], edges["a"]), edges["a"])
+    return m.between((a, x["b"]), edges["ab"]).relu()
+
+
+def several(m: Any, act: Any, data: Any) -> Tensor:
+    return m.conv3(act(m.lin1(data.x), data.edge_index, batch=data.batch), data.edge_index)
+
+
+HOPS = (X, torch.cat([HOP1, HOP2], dim=1), None, None, None, None, [10, 8, 12], [20, 24])
+TYPED = ({"a": X, "b": X[:10]}, {"a": EDGES, "ab": TWO_SETS})
+BY_HAND: dict[str, tuple[Callable[[], torch.nn.Module], Any, Callable[..., Tensor]]] = {
+    # A model, its arguments, and what its layers and GReLUs make of them.
+    "the layer before": (lambda: GCN(5, 8, 3, 4), (X, EDGES, WEIGHT), gcn_by_hand),
+    "trim_to_layer": (lambda: GraphSAGE(5, 8, 3, 4), HOPS, trimmed),
+    "a pooled graph": (models.Pooled, (X, BATCHED, BATCH), pooled),
+    "integer weights": (Weighted, (X, EDGES, torch.ones(90, dtype=torch.long)), linear_by_hand),
+    "a column of weights": (Weighted, (X, EDGES, torch.ones(90, 1)), linear_by_hand),
+    "a union without batch vector": (
+        CoraGCN,
+        (X, BATCHED),
+        lambda m, act, x, edges: m.conv2(act(m.conv1(x, edges), edges), edges),
+    ),
+    "before the first convolution": (
+        BeforeAnyLayer,
+        (X, EDGES),
+        lambda m, act, x, edges: m.conv3(act(m.lin1(x), edges), edges),
+    ),
+    "before that of a Sequential": (
+        sequential,
+        (X, EDGES),
+        lambda m, act, x, edges: m[2](act(m[0](x), edges), edges),
+    ),
+    "two sets of nodes": (Typed, TYPED, two_sets),
+    "several data": (TakesData, (GRAPHS,), several),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_each_grelu_gets_its_graph(name: str) -> None:
+    build, args, by_hand = BY_HAND[name]
+    model = opened_model(build(), example=args, alpha=0.3, K=3)
+    acts = grelus(model)
+    assert {(act.alpha, act.K) for act in acts} == {(0.3, 3)}
+    outs, parameters = (model(*args), by_hand(model, *acts, *args)), list(model.parameters())
+    torch.testing.assert_close(*outs)
+    gradients = [torch.autograd.grad(o.sum(), parameters, allow_unused=True) for o in outs]
+    torch.testing.assert_close(*gradients)
+
+
+BY_NAME = {"x": X, "edge_index": EDGES}
+EXAMPLES = [None, DATA, (X, EDGES), BY_NAME, lambda m: m(X, EDGES), [DATA, BY_NAME]]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_kinds_of_examples(example: Any) -> None:
+    assert len(grelus(convert(CoraGCN(), example=example))) == 1
+
+
+def test_what_stays_and_why() -> None:
+    assert [str(r) for r in replacements(convert(models.Pooled())).left] == [
+        "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes",
+        "pool.select.act: Tanh() stays: it is a part of pool, a TopKPooling",
+    ]
+    (left,) = replacements(convert(Typed(), example=TYPED)).left
+    assert left.reason == "the convolution before it tells no number of nodes, or two of them"
+
     class MakesItsGraph(GCNConv):
         def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
             return super().forward(x, random_graph(x.size(0), 20))
@@ -189,35 +220,26 @@ def test_a_graph_that_cannot_be_read() -> None:
     assert left.reason == "no graph is known before it"
 
 
-def test_sparse_adjacency() -> None:
+def test_batches_are_activated_graph_by_graph() -> None:
+    model = opened_model(models.MutagGIN())
+    out = model(X, BATCHED, BATCH)
+    for graph in range(3):
+        nodes = (graph == BATCH).nonzero().view(-1)
+        inside = BATCHED[:, BATCH[BATCHED[0]] == graph] - nodes[0]
+        alone = model(X[nodes], inside, torch.zeros_like(nodes))
+        torch.testing.assert_close(out[graph : graph + 1], alone, atol=1e-5, rtol=1e-4)
+    unet = opened_model(gnn.GraphUNet(5, 8, 4, depth=2))  # finds its batch vector again
+    assert unet(X, BATCHED).shape == unet(X, BATCHED, BATCH).shape == (30, 4)
+    assert not torch.allclose(unet(X, BATCHED), unet(X, BATCHED, BATCH), atol=1e-4)
+
+
+def test_sparse_adjacency_and_part_of_the_nodes() -> None:
     model = opened_model(GraphSAGE(5, 8, 2, 4))
     edge_index = torch.unique(EDGES, dim=1)  # a sparse matrix adds up repeated edges
     adj_t = to_torch_csr_tensor(edge_index.flip(0), size=(30, 30))
     torch.testing.assert_close(model(X, adj_t), model(X, edge_index), atol=1e-5, rtol=1e-4)
-
-
-def test_part_of_the_nodes() -> None:
-    model = opened_model(GraphSAGE(5, 8, 2, 4))
     with pytest.raises(ValueError, match=r"at 'act after convs.0' must have a row .* all nodes at"):
         model.inference_per_layer(0, X, EDGES, 10)
-
-
-def test_two_sets_of_nodes() -> None:
-    """As older samplers have them, and models for several types of nodes."""
-
-    class Typed(Base):
-        def forward(self, x: dict[str, Tensor], edge_index: dict[str, Tensor]) -> Tensor:
-            a = F.relu(self.conv1(x["a"], edge_index["a"]))
-            return F.relu(self.between((a, x["b"]), edge_index["ab"]))
-
-    typed = Typed()
-    typed.between = SAGEConv((8, 5), 8)
-    inputs = ({"a": X, "b": X[:10]}, {"a": EDGES, "ab": TWO_SETS})
-    model = opened_model(typed, example=inputs)
-    (act,), (left,) = grelus(model), replacements(model).left
-    assert left.reason == "the convolution before it tells no number of nodes, or two of them"
-    a = act(model.conv1(X, EDGES), EDGES)
-    assert torch.equal(model(*inputs), model.between((a, X[:10]), TWO_SETS).relu())
 
 
 def test_numbers_that_are_not_finite() -> None:
@@ -266,9 +288,7 @@ def test_threads() -> None:
     wrong: list[int] = []
 
     def work(i: int) -> None:
-        for _ in range(20):
-            if not torch.equal(model(*inputs[i]), expected[i]):
-                wrong.append(i)
+        wrong.extend(i for _ in range(20) if not torch.equal(model(*inputs[i]), expected[i]))
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
     for thread in threads:
@@ -307,14 +327,3 @@ def test_a_converted_model_in_another_model() -> None:
     expected = both.conv1(both.inner(X, EDGES), EDGES).relu()
     assert torch.equal(both(X, EDGES), expected)
     assert [r.name for r in replacements(both)] == ["inner.forward:2 after conv1"]
-
-
-def test_graphs_of_data_objects() -> None:
-    class Net(Base):
-        def forward(self, data: Any) -> Tensor:
-            return self.conv3(F.relu(self.lin1(data.x)), data.edge_index)
-
-    graphs, model = models.data(), opened_model(Net())
-    (act,) = grelus(model)
-    hidden = act(model.lin1(graphs.x), graphs.edge_index, batch=graphs.batch)
-    assert torch.equal(model(graphs), model.conv3(hidden, graphs.edge_index))

@@ -53,6 +53,13 @@ class Taken(OtherArguments):
         (ValueError, r"it sees \[3, 8\] where the graph has 13 nodes", Head(), {}),
         (ValueError, "model must not be converted already", convert(gcn()), {}),
         (ValueError, "must not be compiled or wrapped yet", torch.compile(gcn()), {}),
+        (
+            ValueError,
+            "compiled or wrapped yet, got a Recurs",
+            torch.jit.script(torch.nn.ReLU()),
+            {},
+        ),
+        (ValueError, "it tells no width of its input", torch.nn.ReLU(), {}),
         (ValueError, "one type of nodes", HeteroConv({("a", "to", "a"): GCNConv(5, 8)}), {}),
         (ValueError, "must not have an attribute grelus", Taken(), {}),
         (ValueError, r"example must be given.*its argument 'pos' is unkn", OtherArguments(), {}),

@@ -1,4 +1,4 @@
-"""Every model of the table: the same to the last bit, or refused in one sentence."""
+"""Every model of the table: the same bit for bit, or refused in one sentence."""
 
 import sys
 import warnings

@@ -17,8 +17,8 @@ import torch
 import graphrelu.lab
 from graphrelu.lab import engine
 from graphrelu.lab.data import DataError, pyg
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.folds import fold_split
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
@@ -139,7 +139,8 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def offline(*arguments: object) -> Path:
         raise DataError("There is no network.")
 
-    import_module("graphrelu.lab.cli.compare")  # which would keep the fake if imported later
+    for name in ("cli.compare", "reproduce.command"):  # which would keep the fake if imported later
+        import_module(f"graphrelu.lab.{name}")
     monkeypatch.setitem(sys.modules, "graphrelu.lab.engine", sys.modules[__name__])
     monkeypatch.setattr(graphrelu.lab, "engine", sys.modules[__name__], raising=False)
     monkeypatch.setattr(pyg, "open_dataset", offline)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from graphrelu.lab.data.graph_set import GraphSet, graph_set
+from graphrelu.lab.data.fold_set import FoldSet, fold_set
 
 
-def rings_and_paths(num_graphs: int = 190, seed: int = 0, name: str = "rings") -> GraphSet:
+def rings_and_paths(num_graphs: int = 190, seed: int = 0, name: str = "rings") -> FoldSet:
     """Of three to six nodes; a third are rings."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.randint(3, 7, (num_graphs,), generator=generator)
@@ -19,4 +19,4 @@ def rings_and_paths(num_graphs: int = 190, seed: int = 0, name: str = "rings") -
         pairs = torch.stack([nodes, (nodes + 1) % size]) + start
         edges += [pairs, pairs.flip(0)]
     x = 1 + 0.2 * torch.rand(int(sizes.sum()), 3, generator=generator)
-    return graph_set(x, torch.cat(edges, dim=1), sizes, y, name)
+    return fold_set(x, torch.cat(edges, dim=1), sizes, y, name)

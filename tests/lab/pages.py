@@ -15,7 +15,7 @@ from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats import Decided, over_relu, scores_by_cell
+from graphrelu.lab.stats import Decided, over_relu
 from tests.lab.fake_engine import make_result, score
 
 NAMES = ("relu", "elu", "grelu")
@@ -44,7 +44,9 @@ def runs(config: Config, seeds: int = 8) -> list[Result]:
 
 def decided(results: list[Result], command: str = "", **options: Any) -> Decided:
     """The decisions on one cell, without a record."""
-    (scores,) = scores_by_cell(results).values()
+    scores: dict[str, dict[int, float]] = {}
+    for run in results:
+        scores.setdefault(run.config.activation, {})[run.seed] = run.score
     return Decided(over_relu(scores, **options), command)
 
 

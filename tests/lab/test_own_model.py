@@ -20,10 +20,10 @@ from torch_geometric.utils import subgraph, to_undirected
 from graphrelu.lab import compare, own_model
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.own_model import Epoch, ModelComparison
-from graphrelu.lab.stats import Splits, over_relu
+from graphrelu.lab.stats import Decision, Splits, over_relu
 
-CPU = torch.device("cpu")
 TWO = ["relu", "grelu"]
+PARTS = ("train_mask", "val_mask", "test_mask")
 
 
 class Net(torch.nn.Module):
@@ -64,11 +64,64 @@ def quick(model: Any, data: Any, *args: Any, **kwargs: Any) -> ModelComparison:
     return compare(model, data, *args, **{"runs": 2, "epochs": 3, "device": "cpu", **kwargs})
 
 
-@pytest.mark.parametrize("build", [Net, lambda act: GCN(4, 8, 2, 2, act=act(8))])
-def test_nodes_with_a_function_that_builds(build: Any, graph: Data) -> None:
-    found = quick(build, graph, epochs=30)
-    assert [row.activation for row in found.rows] == ["relu", "prelu", "gelu", "grelu"]
-    assert all(row.mean > 60 and row.n == 2 and not row.diverged for row in found.rows)
+def lead(found: ModelComparison) -> Decision:
+    """GReLU's over ReLU, the last row."""
+    decision = found.rows[-1].over_relu
+    assert decision is not None
+    return decision
+
+
+def own_sampler(graph: Data) -> list[Data]:
+    """Each half of the nodes, with the edges between them."""
+    batches = []
+    for nodes in torch.arange(graph.num_nodes).split(graph.num_nodes // 2):
+        edges, _ = subgraph(nodes, graph.edge_index, relabel_nodes=True, num_nodes=40)
+        own = {name: graph[name][nodes] for name in ("x", "y", *PARTS)}
+        batches.append(Data(edge_index=edges, **own))
+    return batches
+
+
+class Sampler:
+    def __init__(self, graph: Data) -> None:
+        self.graph = graph
+
+    def __iter__(self) -> Iterator[Data]:
+        return iter(own_sampler(self.graph))
+
+
+def graphs(values: Callable[[Tensor], Tensor]) -> list[Data]:
+    edges = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
+    inputs = torch.randn(60, 3, 4) + torch.randn(60, 1, 1)
+    return [Data(x=x, edge_index=edges, y=values(x.mean()).view(1)) for x in inputs]
+
+
+def valued(graph: Data) -> Data:
+    graph.y = graph.x.sum(dim=1)
+    return graph
+
+
+# A model, its data made from the graph, activations, epochs, and the least score.
+LEARNED: dict[str, tuple[Any, Callable[[Data], Any], list[str] | None, int, float]] = {
+    "a function": (Net, lambda graph: graph, None, 30, 60),
+    "GCN": (lambda act: GCN(4, 8, 2, 2, act=act(8)), lambda graph: graph, None, 30, 60),
+    "values of nodes": (lambda act: Net(act, 1), valued, ["relu"], 200, 20),
+    "own batches": (Net, own_sampler, TWO, 30, 50),
+    "own batches, a model": (Net(), own_sampler, None, 30, 50),
+    "own loader": (Net, Sampler, TWO, 30, 50),
+    "own loader, a model": (Net(), Sampler, None, 30, 50),
+    "three parts": (Net, lambda graph: (Sampler(graph), graph, [graph]), TWO, 30, 50),
+    "graphs": (lambda act: Pooled(act, 1), lambda _: graphs(lambda mean: mean), TWO, 60, 50),
+    "graphs, a model": (Pooled(), lambda _: graphs(lambda mean: (mean > 0).long()), None, 30, 50),
+}
+
+
+@pytest.mark.parametrize("case", LEARNED)
+def test_it_learns(case: str, graph: Data) -> None:
+    model, data, names, epochs, least = LEARNED[case]
+    found = quick(model, data(graph), names, epochs=epochs)
+    usual = TWO if isinstance(model, torch.nn.Module) else ["relu", "prelu", "gelu", "grelu"]
+    assert [row.activation for row in found.rows] == (names or usual)
+    assert all(least < row.mean <= 100 and row.n == 2 and not row.diverged for row in found.rows)
     assert "part_mask" not in graph  # the data is the user's
 
 
@@ -83,42 +136,19 @@ def test_nodes_with_a_model(model: torch.nn.Module, graph: Data) -> None:
     assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
 
 
-def test_values_of_nodes(graph: Data) -> None:
-    graph.y = graph.x.sum(dim=1)
-    (row,) = quick(lambda act: Net(act, 1), graph, ["relu"], epochs=200).rows
-    assert 20 < row.mean <= 100
-
-
-def test_several_masks(graph: Data) -> None:
-    for part in ("train_mask", "val_mask", "test_mask"):
+def test_each_seed_takes_one_of_several_masks(graph: Data) -> None:
+    for part in PARTS:
         graph[part] = torch.stack([graph[part], graph[part].roll(1)], dim=1)
-    for seed in range(4):
-        (batch,) = own_model._parts(own_model._sources(graph, seed), seed, CPU).val
-        assert torch.equal(batch.part_mask, graph.val_mask[:, seed % 2])
+    seen = []
 
+    def evaluate(model: torch.nn.Module, batches: Any) -> float:
+        seen.extend(batch.part_mask for batch in batches)
+        return 0.5
 
-def own_sampler(graph: Data) -> list[Data]:
-    """Each half of the nodes, with the edges between them."""
-    batches = []
-    for nodes in torch.arange(graph.num_nodes).split(graph.num_nodes // 2):
-        edges, _ = subgraph(nodes, graph.edge_index, relabel_nodes=True, num_nodes=40)
-        names = ("x", "y", "train_mask", "val_mask", "test_mask")
-        batches.append(Data(edge_index=edges, **{name: graph[name][nodes] for name in names}))
-    return batches
-
-
-class Sampler:
-    def __init__(self, graph: Data) -> None:
-        self.graph = graph
-
-    def __iter__(self) -> Iterator[Data]:
-        return iter(own_sampler(self.graph))
-
-
-@pytest.mark.parametrize("sampler", [own_sampler, Sampler, lambda g: (Sampler(g), g, [g])])
-def test_own_sampler(sampler: Any, graph: Data) -> None:
-    assert all(row.mean > 50 for row in quick(Net, sampler(graph), TWO, epochs=30).rows)
-    assert all(row.mean > 50 for row in quick(Net(), sampler(graph), epochs=30).rows)
+    quick(Net, graph, ["relu"], runs=3, epochs=1, evaluate=evaluate)
+    expected = [graph[part][:, seed % 2] for seed in range(3) for part in PARTS[1:]]
+    assert all(map(torch.equal, seen, expected))
+    assert len(seen) == len(expected)
 
 
 @pytest.mark.skipif(
@@ -126,26 +156,23 @@ def test_own_sampler(sampler: Any, graph: Data) -> None:
     reason="neither pyg-lib nor torch-sparse is installed",
 )
 def test_neighbor_loader(graph: Data) -> None:
-    loaders = tuple(
-        NeighborLoader(graph, [5, 5], graph[f"{part}_mask"], batch_size=8)
-        for part in ("train", "val", "test")
-    )
+    loaders = tuple(NeighborLoader(graph, [5, 5], graph[part], batch_size=8) for part in PARTS)
     assert quick(Net, loaders, epochs=30).rows[0].mean > 50
 
 
 def test_only_the_first_nodes_of_a_neighbor_loader_count(graph: Data) -> None:
-    graph.batch_size = 8
-    (batch,) = own_model._parts(own_model._sources(graph, 0), 0, CPU).train
-    _, prediction, target = own_model._predicted(Net(), batch)
-    assert len(prediction) == len(target) == int(graph.train_mask[:8].sum())
+    """The labels of the others, which no classes have, are not looked at."""
+    for part in PARTS:
+        graph[part] = torch.ones(40, dtype=torch.bool)
+    graph.batch_size, graph.y = 8, torch.where(torch.arange(40) < 8, graph.y, 99)
+    assert quick(Net, graph, ["relu"], epochs=30).rows[0].mean > 50
 
 
-def ring_of_groups() -> Data:
+def groups() -> Data:
     """Ten groups of eight nodes, in which most pairs are linked."""
     pairs = torch.combinations(torch.arange(80))
     pairs = pairs[(pairs[:, 0] // 8 == pairs[:, 1] // 8) & (torch.rand(len(pairs)) < 0.8)]
-    edges = to_undirected(pairs.t().contiguous())
-    return Data(x=torch.randn(80, 4), edge_index=edges)
+    return Data(x=torch.randn(80, 4), edge_index=to_undirected(pairs.t().contiguous()))
 
 
 @pytest.mark.parametrize("negatives", [True, False])
@@ -153,7 +180,7 @@ def ring_of_groups() -> Data:
     "model", [GAE(Net(out=8)), lambda act: GAE(Net(act, 8)), lambda act: Net(act, 8)]
 )
 def test_links(model: Any, negatives: bool) -> None:
-    data = ring_of_groups()
+    data = groups()
     split = RandomLinkSplit(is_undirected=True, add_negative_train_samples=negatives)
     names = None if isinstance(model, GAE) else TWO
     found = quick(model, lambda seed: split(data), names, epochs=60)
@@ -161,55 +188,32 @@ def test_links(model: Any, negatives: bool) -> None:
     assert found.rows[0].std > 0  # each seed has a split of its own
 
 
-def graphs(values: Callable[[Tensor], Tensor]) -> list[Data]:
-    edges = torch.tensor([[0, 1, 2, 1, 2, 0], [1, 2, 0, 0, 1, 2]])
-    inputs = torch.randn(60, 3, 4) + torch.randn(60, 1, 1)
-    return [Data(x=x, edge_index=edges, y=values(x.mean()).view(1)) for x in inputs]
+def lazy_net(act: Any) -> torch.nn.Module:
+    """The activation draws weights of its own before another layer is made."""
+    net = Net(act)
+    net.last = torch.nn.Sequential(act(8), Linear(-1, 2))
+    net.forward = lambda x, edge_index: net.last[1](net.first(x, edge_index))
+    return net
 
 
-def test_values_of_graphs() -> None:
-    found = quick(lambda act: Pooled(act, 1), graphs(lambda mean: mean), TWO, epochs=60)
-    assert all(50 < row.mean <= 100 for row in found.rows)
+@pytest.mark.parametrize(
+    ("model", "names"), [(lazy_net, list(ACTIVATIONS)), (Net(), None)], ids=["built", "converted"]
+)
+def test_same_initial_weights(model: Any, names: Any, graph: Data) -> None:
+    states: list[dict[str, Tensor]] = []
 
+    def train(own: torch.nn.Module, batches: Any, optimizer: Any) -> float:
+        states.append({name: value.clone() for name, value in own.state_dict().items()})
+        return 1.0
 
-def test_classes_of_graphs_in_loaders() -> None:
-    data = graphs(lambda mean: (mean > 0).long())
-    parts = own_model._parts(own_model._sources(data, 0), 0, CPU)
-    assert [sum(batch.num_graphs for batch in part) for part in parts] == [48, 6, 6]
-    found = quick(Pooled(), tuple(part.source for part in parts), epochs=30)
-    assert found.rows[0].mean > 60
-
-
-def output_sum(graph: Data) -> Callable[[torch.nn.Module], float]:
-    """What gives the parameters of a lazy layer their shapes."""
-    return torch.no_grad()(lambda model: float(model(graph.x, graph.edge_index).sum()))
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_same_initial_weights(name: str, graph: Data) -> None:
-    """Also where the activation draws weights of its own before other layers are made."""
-
-    def build(act: Any) -> torch.nn.Module:
-        net = Net(act)
-        net.last = torch.nn.Sequential(act(8), Linear(-1, 2))
-        net.forward = lambda x, edge_index: net.last[1](net.first(x, edge_index))
-        return net
-
-    example = output_sum(graph)
-    own, relu = (own_model._built(build, each, 3, CPU, example) for each in (name, "relu"))
-    state = relu.state_dict()
-    assert sorted(state) == ["first.bias", "first.lin.weight", "last.1.bias", "last.1.weight"]
-    assert all(torch.equal(own.state_dict()[key], value) for key, value in state.items())
-    other = own_model._built(build, name, 4, CPU, example).state_dict()
-    assert not torch.equal(other["first.lin.weight"], state["first.lin.weight"])
-
-
-def test_same_initial_weights_of_a_conversion(graph: Data) -> None:
-    example = output_sum(graph)
-    relu, grelu = (own_model._converted(Net(), n, 3, CPU, example) for n in ("relu", "grelu"))
-    state = grelu.state_dict()
-    assert any("grelus" in name for name in state)
-    assert all(torch.equal(state[name], value) for name, value in relu.state_dict().items())
+    quick(model, graph, names, epochs=1, train=train)
+    half = len(states) // 2
+    for first, *others in (states[:half], states[half:]):
+        assert len(first) == 4  # two layers
+        for other in others:
+            assert all(torch.equal(other[name], value) for name, value in first.items())
+    assert len(states[half - 1]) > 4
+    assert not torch.equal(states[0]["first.lin.weight"], states[-1]["first.lin.weight"])
 
 
 class Dropped(Pooled):
@@ -232,21 +236,21 @@ def test_same_statistics_as_the_command_line(graph: Data) -> None:
 
     def evaluate(model: torch.nn.Module, batches: Any) -> float:
         (batch,) = batches
-        score = own_model._evaluate(model, batches)
+        right = model(batch.x, batch.edge_index).argmax(dim=1) == batch.y
+        score = float(right[batch.part_mask].float().mean())
         if torch.equal(batch.part_mask, batch.test_mask):
             scores.setdefault(type(model.act).__name__, []).append(score)
         return score
 
     found = quick(Net, graph, runs=8, epochs=2, evaluate=evaluate)
     by_seed = {name.lower(): dict(enumerate(own)) for name, own in scores.items()}
-    leads = over_relu(by_seed, own_model._splits(own_model._sources(graph, 0), graph))
-    assert list(leads) == ["prelu", "gelu", "grelu"]
+    leads = over_relu(by_seed, Splits(0.5, 0.5, 10, 1))
     assert {row.activation: row.over_relu for row in found.rows[1:]} == leads
-    lead = leads["grelu"]
+    assert lead(found).about == "over seeds of one split; nothing is said about other splits"
+    assert list(found.table.index) == ["relu", "prelu", "gelu", "grelu"]
     of_grelu = found.table.loc["grelu"]
-    assert of_grelu["over_relu_difference"] == pytest.approx(lead.difference, abs=1e-4)
-    assert of_grelu["over_relu_low"] == pytest.approx(lead.low, rel=1e-4)
-    assert of_grelu["over_relu_outcome"] == lead.outcome
+    assert of_grelu["over_relu_difference"] == leads["grelu"].difference
+    assert of_grelu["over_relu_outcome"] == leads["grelu"].outcome
 
 
 def test_the_best_validation_epoch_gives_the_test_score(graph: Data) -> None:
@@ -270,18 +274,16 @@ def test_the_best_validation_epoch_gives_the_test_score(graph: Data) -> None:
 
 
 def test_test_labels_change_no_training(graph: Data) -> None:
-    told: list[Epoch] = []
-    quick(Net, graph, callbacks=[told.append])
-    graph.y = torch.where(graph.test_mask, 1 - graph.y, graph.y)
-    again: list[Epoch] = []
-    quick(Net, graph, callbacks=[again.append])
-    assert told == again
-    assert (told[0][:4], len(told)) == (("relu", 0, 1, 3), 4 * 2 * 3)
+    told: list[list[Epoch]] = [[], []]
+    for epochs in told:
+        quick(Net, graph, callbacks=[epochs.append])
+        graph.y = torch.where(graph.test_mask, 1 - graph.y, graph.y)
+    assert told[0] == told[1]
+    assert (told[0][0][:4], len(told[0])) == (("relu", 0, 1, 3), 4 * 2 * 3)
 
 
 def test_what_comes_back(graph: Data) -> None:
     found = quick(Net, graph, TWO)
-    assert list(found.table.index) == ["relu", "grelu"]
     assert found.verdict in repr(found)
     assert "<table" in found._repr_html_()
     assert html.escape(found.verdict) in found._repr_html_()
@@ -292,45 +294,30 @@ def test_what_comes_back(graph: Data) -> None:
     assert "test loss" not in repr(found)
 
 
-def test_the_margin(graph: Data) -> None:
+def test_margin_and_looks(graph: Data) -> None:
     """Two runs decide nothing; six with a margin that no score can leave are alike."""
-    few, many = (quick(Net, graph, TWO, runs=n, epochs=1, margin=1e3).rows[1] for n in (2, 6))
-    assert few.over_relu.margin == 1e3  # type: ignore[union-attr]
-    assert few.over_relu.outcome == "undecided"  # type: ignore[union-attr]
-    assert many.over_relu.outcome == "no difference"  # type: ignore[union-attr]
+    few, many = (quick(Net, graph, TWO, runs=n, epochs=1, margin=1e3) for n in (2, 6))
+    assert (lead(few).margin, lead(few).outcome) == (1e3, "undecided")
+    assert lead(many).outcome == "no difference"
+    assert few.verdict.endswith("; 10 seeds give an interval. Go on with runs=10, look=2.")
+    third = lead(quick(Net, graph, TWO, runs=6, epochs=2, look=3))
+    assert (third.look, third.error) == (3, pytest.approx(0.05 / 12))
 
 
-def test_the_verdict_says_how_to_go_on(graph: Data) -> None:
-    found = quick(Net, graph, TWO, runs=2, epochs=1)
-    assert found.verdict.endswith("; 10 seeds give an interval. Go on with runs=10, look=2.")
-    third = quick(Net, graph, TWO, runs=6, epochs=2, look=3).rows[1].over_relu
-    assert (third.look, third.error) == (3, pytest.approx(0.05 / 12))  # type: ignore[union-attr]
-
-
-def test_what_the_splits_share(graph: Data) -> None:
-    def splits(data: Any) -> Splits:
-        return own_model._splits(own_model._sources(data, 0), data)
-
-    one = splits(graph)
-    assert (one.count, one.num_test) == (1, int(graph.test_mask.sum()))
-    assert one.about(2) == "over seeds of one split; nothing is said about other splits"
-    graphs = [graph.clone() for _ in range(20)]
-    for part in ("train", "val", "test"):
-        for one_graph in graphs:
-            del one_graph[f"{part}_mask"]
-    assert splits(graphs) == Splits(share=0.8, ratio=2 / 16, num_test=2)  # drawn for each seed
-    assert splits(graphs).overlap
-    assert splits((graphs[:16], graphs[16:18], graphs[18:])).count == 1
-    assert splits(lambda seed: (graphs[:16], graphs[16:18], graphs[18:])).count is None
-    links = RandomLinkSplit(is_undirected=True)
-    drawn = splits(lambda seed: links(graphs[0]))
-    assert (drawn.count, drawn.overlap) == (None, True)
-    assert splits(lambda seed: iter_of(graph)) == Splits()  # which nobody can count
-
-
-def iter_of(graph: Data) -> tuple[Any, ...]:
-    """Three parts whose sizes are not known."""
-    return tuple((graph for _ in range(2)) for _ in range(3))
+@pytest.mark.parametrize(
+    ("parts", "count", "share"),
+    [
+        (lambda graphs: graphs, None, 0.8),  # drawn for each seed
+        (lambda graphs: (graphs[:16], graphs[16:18], graphs[18:]), 1, 0.8),
+        (lambda graphs: lambda seed: (graphs[:16], graphs[16:18], graphs[18:]), None, 0.8),
+        (lambda graphs: lambda seed: tuple((g for g in graphs) for _ in PARTS), None, 0.0),
+    ],
+    ids=["list", "tuple", "function", "not countable"],
+)
+def test_what_the_splits_share(parts: Any, count: int | None, share: float) -> None:
+    data = parts(graphs(lambda mean: mean)[:20])
+    found = own_model._splits(own_model._sources(data, 0), data)
+    assert (found.count, found.share) == (count, share)
 
 
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -350,12 +337,12 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "model must build the same layers for every activation, unlike prelu.",
     ),
     "both": ({"model": Net(), "activations": ["relu"]}, ValueError, "activations must be left out"),
-    "no masks": ({"data": ring_of_groups()}, ValueError, "data must be a graph or batches with"),
+    "no masks": ({"data": groups()}, ValueError, "data must be a graph or batches with"),
     "parts": ({"data": (1, 2)}, ValueError, "data must have three parts if it is a tuple, got 2."),
     "no data": ({"data": 3}, ValueError, "data must be a graph or batches with"),
     "generator": ({"data": (iter([]),) * 3}, TypeError, "data must be graphs, or batches that"),
     "empty": ({"data": ([], [], [])}, ValueError, "data must have something to train on"),
-    "no labels": ({"data": (ring_of_groups(),) * 3}, ValueError, "data must have labels y, or"),
+    "no labels": ({"data": (groups(),) * 3}, ValueError, "data must have labels y, or"),
     "no Data": ({"data": ([1], [1], [1])}, TypeError, "data must be of PyG's Data where"),
     "columns": ({"model": lambda act: Net(act, 1)}, ValueError, "model must give a column for"),
     "rows": ({"model": Pooled}, ValueError, "model must give a row for each of the 40 labels"),

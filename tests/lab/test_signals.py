@@ -91,11 +91,9 @@ def test_signals_are_as_before_where_somebody_takes_them_over() -> None:
 def test_somebody_elses_sigterm_is_left_alone() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
-    try:
-        with terminable():
-            signal.raise_signal(signal.SIGTERM)
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with terminable():
+        signal.raise_signal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, before)
     assert seen == [signal.SIGTERM]
 
 

@@ -22,7 +22,7 @@ MOST_RUNS = 2_000  # drawn beforehand; nobody is sent so far
 
 
 def allowed(times: int) -> int:
-    """How many wrong decisions of so many cases are within 5 % and two standard errors."""
+    """How many wrong decisions are within 5 % of the cases and two standard errors."""
     return int(0.05 * times + 2 * (0.05 * 0.95 * times) ** 0.5)
 
 
@@ -69,34 +69,29 @@ def test_following_the_printed_advice_makes_no_findings(draw: Draw, rivals: int)
     assert max(advised(draw, rivals, times=300)) <= allowed(300)
 
 
-def test_until_decided_makes_no_findings() -> None:
-    rng, times, wrong = np.random.default_rng(0), 400, 0
+def until_decided(mean: float, std: float, margin: float, runs: int, times: int) -> list[str]:
+    """What is found where runs are added until it is decided."""
+    rng, found = np.random.default_rng(0), []
     for _ in range(times):
-        values = rng.normal(size=80)
-        for look, runs in enumerate(looks_until(80), start=1):
-            found = decide({0: dict(enumerate(values[:runs]))}, margin=0.01, look=look)[0]
-            if found.outcome != "undecided":
+        values = rng.normal(mean, std, runs)
+        for look, number in enumerate(looks_until(runs), start=1):
+            one = decide({0: dict(enumerate(values[:number]))}, margin=margin, look=look)[0]
+            if one.outcome != "undecided":
                 break
-        wrong += found.outcome in WRONG
-    assert wrong <= allowed(times)
+        found.append(one.outcome)
+    return found
+
+
+def test_until_decided_makes_no_findings() -> None:
+    found = until_decided(0, 1, margin=0.01, runs=80, times=400)
+    assert sum(map(found.count, WRONG)) <= allowed(400)
 
 
 def test_what_matters_is_seldom_called_nothing() -> None:
     """A difference as large as the margin in one of twenty cases, no difference in most."""
-
-    def nothing(mean: float, std: float) -> float:
-        rng, found = np.random.default_rng(0), 0
-        for _ in range(300):
-            values = rng.normal(mean, std, 40)
-            for look, runs in enumerate(looks_until(40), start=1):
-                one = decide({0: dict(enumerate(values[:runs]))}, margin=0.5, look=look)[0]
-                if one.outcome != "undecided":
-                    break
-            found += one.outcome == "no difference"
-        return found / 300
-
-    assert nothing(0.5, 1.0) <= 0.05
-    assert nothing(0.0, 0.6) > 0.8
+    for mean, std, low, high in ((0.5, 1.0, 0, 0.05), (0.0, 0.6, 0.8, 1)):
+        found = until_decided(mean, std, margin=0.5, runs=40, times=300)
+        assert 300 * low <= found.count("no difference") <= 300 * high
 
 
 # 4. Equal activations whose runs share their data: a nearest-centroid classifier on two sets of

@@ -25,9 +25,10 @@ from graphrelu.lab.cli.options import (
     names,
     one_sentence,
 )
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
+from graphrelu.lab.data.fold_set import load_fold_set
 from graphrelu.lab.data.folds import NUM_FOLDS, fold_split
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
 from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.fold_train import build_graph_model
@@ -37,6 +38,7 @@ from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import divergence, machine, output
 from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric, SplitName
+from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
@@ -54,7 +56,6 @@ from graphrelu.lab.stats import (
     FIRST_LOOK,
     MARGIN,
     Splits,
-    announce,
     check_margin,
     decide_at_look,
     decided,
@@ -168,7 +169,8 @@ def compare(
             given |= {"until_decided": until_decided or None, "data": data} | settings
             given |= {"device": None if device == "auto" else device}
             command = command_of(dataset, given)
-            announce(record, configs[0], margin, splits_in(graph, configs[0]), command)
+            splits = asdict(splits_in(graph, configs[0]))
+            record.add_look(Look.announced(configs[0], margin, splits, command))
             for look in looks_until(runs) if until_decided else [runs]:
                 with terminal.progress_bar() as progress:
                     results = engine.run(
@@ -318,7 +320,7 @@ def _prepare_graphs(
             f"runs must be a multiple of {NUM_FOLDS} for the split {split}, which chooses an "
             f"epoch for all folds, not {len(seeds)}."
         )
-    graphs = on_disk.load_graphs(dataset, root)
+    graphs = load_fold_set(dataset, root)
     if split in GIN_SPLITS and graphs.task != "classes":
         raise ValueError(f"The split {split} chooses an epoch by accuracy, so y must be classes.")
     metric = _metric(graphs, settings.get("metric"), deep)

@@ -1,22 +1,24 @@
-"""Graphs by name or path: the paper's datasets, any of PyG's, generated ones, or a file."""
+"""Graphs and sets of graphs by name or path: named datasets, any of PyG's or OGB's, generated ones,
+or the user's files."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, get_args
 
-from graphrelu.lab.data import digits, generated, ogb, own_files, pyg, tables
+from torch_geometric.data import Data
+
+from graphrelu.lab.data import digits, generated, molecules, ogb, own_files, pyg, tables
 from graphrelu.lab.data.graph import DataError, Family, Graph, from_data, require, undirected
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import SplitKind
 from graphrelu.lab.names import hint
 
 __all__ = ["GRAPH_NAMES", "GRAPH_SOURCES", "NAMES", "SOURCES", "DataError", "Graph", "GraphSet"]
-__all__ += ["at_hand", "check_counts", "data_root", "files_of", "holds_graphs", "load"]
-__all__ += ["load_graphs"]
-
-G = TypeVar("G", Graph, GraphSet)
+__all__ += ["at_hand", "data_root", "files_of", "holds_graphs", "load", "load_graphs"]
 
 
 class Counts(NamedTuple):
@@ -29,14 +31,10 @@ class Counts(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A dataset known by name: a dataset of PyG's, ``CLASS/NAME``, or a file below the data root.
-
-    ``class_sizes`` is the number of graphs of each class in a set of graphs.
-    """
+    """A dataset known by name: PyG's ``CLASS/NAME``, or a file below the data root."""
 
     place: str
     counts: Counts
-    class_sizes: tuple[int, ...] = ()
 
     @property
     def family(self) -> Family:
@@ -67,18 +65,19 @@ SOURCES: dict[str, Source] = {
     "actor": Source("Heterophilous/actor.npz", Counts(7_600, 53_318, 932, 5)),
 }
 GRAPH_SOURCES: dict[str, Source] = {
-    "mutag": Source("TUDataset/MUTAG", Counts(3_371, 7_442, 7, 2), (63, 125)),
-    "proteins": Source("TUDataset/PROTEINS", Counts(43_471, 162_088, 3, 2), (663, 450)),
+    "mutag": Source("TUDataset/MUTAG", Counts(3_371, 7_442, 7, 2)),
+    "proteins": Source("TUDataset/PROTEINS", Counts(43_471, 162_088, 3, 2)),
 }
-# Beside these, what scikit-learn brings along.
+# Beside these, what scikit-learn brings along, and a file of this package.
 NAMES = ("digits", *SOURCES)
-GRAPH_NAMES = ("digit-graphs", *GRAPH_SOURCES)
+GRAPH_NAMES = ("digit-graphs", "esol", *GRAPH_SOURCES)
 KNOWN = (*NAMES, *GRAPH_NAMES)
-FILE_READERS = {
+LIST_PREFIX = "graphs:"
+TABLES = (".csv", ".tsv")
+FILE_READERS: dict[str, Callable[[Path], Data]] = {
     ".npz": own_files.read_npz,
     ".pt": own_files.read_pt,
-    ".csv": tables.read_tables,
-    ".tsv": tables.read_tables,
+    **dict.fromkeys(TABLES, tables.read_tables),
 }
 
 
@@ -111,25 +110,86 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if key.startswith("ogbn-"):
         return from_data(ogb.read_ogb(key, home), key)
     if key == "digits":
-        return from_data(digits.read_digits(key), key)
+        return from_data(digits.read_digits(), key)
     if key in SOURCES:
-        place, counts, _ = SOURCES[key]
+        place, counts = SOURCES[key]
         where = str(home / place) if place.endswith(".npz") else f"{pyg.PREFIX}{place}"
-        return check_counts(replace(load(where, root), name=key), counts)
+        graph = replace(load(where, root), name=key)
+        check_counts(graph, counts)
+        return graph
     if files := files_of(name):
         path = files[0]
-        require(path.is_file(), f"There is no file {path}.")
         called = path.name if len(files) == 1 else f"{path.parent.resolve().name}/{path.name}"
-        ending = path.suffix.lower()
-        graph = from_data(FILE_READERS[ending](path), called)
-        return graph if ending == ".pt" else undirected(graph)
+        graph = from_data(FILE_READERS[path.suffix.lower()](path), called)
+        return graph if path.suffix.lower() == ".pt" else undirected(graph)
     if Path(name).expanduser().exists():
         raise DataError(f"{name} is of no known layout; {own_files.LAYOUTS}.")
     raise DataError(
         f"There is no dataset {name!r}{hint(name, KNOWN)}; known are {', '.join(KNOWN)}, "
-        f"paths to .npz, .pt, .csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, and "
-        f"csbm:NAME=VALUE,..."
+        f"paths to .npz, .pt, .csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, "
+        f"csbm:NAME=VALUE,..., and graphs:PATH."
     )
+
+
+def load_graphs(
+    name: str,
+    root: str | Path | None = None,
+    targets: Sequence[str] = (),
+    split: SplitKind | None = None,
+) -> GraphSet:
+    """Load a set of graphs and check it.
+
+    Args:
+        name: One of :data:`GRAPH_NAMES`; ``pyg:CLASS/NAME`` for a dataset class of PyG's with many
+            graphs; ``ogbg-NAME`` for one of OGB's; a CSV file with a column ``smiles``, also
+            compressed (``.csv.gz``); or ``graphs:PATH`` with the path of a ``.pt`` with a saved
+            list of PyG ``Data``.
+        root: Where the raw files are, or are downloaded to; see :func:`data_root`.
+        targets: The columns of a CSV file to predict; all but ``smiles`` and ``split`` unless
+            given.
+        split: ``"column"`` for the split that comes with the set, which is the default where there
+            is one; ``"scaffold"`` for molecules of a CSV file; ``"random"`` or ``"folds"`` for
+            none, so that the seed of a run draws it
+            (:func:`~graphrelu.lab.data.splits.split_of`).
+    """
+    require(split in (None, *get_args(SplitKind)), f"There is no split {split!r} of graphs.")
+    key, home = name.lower(), data_root(root)
+    if key == "esol" or key.endswith((".csv", ".csv.gz")):
+        path = Path(__file__).with_name("esol.csv") if key == "esol" else files_of(name)[0]
+        return molecules.read_molecules(path, targets, split)
+    require(not targets, f"{name} has no columns to choose targets from.")
+    require(split != "scaffold", f"{name} has no SMILES to find scaffolds in.")
+    if name.startswith(pyg.PREFIX):
+        graphs = pyg.read_pyg_graphs(name, home)
+    elif name.startswith(LIST_PREFIX):
+        graphs = own_files.read_pt_list(files_of(name)[0])
+    elif key.startswith("ogbg-"):
+        graphs = ogb.read_ogb_graphs(key, home)
+    elif key == "digit-graphs":
+        graphs = GraphSet.from_data(key, digits.read_digit_graphs())
+    elif key in GRAPH_SOURCES:
+        place, counts = GRAPH_SOURCES[key]
+        graphs = replace(pyg.read_pyg_graphs(f"{pyg.PREFIX}{place}", home), name=key)
+        check_counts(graphs, counts)
+    else:
+        raise DataError(
+            f"There is no set of graphs {name!r}{hint(name, GRAPH_NAMES)}; known are "
+            f"{', '.join(GRAPH_NAMES)}, .csv and .csv.gz files with a column smiles, "
+            f"pyg:CLASS/NAME, ogbg-NAME, and graphs:PATH."
+        )
+    own = split != "column" or graphs.split is not None
+    require(own, f"{name} has no split of its own; choose random or folds.")
+    return replace(graphs, split=None) if split in ("random", "folds") else graphs
+
+
+def holds_graphs(name: str) -> bool:
+    """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
+    key = name.lower()
+    if name.startswith(pyg.PREFIX):
+        return pyg.class_of(name) in pyg.GRAPH_CLASSES
+    if key in KNOWN or not key.endswith((".csv", ".csv.gz")):
+        return key in GRAPH_NAMES or key.startswith(("ogbg-", LIST_PREFIX))
+    return molecules.has_smiles(Path(name).expanduser())
 
 
 def files_of(name: str) -> tuple[Path, ...]:
@@ -137,51 +197,18 @@ def files_of(name: str) -> tuple[Path, ...]:
 
     A folder stands for its table of edges, unless a dataset is known by its name.
     """
-    path = Path(name.removeprefix("graphs:")).expanduser()
-    if name.startswith("graphs:"):
-        return (path,)
-    if name.startswith(pyg.PREFIX):
+    if name.lower() in KNOWN or name.startswith(pyg.PREFIX):
         return ()
-    if name.lower() not in KNOWN and path.is_dir():
-        tables_in = (path / f"edges{ending}" for ending in (".csv", ".tsv"))
-        path = next((file for file in tables_in if file.is_file()), path)
-    reader = FILE_READERS.get(path.suffix.lower())
-    if reader is tables.read_tables:
-        return path, tables.nodes_beside(path)
-    return (path,) if reader else ()
-
-
-def holds_graphs(name: str) -> bool:
-    """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
-    of_pyg = f"{pyg.PREFIX}{pyg.GRAPH_CLASS}"
-    return name.lower() in GRAPH_NAMES or name.startswith((of_pyg, "graphs:"))
-
-
-def load_graphs(name: str, root: str | Path | None = None) -> GraphSet:
-    """Load a set of graphs and check it.
-
-    Args:
-        name: One of :data:`GRAPH_NAMES`, ``pyg:TUDataset/NAME``, or ``graphs:PATH`` with the path
-            of a ``.pt`` with a saved list of PyG ``Data``.
-        root: Where the raw files are, or are downloaded to; see :func:`data_root`.
-    """
-    key = name.lower()
-    if name.startswith(pyg.PREFIX):
-        return pyg.read_pyg_graphs(name, data_root(root))
-    if name.startswith("graphs:"):
-        (path,) = files_of(name)
-        require(path.is_file(), f"There is no file {path}.")
-        return own_files.read_pt_list(path, path.name)
-    if key == "digit-graphs":
-        return digits.read_digit_graphs(key)
-    if key in GRAPH_SOURCES:
-        place, counts, class_sizes = GRAPH_SOURCES[key]
-        graphs = load_graphs(f"{pyg.PREFIX}{place}", root)
-        return check_counts(replace(graphs, name=key), counts, class_sizes)
-    raise DataError(
-        f"There is no set of graphs {name!r}; known are {', '.join(GRAPH_NAMES)}, "
-        f"pyg:{pyg.GRAPH_CLASS}/NAME, and graphs:PATH."
-    )
+    path = Path(name.removeprefix(LIST_PREFIX)).expanduser()
+    if path.is_dir():
+        inside = (path / f"edges{ending}" for ending in TABLES)
+        path = next((file for file in inside if file.is_file()), path)
+    many = holds_graphs(name)
+    if not many and path.suffix.lower() not in FILE_READERS:
+        return ()
+    require(path.is_file(), f"There is no file {path}.")
+    is_edges = not many and path.suffix.lower() in TABLES
+    return (path, tables.nodes_beside(path)) if is_edges else (path,)
 
 
 def at_hand(name: str, root: str | Path | None = None) -> bool:
@@ -193,16 +220,12 @@ def at_hand(name: str, root: str | Path | None = None) -> bool:
     return place.is_file() or any((p / "raw").is_dir() for p in (place, place.parent / name))
 
 
-def check_counts(graph: G, expected: Counts, class_sizes: tuple[int, ...] = ()) -> G:
-    """The graph; a :class:`DataError` unless it has the counts that its name promises."""
+def check_counts(graph: Graph | GraphSet, expected: Counts) -> None:
+    """Raise a :class:`DataError` unless a graph has the counts that its name promises."""
     found = Counts(graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes)
     wrong = [
         f"{have:,} {what} instead of {want:,}"
         for what, have, want in zip(Counts._fields, found, expected, strict=True)
         if have != want
     ]
-    if class_sizes and (sizes := tuple(graph.y.bincount().tolist())) != class_sizes:
-        have, want = (" and ".join(map(str, counts)) for counts in (sizes, class_sizes))
-        wrong.append(f"{have} graphs of its classes instead of {want}")
     require(not wrong, f"{graph.name} has {', '.join(wrong)}.")
-    return graph

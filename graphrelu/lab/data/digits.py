@@ -5,29 +5,16 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch_geometric.data import Data
-from torch_geometric.utils import one_hot, to_undirected
-
-from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.graph_set import GraphSet, graph_set
+from torch_geometric.utils import one_hot, subgraph, to_undirected
 
 PER_CLASS = 20  # of those that are graphs themselves
 
 
-def _load(name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels and classes, for the dataset of that name."""
-    try:
-        from sklearn import datasets
-    except ImportError:
-        raise DataError(
-            f"{name} needs scikit-learn; install it with: pip install 'graphrelu[lab]'."
-        ) from None
-    pixels, y = datasets.load_digits(return_X_y=True)
-    return pixels, y
-
-
-def read_digits(name: str, num_neighbors: int = 10) -> Data:
+def read_digits(num_neighbors: int = 10) -> Data:
     """Each digit is joined with its nearest neighbours, either way."""
-    pixels, y = _load(name)
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
     # Pixels are whole numbers up to 16: integer distances and a stable sort, which takes the
     # lower index first among ties, give the same graph on every machine.
     points = pixels.astype(np.int64)
@@ -44,24 +31,21 @@ def read_digits(name: str, num_neighbors: int = 10) -> Data:
     )
 
 
-def read_digit_graphs(name: str) -> GraphSet:
+def read_digit_graphs() -> list[Data]:
     """The first digits of each class as graphs: a node for each pixel with ink, joined with those
     above, below and beside it. The features are the pixel's ink, and its row and column, one-hot.
     """
-    pixels, y = _load(name)
-    chosen = np.sort(np.concatenate([np.flatnonzero(y == i)[:PER_CLASS] for i in range(10)]))
-    images = torch.from_numpy(pixels[chosen]).view(-1, 8, 8) / 16
-    image, row, col = (images > 0).nonzero(as_tuple=True)
-    node = torch.full((len(chosen), 8, 8), -1)
-    node[image, row, col] = torch.arange(len(image))
-    pairs = [(node[:, :-1], node[:, 1:]), (node[:, :, :-1], node[:, :, 1:])]
-    joined = torch.cat([torch.stack([a.flatten(), b.flatten()]) for a, b in pairs], dim=1)
-    joined = joined[:, (joined >= 0).all(dim=0)]
-    ink = images[image, row, col].float().view(-1, 1)
-    return graph_set(
-        torch.cat([ink, one_hot(row, 8), one_hot(col, 8)], dim=1),
-        torch.cat([joined, joined.flip(0)], dim=1),
-        image.bincount(),
-        torch.from_numpy(y[chosen]),
-        name,
-    )
+    from sklearn.datasets import load_digits
+
+    pixels, y = load_digits(return_X_y=True)
+    place = torch.arange(64).view(8, 8)
+    pairs = [(place[:-1], place[1:]), (place[:, :-1], place[:, 1:])]
+    grid = to_undirected(torch.cat([torch.stack([a.flatten(), b.flatten()]) for a, b in pairs], 1))
+    row_and_col = torch.cat([one_hot(place.view(-1) // 8, 8), one_hot(place.view(-1) % 8, 8)], 1)
+    graphs = []
+    for i in np.sort(np.concatenate([np.flatnonzero(y == c)[:PER_CLASS] for c in range(10)])):
+        ink = torch.from_numpy(pixels[i] / 16).float()
+        edge_index, _ = subgraph(ink > 0, grid, relabel_nodes=True, num_nodes=64)
+        x = torch.cat([ink.view(-1, 1), row_and_col], dim=1)[ink > 0]
+        graphs.append(Data(x=x, edge_index=edge_index, y=torch.tensor([y[i]])))
+    return graphs

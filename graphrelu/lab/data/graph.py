@@ -50,12 +50,26 @@ def as_data_error(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Ite
         raise DataError(f"{fault} ({first_line(error)}){remedy}.") from error
 
 
-class Sized:
-    """The sizes and the task of a graph or a set of graphs."""
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A graph whose nodes are learned, with its features as they were stored.
 
+    ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. ``y`` are classes
+    ``[N]``, labels ``[N, L]`` of 0 and 1 in floating point, or values ``[N]`` in floating point;
+    ``num_classes`` is the number of classes or of labels, and 1 for values. A node without a label
+    has -1. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
+    """
+
+    name: str
     x: Tensor
     edge_index: Tensor
+    edge_weight: Tensor | None
     y: Tensor
+    num_classes: int
+    family: Family = "other"
+    train_mask: Tensor | None = None
+    val_mask: Tensor | None = None
+    test_mask: Tensor | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -85,28 +99,6 @@ class Sized:
             return torch.zeros_like(self.y, dtype=torch.long)
         return self.y[:, 0].long().clamp(max=0)
 
-
-@dataclass(frozen=True, eq=False)
-class Graph(Sized):
-    """A graph whose nodes are learned, with its features as they were stored.
-
-    ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. ``y`` are classes
-    ``[N]``, labels ``[N, L]`` of 0 and 1 in floating point, or values ``[N]`` in floating point;
-    ``num_classes`` is the number of classes or of labels, and 1 for values. A node without a label
-    has -1. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
-    """
-
-    name: str
-    x: Tensor
-    edge_index: Tensor
-    edge_weight: Tensor | None
-    y: Tensor
-    num_classes: int
-    family: Family = "other"
-    train_mask: Tensor | None = None
-    val_mask: Tensor | None = None
-    test_mask: Tensor | None = None
-
     @property
     def num_unlabelled(self) -> int:
         """The nodes that are neither learned from nor tested on."""
@@ -116,8 +108,8 @@ class Graph(Sized):
 def from_data(data: Any, name: str, family: Family = "other") -> Graph:
     """Turn a PyG :class:`~torch_geometric.data.Data` object into a checked :class:`Graph`."""
     require(isinstance(data, Data), f"{name} is a {type(data).__name__}, not a PyG Data object.")
-    x = checked_features(data.x, name)
-    y, num_classes = checked_labels(data.y, x.size(0), name)
+    x = _checked_features(data.x, name)
+    y, num_classes = _checked_labels(data.y, x.size(0), name)
     edge_index = checked_edges(data.edge_index, x.size(0), name)
     weight = _edge_weight(getattr(data, "edge_weight", None), edge_index.size(1), name)
     masks = {f"{part}_mask": _mask(data, f"{part}_mask", x.size(0), name) for part in PARTS}
@@ -145,7 +137,7 @@ def quiet_csr() -> Iterator[None]:
         yield
 
 
-def checked_features(x: Any, name: str) -> Tensor:
+def _checked_features(x: Any, name: str) -> Tensor:
     """Finite numbers ``[nodes, features]`` in single precision, dense or sparse CSR."""
     require(x is not None, f"{name} has no node features (x is missing).")
     fits = isinstance(x, Tensor) and x.dim() == 2 and x.size(1) > 0 and not x.is_complex()
@@ -193,46 +185,43 @@ def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:
     return flat
 
 
-def checked_labels(y: Any, count: int, name: str, what: str = "node") -> tuple[Tensor, int]:
-    """The labels of all nodes, or of all graphs, and the number of classes, labels or values."""
+def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
+    """The labels of all nodes, and the number of classes, labels or values."""
     require(y is not None, f"{name} has no labels (y is missing).")
     if isinstance(y, Tensor) and y.dim() == 2 and y.size(1) == 1:
         y = y.view(-1)
     fits = isinstance(y, Tensor) and y.dim() in (1, 2) and 0 not in y.shape[1:]
     require(
         fits and not y.is_complex(),
-        f"{name}: y must hold a class or a value of each {what} [{what}s], or 0 and 1 for each "
-        f"of its labels [{what}s, labels].",
+        f"{name}: y must hold a class or a value of each node [nodes], or 0 and 1 for each of its "
+        f"labels [nodes, labels].",
     )
-    require(y.size(0) == count, f"{name} has {y.size(0)} labels for {count} {what}s.")
+    require(y.size(0) == num_nodes, f"{name} has {y.size(0)} labels for {num_nodes} nodes.")
     if y.dim() == 1 and not y.is_floating_point():
-        return _checked_classes(y.long(), name, what)
+        return _checked_classes(y.long(), name)
+    labelled = y = y.float() if y.dim() == 2 else y.double()
     if y.dim() == 2:
-        y, size = y.float(), y.size(1)
         labelled = y[(y != -1).any(dim=1)]
         require(
             ((labelled == 0) | (labelled == 1)).all(),
             f"{name}: a y of several columns must hold 0 and 1 only, or -1 in the whole row of a "
-            f"{what} without labels.",
+            f"node without labels.",
         )
-    else:
-        y, size = y.double(), 1
-        labelled = y
-        remedy = "; masks can leave a node without a value out" if what == "node" else ""
-        sentence = f"{name}: y must hold finite values, not NaN or infinite ones{remedy}."
-        require(y.isfinite().all(), sentence)
-    few = f"{name} has fewer than {MIN_NODES} {what}s with labels ({len(labelled)})."
+    remedy = "masks can leave a node without a value out"
+    finite = f"{name}: y must hold finite values, not NaN or infinite ones; {remedy}."
+    require(y.isfinite().all(), finite)
+    few = f"{name} has fewer than {MIN_NODES} nodes with labels ({len(labelled)})."
     require(len(labelled) >= MIN_NODES, few)
     varied = (labelled != labelled[0]).any()
-    require(varied, f"{name}: y is the same for all {what}s, there is nothing to learn.")
-    return y, size
+    require(varied, f"{name}: y is the same for all nodes, there is nothing to learn.")
+    return y, y[0].numel()
 
 
-def _checked_classes(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
+def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
     classes, sizes = y[y >= 0].unique(return_counts=True)
-    count = classes.numel()
+    count = len(classes)
     require(count > 0, f"{name} has no labels (every y is negative).")
-    one = f"{name}: all labelled {what}s are of one class, there is nothing to learn."
+    one = f"{name}: all labelled nodes are of one class, there is nothing to learn."
     require(count > 1, one)
     require(
         classes[-1] == count - 1,
@@ -240,7 +229,7 @@ def _checked_classes(y: Tensor, name: str, what: str) -> tuple[Tensor, int]:
         f"the largest is {int(classes[-1])}.",
     )
     smallest, size = int(sizes.argmin()), int(sizes.min())
-    few = f"{name}: class {smallest} has fewer than {MIN_NODES} {what}s ({size})."
+    few = f"{name}: class {smallest} has fewer than {MIN_NODES} nodes ({size})."
     require(size >= MIN_NODES, few)
     return y, count
 

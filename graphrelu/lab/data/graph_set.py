@@ -1,52 +1,262 @@
-"""Sets of labelled graphs, and the checks before training."""
+"""Sets of graphs, with a class, labels or values to predict of each graph."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import is_undirected
 
-from graphrelu.lab.data.graph import Sized, checked_edges, checked_features, checked_labels, require
+from graphrelu.lab.data.graph import Task, checked_edges, require
+from graphrelu.lab.data.splits import SplitKind, split_of
+
+MOST_CATEGORIES = 100_000
+_MOST_NAMED = 5
+
+
+class Features(NamedTuple):
+    """Features that many nodes (or edges) share: row `kind[n]` of the table is node n's.
+
+    A table of whole numbers `[K, F]` holds categories, of which column f has `sizes[f]`; a table
+    of real numbers holds values, and no sizes.
+    """
+
+    table: Tensor
+    kind: Tensor  # [N]
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
-class GraphSet(Sized):
-    """Graphs to classify, or to predict a value of, one after another in the same tensors.
+class GraphSet:
+    """A set of graphs, one after another, with targets `y [G, T]`, NaN where one is unknown; or
+    with one class of each graph, whole numbers `y [G, 1]`. The graphs are undirected, without
+    self-loops.
 
-    ``node_ptr [G + 1]`` holds the first node of each graph, and the number of all nodes;
-    ``edge_index`` counts nodes over all graphs; ``y [G]`` are the graphs' classes or, in
-    floating point, their values.
+    ``edge_index [2, E]`` counts nodes within each graph. ``split [G]`` is 0, 1 and 2 for training,
+    validation and test graphs; ``None`` where the seed of a run draws them. ``unreadable`` are the
+    lines of a file that were left out.
     """
 
     name: str
-    x: Tensor
+    nodes: Features
+    edges: Features
     edge_index: Tensor
-    node_ptr: Tensor
+    node_count: Tensor  # [G]
+    edge_count: Tensor  # [G]
     y: Tensor
-    num_classes: int
+    targets: tuple[str, ...]
+    split: Tensor | None = None
+    unreadable: tuple[int, ...] = ()
+
+    @classmethod
+    def from_data(cls, name: str, graphs: Sequence[Data], split: Tensor | None = None) -> GraphSet:
+        """Checked graphs of PyG, such as one of its datasets or any list.
+
+        Whole numbers in ``x`` and ``edge_attr`` are categories, real numbers features. As in PyG,
+        a whole number ``y`` of shape ``[1]`` is a class. A ``y`` of shape ``[1, T]`` holds labels,
+        where it is 0 and 1, or values.
+        """
+        require(len(graphs) > 0, f"{name} has no graphs.")
+        nodes: list[Tensor] = []
+        edges: list[Tensor] = []
+        ends: list[Tensor] = []
+        y: list[Tensor] = []
+        for i, data in enumerate(graphs):
+            which = f"{name}, graph {i},"
+            require(data.y is not None, f"{which} has no y.")
+            require(data.x is not None or "num_nodes" in data, f"{which} has no x.")
+            count = int(data.num_nodes)
+            require(count > 0, f"{which} has no nodes.")
+            edge_index = checked_edges(data.edge_index, count, f"{name}, graph {i}")
+            num_edges = edge_index.size(1)
+            x, attr = data.x, data.edge_attr
+            x = torch.ones(count, 1) if x is None else x.to_dense()
+            attr = torch.zeros(num_edges, 1).long() if attr is None else attr
+            own = {"x": (x, nodes, count), "edge_attr": (attr, edges, num_edges)}
+            own["y"] = (data.y.reshape(1, -1), y, 1)
+            for key, (part, before, rows) in own.items():
+                part = part.unsqueeze(1) if part.dim() == 1 else part
+                first = before[0] if before else part
+                fits = part.dim() == 2 and part.size(0) == rows and part.size(1) == first.size(1)
+                require(
+                    fits and part.is_floating_point() == first.is_floating_point(),
+                    f"{which} must have {key} in {rows} row{'s' * (rows != 1)}, with as many "
+                    f"columns and numbers of the same kind as in graph 0.",
+                )
+                before.append(part)
+            ends.append(edge_index)
+        node_count = torch.tensor([len(part) for part in nodes])
+        edge_index, attr = torch.cat(ends, dim=1), torch.cat(edges)
+        graph = torch.repeat_interleave(torch.tensor([len(part) for part in edges]))
+        is_edge = edge_index[0] != edge_index[1]  # not a self-loop
+        edge_index, attr, graph = edge_index[:, is_edge], attr[is_edge], graph[is_edge]
+        shift = (node_count.cumsum(0) - node_count)[graph]
+        undirected = is_undirected(edge_index + shift, num_nodes=int(node_count.sum()))
+        require(undirected, f"{name}: the graphs must be undirected.")
+        return cls(
+            name,
+            _features(torch.cat(nodes), f"{name}: x"),
+            _features(attr, f"{name}: edge_attr"),
+            edge_index,
+            node_count,
+            graph.bincount(minlength=len(graphs)),
+            _targets(torch.cat(y), graphs[0].y.dim() < 2, name),
+            tuple(f"y{i}" for i in range(y[0].size(1))),
+            split,
+        )
 
     @property
     def num_graphs(self) -> int:
-        return self.y.size(0)
+        return len(self.y)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes.kind)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.edges.kind)
+
+    @property
+    def num_features(self) -> int:
+        return self.nodes.table.size(1)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes, or of labels or values: what a network says of a graph."""
+        return int(self.y.max()) + 1 if self.task == "classes" else self.y.size(1)
+
+    outputs = num_classes
+
+    @property
+    def task(self) -> Task:
+        """Labels that hold or do not, a class, or values."""
+        if not self.y.is_floating_point():
+            return "classes"
+        known = self.y[~self.y.isnan()]
+        return "labels" if bool(((known == 0) | (known == 1)).all()) else "values"
+
+    @property
+    def strata(self) -> Tensor:
+        """The classes ``[G]``, or one known label, which folds keep in proportion; else 0."""
+        is_class = self.task == "classes"
+        if is_class or (self.task == "labels" and self.y.size(1) == 1 and not self.y.isnan().any()):
+            return self.y.view(-1).long()
+        return torch.zeros(len(self.y), dtype=torch.long)
+
+    @property
+    def note(self) -> str:
+        """What was left out, in one sentence; empty where nothing was."""
+        if not self.unreadable:
+            return ""
+        lines = ", ".join(map(str, self.unreadable[:_MOST_NAMED]))
+        more = ", ..." if len(self.unreadable) > _MOST_NAMED else ""
+        number = len(self.unreadable)
+        total = number + len(self.y)
+        was, where = ("was", "line") if number == 1 else ("were", "lines")
+        left_out = f"{number:,} of {total:,} molecules {was} left out as unreadable"
+        return f"{left_out} ({where} {lines}{more})."
+
+    def parts(self, seed: int, how: SplitKind | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The training, validation and test graphs of a run, by
+        :func:`~graphrelu.lab.data.splits.split_of`."""
+        split = split_of(self, seed, how)
+        return split.train, split.val, split.test
+
+    def save(self, path: Path) -> None:
+        """Plain arrays, compressed."""
+        small = {
+            "node_table": self.nodes.table,
+            "node_kind": self.nodes.kind,
+            "edge_table": self.edges.table,
+            "edge_kind": self.edges.kind,
+            "edge_index": self.edge_index,
+            "node_count": self.node_count,
+            "edge_count": self.edge_count,
+            "y": self.y,
+        }
+        if self.split is not None:
+            small["split"] = self.split
+        meta = {
+            "name": self.name,
+            "targets": self.targets,
+            "node_sizes": self.nodes.sizes,
+            "edge_sizes": self.edges.sizes,
+            "unreadable": self.unreadable,
+        }
+        arrays = {name: _narrow(tensor.numpy()) for name, tensor in small.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> GraphSet:
+        """The inverse of :meth:`save`."""
+        with np.load(path, allow_pickle=False) as file:
+            meta = json.loads(str(file["meta"]))
+            part = {name: _tensor(file[name]) for name in file.files if name != "meta"}
+        return cls(
+            meta["name"],
+            Features(part["node_table"], part["node_kind"], tuple(meta["node_sizes"])),
+            Features(part["edge_table"], part["edge_kind"], tuple(meta["edge_sizes"])),
+            part["edge_index"],
+            part["node_count"],
+            part["edge_count"],
+            part["y"],
+            tuple(meta["targets"]),
+            part.get("split"),
+            tuple(meta["unreadable"]),
+        )
 
 
-def graph_set(x: Any, edge_index: Any, sizes: Tensor, y: Any, name: str) -> GraphSet:
-    """Checked graphs of ``sizes [G]`` nodes; without ``x``, each node has the feature 1."""
-    num_nodes = int(sizes.sum())
-    x = torch.ones(num_nodes, 1) if x is None else checked_features(x, name)
-    require(x.layout == torch.strided, f"{name}: the features must be dense.")
-    require((sizes > 0).all(), f"{name}: graph {int((sizes < 1).int().argmax())} has no nodes.")
-    fits = x.size(0) == num_nodes
-    require(fits, f"{name} has features of {x.size(0)} nodes, but graphs of {num_nodes}.")
-    y, num_classes = checked_labels(y, len(sizes), name, "graph")
-    require(y.dim() == 1, f"{name}: each graph must have one class or one value.")
-    unlabelled = (y < 0) & (not y.is_floating_point())
-    require(~unlabelled.any(), f"{name}: graph {int(unlabelled.int().argmax())} has no label.")
-    edge_index = checked_edges(edge_index, num_nodes, name)
-    owner = torch.repeat_interleave(sizes)
-    apart = (owner[edge_index[0]] != owner[edge_index[1]]).any()
-    require(~apart, f"{name}: an edge joins two graphs.")
-    node_ptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).long()
-    return GraphSet(name, x, edge_index, node_ptr, y, num_classes)
+def _features(x: Tensor, what: str) -> Features:
+    """Each row once; of categories, as many as the largest number says."""
+    is_real = x.is_floating_point()
+    require(is_real or (x >= 0).all(), f"{what} must not be negative.")
+    require(x.isfinite().all(), f"{what} contains NaN or infinite values.")
+    if is_real:
+        table, kind = x.unique(dim=0, return_inverse=True)
+        return Features(table.float(), kind)
+    kind = torch.zeros(len(x), dtype=torch.long)
+    sizes = (x.amax(dim=0) + 1).tolist() if len(x) else [1] * x.size(1)
+    require(
+        max(sizes) <= MOST_CATEGORIES,
+        f"{what} holds whole numbers up to {max(sizes) - 1:,}, which would be categories; turn "
+        f"measurements into real numbers with .float().",
+    )
+    for column, size in zip(x.t(), sizes, strict=True):  # six times as fast as unique of rows
+        kind = (kind * size + column).unique(return_inverse=True)[1]
+    table = torch.empty(int(kind.max()) + 1 if len(x) else 0, x.size(1), dtype=torch.long)
+    table[kind] = x.long()
+    return Features(table, kind, tuple(sizes))
+
+
+def _targets(y: Tensor, is_flat: bool, name: str) -> Tensor:
+    """The classes as whole numbers; labels and values in floating point."""
+    require(not y.isinf().any(), f"{name}: y contains infinite values.")
+    known = y[~y.isnan()]
+    varied = len(known) > 0 and bool((known != known[0]).any())
+    require(varied, f"{name}: y is the same for all graphs, there is nothing to learn.")
+    if y.is_floating_point() or y.size(1) > 1 or not (is_flat or y.max() > 1):
+        return y.float()
+    unknown = int(y.argmin())
+    require(y.min() >= 0, f"{name}, graph {unknown}, has no class (y is negative).")
+    return y.long()
+
+
+def _narrow(array: Any) -> Any:
+    """The smallest type that holds whole numbers; real numbers stay as they are."""
+    if array.dtype.kind == "f":
+        return array
+    return array.astype(np.min_scalar_type(int(array.max(initial=0))))
+
+
+def _tensor(array: Any) -> Tensor:
+    return torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))

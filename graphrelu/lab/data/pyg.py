@@ -5,71 +5,89 @@ from __future__ import annotations
 import inspect
 import io
 import tempfile
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+import torch
 from torch_geometric import datasets
-from torch_geometric.data import Batch, Dataset
+from torch_geometric.data import Dataset
 
-from graphrelu.lab.data.graph import Family, Graph, as_data_error, from_data, require
-from graphrelu.lab.data.graph_set import GraphSet, graph_set
+from graphrelu.lab.data.graph import PARTS, Family, Graph, as_data_error, from_data, require
+from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.names import hint
 
 PREFIX = "pyg:"
-GRAPH_CLASS = "TUDataset"  # of sets of graphs
+GRAPH_CLASSES = (  # of sets of graphs
+    *("AQSOL", "BA2MotifDataset", "BAMultiShapesDataset", "GNNBenchmarkDataset", "LRGBDataset"),
+    *("MalNetTiny", "MoleculeNet", "NeuroGraphDataset", "QM7b", "QM9", "TUDataset", "ZINC"),
+)
+GRAPH_OPTIONS = {"subset": True, "use_node_attr": True}  # of those that take them
 FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("Planetoid", "CitationFull", "CoraFull"), "citation"),
     "AttributedGraphDataset": "social",
 }
-T = TypeVar("T")
+
+
+def class_of(name: str) -> str:
+    """The class in ``pyg:CLASS/NAME``."""
+    return name.removeprefix(PREFIX).partition("/")[0]
 
 
 def read_pyg(name: str, root: Path) -> Graph:
     """The graph of any PyG dataset class, ``pyg:CLASS`` or ``pyg:CLASS/NAME``."""
-    spec = name.removeprefix(PREFIX)
-
-    def only_graph(dataset: Any) -> Any:
+    with open_dataset(name, root) as make:
+        dataset = make()
+        spec = name.removeprefix(PREFIX)
         sentence = f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph."
         require(len(dataset) == 1, sentence)
-        return dataset[0]
-
-    family = FAMILIES.get(spec.partition("/")[0], "other")
-    return from_data(open_dataset(spec, root, only_graph), name, family)
+        return from_data(dataset[0], name, FAMILIES.get(class_of(name), "other"))
 
 
 def read_pyg_graphs(name: str, root: Path) -> GraphSet:
-    """All graphs of ``pyg:TUDataset/NAME``: the features are the node labels; where there are
-    none, the attributes; where there are none either, 1."""
+    """All graphs of one of :data:`GRAPH_CLASSES`, with their own split where they have one.
 
-    def graphs(dataset: Any) -> GraphSet:
-        batch = Batch.from_data_list(list(dataset))
-        x = batch.x
-        if dataset.num_node_labels > 0:
-            x = x[:, dataset.num_node_attributes :]
-        return graph_set(x, batch.edge_index, batch.ptr.diff(), batch.y, name)
+    The features of a ``TUDataset`` are its node labels; where there are none, the attributes. Of
+    ``ZINC`` it is the usual subset of 12,000 graphs.
+    """
+    with open_dataset(name, root) as make:
+        takes = inspect.signature(make).parameters
+        options = {key: value for key, value in GRAPH_OPTIONS.items() if key in takes}
+        if "split" not in takes or name.endswith("/CSL"):  # which PyG has not split
+            dataset = make(**options)
+            graphs, split = list(dataset), None
+            if getattr(dataset, "num_node_labels", 0):
+                for graph in graphs:
+                    graph.x = graph.x[:, dataset.num_node_attributes :]
+        else:
+            parts = [list(make(split=part, **options)) for part in PARTS]
+            graphs = list(chain(*parts))
+            split = torch.arange(3).repeat_interleave(torch.tensor([*map(len, parts)]))
+        return GraphSet.from_data(name, graphs, split)
 
-    return open_dataset(name.removeprefix(PREFIX), root, graphs, use_node_attr=True)
 
-
-def open_dataset(spec: str, root: Path, use: Callable[[Any], T], **options: Any) -> T:
-    """What ``use`` makes of a PyG dataset, ``CLASS`` or ``CLASS/NAME``.
+@contextmanager
+def open_dataset(name: str, root: Path) -> Iterator[Callable[..., Any]]:
+    """A function that makes the dataset ``pyg:CLASS`` or ``pyg:CLASS/NAME``, given more arguments.
 
     PyG downloads raw files that are missing to ``root/CLASS``. What it makes of them goes to a
     temporary folder, so that the data folder may be read-only.
     """
-    class_name, _, name = spec.partition("/")
+    class_name, _, own_name = name.removeprefix(PREFIX).partition("/")
     cls: Any = getattr(datasets, class_name, None)
     known = inspect.isclass(cls) and issubclass(cls, Dataset)
     nearest = hint(class_name, datasets.__all__)
     require(known, f"PyG has no dataset class {class_name!r}{nearest}.")
-    options |= _arguments(cls, class_name, name, root / class_name)
+    arguments = _arguments(cls, class_name, own_name, root / class_name)
+    spec = name.removeprefix(PREFIX)
     remedy = f"; if a download broke off, remove {root / spec} and try again"
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
         changes = {"processed_dir": folder, "_process": _quiet(cls._process)}
         with as_data_error(f"PyG cannot load {spec}", remedy):
-            return use(type(class_name, (cls,), changes)(**options))
+            yield partial(type(class_name, (cls,), changes), **arguments)
 
 
 def _quiet(process: Callable[[Any], None]) -> Callable[[Any], None]:

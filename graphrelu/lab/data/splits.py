@@ -1,17 +1,18 @@
-"""Training, validation and test nodes: pure functions of (labels, seed)."""
+"""Training, validation and test nodes, or graphs: pure functions of (labels, seed)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import PARTS, DataError, Graph, require
+from graphrelu.lab.data.graph import PARTS, DataError, Graph, as_data_error, require
 
+NUM_FOLDS = 10
 TRAIN_PER_CLASS = 20
 NUM_VAL = 500
 NUM_TEST = 1_000
@@ -19,18 +20,26 @@ MIN_CLASS_SIZE = 30
 SMALL_SHARES = (0.48, 0.32)  # for training and for validation; the rest is for testing
 FULL_SHARES = (0.6, 0.2)
 
-Kind = Literal["planetoid", "stratified", "masks", "folds"]
+SET_SHARES = (0.8, 0.9)  # where the training and the validation part of a set of graphs end
+
+SplitKind = Literal["random", "scaffold", "column", "folds"]  # of a set of graphs
+
+NOTES = {
+    "folds": "10 stratified folds: one for testing, the next for validation, eight for training",
+    "gin_folds": "10 stratified folds by the GIN paper's protocol: nine for training, the epoch "
+    "chosen by the mean accuracy on the held-out folds themselves",
+}
+NOTES["gin_paper"] = NOTES["gin_folds"]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sorted indices of nodes or graphs, and the rule of the split. The sets are disjoint, except
+    """Sorted indices of nodes or graphs, and the rule in words. The parts are disjoint, except
     that the GIN paper's protocol validates and tests on the same fold."""
 
     train: Tensor
     val: Tensor
     test: Tensor
-    kind: Kind
     note: str
 
 
@@ -56,6 +65,71 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     raise DataError(f"There is no split {how!r}; known are random, full, masks and published.")
 
 
+def split_of(graphs: Any, seed: int, how: SplitKind | None = None) -> Split:
+    """A split of a :class:`~graphrelu.lab.data.graph_set.GraphSet`: ten ``"folds"``, ``"random"``,
+    or what came with the set, by ``"scaffold"`` or by ``"column"``; what came with it, else random,
+    unless told."""
+    name, y = graphs.name, graphs.y
+    how = how or ("random" if graphs.split is None else "column")
+    if how == "folds":
+        split = fold_split(graphs.strata, seed, how)
+    elif how == "random":
+        split = _random_graphs(graphs, seed)
+    else:
+        require(graphs.split is not None, f"{name} has no split of its own.")
+        parts = [np.flatnonzero(graphs.split == part) for part in range(3)]
+        split = _split(parts, "the split that comes with the set")
+    for part in PARTS:
+        chosen = y[getattr(split, part)]
+        require(len(chosen) > 0, f"{name}: the split leaves no graph for the {part} part.")
+        require((~chosen.isnan()).any(), f"{name}: no target is known in the {part} part.")
+        if graphs.task == "values":
+            continue
+        low, high = (chosen.nan_to_num(nan) for nan in (torch.inf, -torch.inf))
+        varied = (low.amin(dim=0) < high.amax(dim=0)).any()
+        require(varied, f"{name}: the {part} part has one class only, in every target.")
+    return split
+
+
+def _random_graphs(graphs: Any, seed: int) -> Split:
+    """80 / 10 / 10 % of a set of graphs, of every class where there are classes."""
+    count = len(graphs.y)
+    if graphs.task == "classes":
+        from sklearn.model_selection import train_test_split
+
+        with as_data_error(f"{graphs.name} cannot be split"):
+            y, graph = graphs.y.view(-1).numpy(), np.arange(count)
+            train, rest = train_test_split(graph, test_size=0.2, random_state=seed, stratify=y)
+            val, test = train_test_split(rest, test_size=0.5, random_state=seed, stratify=y[rest])
+        return _split((train, val, test), "80 / 10 / 10 % of every class, at random")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
+    cuts = [int(share * count) for share in SET_SHARES]
+    parts = (part.numpy() for part in order.tensor_split(cuts))
+    return _split(parts, "80 / 10 / 10 % of the graphs, at random")
+
+
+def fold_split(y: Tensor, seed: int, how: str) -> Split:
+    """The graphs of a run by the paper's protocol, ``"folds"``, or by one of the GIN paper's,
+    ``"gin_folds"`` and ``"gin_paper"``, whose validation graphs are the test graphs.
+
+    A seed is ten times the number of a fold assignment plus the number of a fold.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    sizes = y.bincount()
+    require(
+        sizes.min() >= NUM_FOLDS,
+        f"Class {sizes.argmin()} has fewer than {NUM_FOLDS} graphs ({sizes.min()}), "
+        f"too few for {NUM_FOLDS} folds.",
+    )
+    assignment, fold = divmod(seed, NUM_FOLDS)
+    rule = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=assignment)
+    folds = [torch.from_numpy(test) for _, test in rule.split(y, y.cpu().numpy())]
+    test = folds.pop(fold)
+    val = folds.pop(fold % len(folds)) if how == "folds" else test
+    return Split(torch.cat(folds).sort().values, val, test, NOTES[how])
+
+
 def planetoid_like(y: Tensor, seed: int) -> Split:
     """20 nodes per class for training, 500 for validation and 1,000 for testing, at random.
 
@@ -74,7 +148,7 @@ def planetoid_like(y: Tensor, seed: int) -> Split:
         f"{TRAIN_PER_CLASS} nodes per class for training, "
         f"{NUM_VAL} for validation, {NUM_TEST:,} for testing, at random"
     )
-    return _split((train, val, test), "planetoid", note)
+    return _split((train, val, test), note)
 
 
 def full(y: Tensor, seed: int, of: str = "every class") -> Split:
@@ -99,7 +173,7 @@ def published(y: Tensor) -> Split:
     require(len(others) >= size, f"The published split takes {size:,} nodes beside training.")
     note = "the one random split of published scores: 20 nodes per class, 500 and 1,000"
     parts = torch.cat(train), others[:NUM_VAL], others[NUM_VAL:size]
-    return _split((part.numpy() for part in parts), "planetoid", note)
+    return _split((part.numpy() for part in parts), note)
 
 
 def from_masks(graph: Graph, seed: int) -> Split:
@@ -122,7 +196,7 @@ def from_masks(graph: Graph, seed: int) -> Split:
     if columns:
         count = columns.pop()
         note += f", split {seed % count + 1} of {count}"
-    return _split(chosen, "masks", note)
+    return _split(chosen, note)
 
 
 def _stratified(y: Tensor, seed: int, shares: tuple[float, float], note: str) -> Split:
@@ -134,7 +208,7 @@ def _stratified(y: Tensor, seed: int, shares: tuple[float, float], note: str) ->
             sentence = f"Class {label} has too few nodes to be split ({len(nodes)})."
             require(len(chosen) > 0, sentence)
             part.append(chosen)
-    return _split(map(np.concatenate, parts), "stratified", note)
+    return _split(map(np.concatenate, parts), note)
 
 
 def _random_order(y: Tensor, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -156,9 +230,8 @@ def random_keys(seed: int, count: int) -> np.ndarray:
     return np.random.PCG64(seed).random_raw(count)
 
 
-def _split(parts: Iterable[np.ndarray], kind: Kind, note: str) -> Split:
+def _split(parts: Iterable[np.ndarray], note: str) -> Split:
     train, val, test = (torch.from_numpy(np.sort(part)) for part in parts)
     together = torch.cat([train, val, test])
     assert len(together.unique()) == len(together), "split not disjoint"
-    assert min(len(train), len(val), len(test)) > 0, "split with an empty part"
-    return Split(train, val, test, kind, note)
+    return Split(train, val, test, note)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-from array import array
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, first_line, require
+from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
 from graphrelu.lab.data.own_files import check_size
 
-HEADERS = (["source", "target"], ["src", "dst"], ["from", "to"])  # any of these, or none
+HEADERS = (  # any of these, or none
+    *(["source", "target"], ["src", "dst"], ["from", "to"]),
+    *(["node1", "node2"], ["u", "v"], ["s", "t"]),
+)
 # Of a byte of text, at least: an edge takes four, and a weight and both directions in memory.
 BYTES_PER_BYTE = 16
 
@@ -25,8 +26,8 @@ def nodes_beside(edges: Path) -> Path:
     head, found, tail = edges.name.rpartition("edges")
     require(
         bool(found),
-        f"{edges} must have edges in its name, as in edges{edges.suffix} beside "
-        f"nodes{edges.suffix}.",
+        f"{edges} must have a column smiles, or edges in its name, as in edges{edges.suffix} "
+        f"beside nodes{edges.suffix}.",
     )
     return edges.with_name(f"{head}nodes{tail}")
 
@@ -42,115 +43,122 @@ def read_tables(edges: Path) -> Data:
     hold 0 and 1, or ``train_0``, ... of several splits; and every other column is a feature.
     """
     nodes = nodes_beside(edges)
-    for path in (edges, nodes):
-        require(path.is_file(), f"There is no file {path}.")
-        check_size(BYTES_PER_BYTE * path.stat().st_size, path)
     data, ids = _read_nodes(nodes)
     data.edge_index, data.edge_weight = _read_edges(edges, ids)
     return data
 
 
-def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """The place of each line that is not empty, for an error message, and its fields."""
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    unreadable = as_data_error(
-        f"{path} cannot be read as a table", "", (csv.Error, OSError, UnicodeError)
-    )
-    with unreadable, path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream, delimiter=delimiter, strict=True)
-        for fields in reader:
-            if fields:
-                yield f"{path}, line {reader.line_num}", [field.strip() for field in fields]
+def read_table(path: Path, rows: int | None = None) -> Any:
+    """The fields of a table, as texts in a data frame of pandas. Its index counts lines from 0, and
+    empty lines are left out."""
+    import pandas as pd
+
+    require(path.is_file(), f"There is no file {path}.")
+    check_size(BYTES_PER_BYTE * path.stat().st_size, path)
+    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    # A damaged file raises many kinds of errors, in pandas and in what unpacks it.
+    with as_data_error(f"{path} cannot be read as a table"):
+        table = pd.read_csv(
+            path,
+            sep=separator,
+            header=None,
+            nrows=rows,
+            dtype=str,
+            keep_default_na=False,
+            skipinitialspace=True,
+            skip_blank_lines=False,
+            encoding="utf-8-sig",
+        )
+    table = table.fillna("").apply(lambda column: column.str.strip())
+    table = table[(table != "").any(axis=1)]
+    require(len(table) > 0, f"{path} is empty.")
+    return table
 
 
-def _read_nodes(path: Path) -> tuple[Data, dict[str, int] | None]:
-    """Everything except the edges, and the places of nodes by name, if nodes have names."""
-    lines = _lines(path)
-    _, header = next(lines, ("", []))
-    labels, masks, features = [], [], []
-    for place, name in enumerate(header):
-        part = name.partition("_")[0]
-        if part == "label":
-            labels.append(name)
-        elif part in PARTS:
-            masks.append(name)
-        elif name != "id":
-            features.append(place)
+def with_header(table: Any, path: Path) -> Any:
+    """The table with its first line as the names of its columns."""
+    header = table.iloc[0].tolist()
+    require(len(set(header)) == len(header), f"{path} has two columns of one name.")
+    return table.iloc[1:].set_axis(header, axis=1)
+
+
+def numbers(
+    column: Any, path: Path, name: str, whole: bool = False, gaps: bool = False
+) -> np.ndarray:
+    """The numbers in a column of texts; with ``gaps``, NaN for no text."""
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce")
+    fits = values.notna() | (gaps & (column == ""))
+    if whole:
+        fits &= (values % 1 == 0) & (values.abs() < 2**62)
+    check_column(column, fits, path, name, "whole numbers" if whole else "numbers")
+    return values.to_numpy(np.int64 if whole else np.float64)
+
+
+def check_column(column: Any, fits: Any, path: Path, name: str, rule: str) -> None:
+    """Raise a :class:`DataError` that names the first line of a column that does not fit."""
+    if not fits.all():
+        line = fits.idxmin()
+        raise DataError(f"{path}, line {line + 1}: {name} must hold {rule}, not {column[line]!r}.")
+
+
+def _read_nodes(path: Path) -> tuple[Data, Any]:
+    """Everything except the edges, and the names of the nodes, if they have names."""
+    import pandas as pd
+
+    table = with_header(read_table(path), path)
+    labels = [name for name in table if name.partition("_")[0] == "label"]
+    masks = [name for name in table if name.partition("_")[0] in PARTS]
+    features = [name for name in table if name not in ("id", *labels, *masks)]
     named = f"{path} must begin with a line of names, one of which is label."
-    require(bool(labels), named)
+    require(len(labels) > 0, named)
     both = f"{path} must have a column label, or columns label_NAME, not both."
     require("label" not in labels or len(labels) == 1, both)
-    require(len(set(header)) == len(header), f"{path} has two columns of one name.")
-    x = array("d")
-    texts = {"id", *labels, *masks}.intersection(header)
-    columns: dict[str, list[str]] = {name: [] for name in texts}
-    for line, fields in lines:
-        fits = len(fields) == len(header)
-        require(fits, f"{line}: there are {len(fields)} fields under {len(header)} names.")
-        for name, field in zip(header, fields, strict=True):
-            if name in columns:
-                columns[name].append(field)
-        try:
-            x.extend(float(fields[place]) for place in features)
-        except ValueError as error:
-            raise DataError(f"{line}: {first_line(error)}.") from None
-    with np.errstate(over="ignore"):  # what is infinite then is found later
-        matrix = np.array(x, dtype=np.float64).astype(np.float32)
-    num_nodes = len(columns[labels[0]])
-    data = Data(
-        x=torch.from_numpy(matrix.reshape(num_nodes, len(features))),
-        y=_labels({name: columns[name] for name in labels}, path),
-        **_masks({name: columns[name] for name in masks}, path),
-    )
-    if "id" not in columns:
+    x = np.empty((len(table), len(features)))
+    for column, name in enumerate(features):
+        x[:, column] = numbers(table[name], path, name)
+    if "label" in labels:
+        y = _classes(table["label"])
+    else:
+        rule = "0 and 1, or -1 or nothing where it is not known"
+        for name in labels:
+            fits = table[name].isin(("0", "1", "-1", ""))
+            check_column(table[name], fits, path, name, rule)
+        y = torch.from_numpy(table[labels].replace("", "-1").astype(np.int64).to_numpy())
+    data = Data(x=torch.from_numpy(x), y=y, **_masks(table[masks], path))
+    if "id" not in table:
         return data, None
-    places = {name: place for place, name in enumerate(columns["id"])}
-    require(len(places) == num_nodes, f"{path} names a node twice.")
-    return data, places
+    ids = pd.Index(table["id"])
+    require(ids.is_unique, f"{path} names a node twice.")
+    return data, ids
 
 
-def _labels(columns: dict[str, list[str]], path: Path) -> Tensor:
-    """The classes or the values of one column, or a matrix of several labels."""
-    if "label" in columns:
-        return _classes(columns["label"], path)
-    matrix = []
-    for name, fields in columns.items():
-        unknown = min(set(fields) - {"0", "1", "-1", ""}, default=None)
-        require(
-            unknown is None,
-            f"{path}: {name} must hold 0 and 1, or -1 or nothing where it is not known, "
-            f"not {unknown!r}.",
-        )
-        matrix.append([int(field or -1) for field in fields])
-    return torch.tensor(matrix, dtype=torch.long).t()
-
-
-def _classes(labels: list[str], path: Path) -> Tensor:
+def _classes(column: Any) -> Tensor:
     """Classes or values. Whole numbers stay, words are numbered in order, and an unknown class is
     -1. Numbers that are not all whole are values."""
-    known = {label for label in labels if label not in ("", "-1")}
-    try:
-        numbers = {label: int(label) for label in known}
-    except ValueError:
-        try:
-            return torch.tensor([float(label or "nan") for label in labels], dtype=torch.double)
-        except ValueError:
-            numbers = {label: place for place, label in enumerate(sorted(known))}
-    fits = all(abs(number) <= len(labels) for number in numbers.values())
-    require(fits, f"{path} has labels that are larger than its number of nodes.")
-    return torch.tensor([numbers.get(label, -1) for label in labels], dtype=torch.long)
+    import pandas as pd
+
+    known = column[~column.isin(("", "-1"))]
+    values = pd.to_numeric(known, errors="coerce")
+    is_number = values.notna() | (known.str.lower() == "nan")
+    if not is_number.all():
+        words = column.where(column.index.isin(known.index)).astype("category")
+        return torch.tensor(words.cat.codes.to_numpy(np.int64))
+    if values.dtype.kind in "iu":
+        return torch.from_numpy(values.reindex(column.index, fill_value=-1).to_numpy(copy=True))
+    return torch.tensor(pd.to_numeric(column, errors="coerce").to_numpy(np.float64))
 
 
-def _masks(marks: dict[str, list[str]], path: Path) -> dict[str, Tensor]:
+def _masks(table: Any, path: Path) -> dict[str, Tensor]:
     """PyG's masks: `[N]`, or `[N, splits]` where the columns are numbered."""
     columns: dict[str, dict[int, Tensor]] = {}
-    for name, fields in marks.items():
+    for name in table:
         part, _, number = name.partition("_")
         numbered = f"{path}: {name} must be {part}, or {part}_ and the number of a split."
         require(not number or number.isdecimal(), numbered)
-        unknown = min(set(fields) - {"0", "1"}, default=None)
-        require(unknown is None, f"{path}: {name} must hold 0 and 1 only, not {unknown!r}.")
-        mask = torch.tensor([field == "1" for field in fields], dtype=torch.bool)
+        check_column(table[name], table[name].isin(("0", "1")), path, name, "0 and 1 only")
+        mask = torch.tensor((table[name] == "1").to_numpy())
         columns.setdefault(part, {})[int(number or -1)] = mask
     alike = len({tuple(sorted(of_part)) for of_part in columns.values()}) <= 1
     require(alike, f"{path}: {', '.join(columns)} must be of the same splits.")
@@ -161,24 +169,22 @@ def _masks(marks: dict[str, list[str]], path: Path) -> dict[str, Tensor]:
     return found
 
 
-def _read_edges(path: Path, ids: dict[str, int] | None) -> tuple[Tensor, Tensor | None]:
+def _read_edges(path: Path, ids: Any) -> tuple[Tensor, Tensor | None]:
     """The pairs of nodes as they stand in the table, and their weights, if any."""
-    ends, weights, width = array("q"), array("d"), 0
-    for line, fields in _lines(path):
-        if not width:
-            width = len(fields)
-            sentence = f"{path} must have two nodes in a line, and a weight if any."
-            require(width in (2, 3), sentence)
-            if [field.lower() for field in fields[:2]] in HEADERS:
-                continue
-        require(len(fields) == width, f"{line}: there are {len(fields)} fields, not {width}.")
-        try:
-            ends.extend(int(field) if ids is None else ids[field] for field in fields[:2])
-            weights.extend(map(float, fields[2:]))
-        except KeyError as error:
-            raise DataError(f"{line}: there is no node {error}.") from None
-        except (ValueError, OverflowError) as error:
-            raise DataError(f"{line}: {first_line(error)}.") from None
-    pairs = torch.from_numpy(np.array(ends, dtype=np.int64)).view(-1, 2).t()
-    weight = torch.from_numpy(np.array(weights, dtype=np.float64)).float() if weights else None
-    return pairs, weight
+    table = read_table(path)
+    sentence = f"{path} must have two nodes in a line, and a weight if any."
+    require(table.shape[1] in (2, 3), sentence)
+    if table.iloc[0, :2].str.lower().tolist() in HEADERS:
+        table = table.iloc[1:]
+    ends = []
+    for column in (0, 1):
+        if ids is None:
+            ends.append(numbers(table[column], path, f"column {column + 1}", whole=True))
+            continue
+        ends.append(ids.get_indexer(table[column]))
+        fits = table[column].isin(ids)
+        check_column(table[column], fits, path, f"column {column + 1}", "names of nodes")
+    weight = None
+    if table.shape[1] == 3:
+        weight = torch.tensor(numbers(table[2], path, "the weight"), dtype=torch.float)
+    return torch.from_numpy(np.stack(ends)), weight

@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import (
     PreparedCells,
     choose_device,

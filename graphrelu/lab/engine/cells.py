@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data import load, load_graphs
+from graphrelu.lab.data import load
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
+from graphrelu.lab.data.fold_set import load_fold_set
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.fold_train import collect, train_folds
 from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory
 from graphrelu.lab.engine.train import SeedBatch, build, train
@@ -69,7 +70,7 @@ class PreparedCells:
 
     def graph(self, config: Config) -> Graph | GraphSet:
         if config.dataset not in self.graphs:
-            read = load_graphs if config.split in FOLD_SPLITS else load
+            read = load_fold_set if config.split in FOLD_SPLITS else load
             self.graphs[config.dataset] = read(config.dataset, self.root)
         return self.graphs[config.dataset]
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, vmap
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.folds import (
     BATCH_SIZE,
     GIN_BATCH_SIZE,
@@ -24,7 +25,6 @@ from graphrelu.lab.data.folds import (
     steps_per_epoch,
     training_order,
 )
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split
 from graphrelu.lab.engine.train import Nodes, SeedBatch, seeded
 from graphrelu.lab.models.dropout import SeededDropout

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.folds import BATCH_SIZE, NUM_FOLDS
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.fold_train import build_graph_model
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import Network

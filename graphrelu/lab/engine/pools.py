@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import torch
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import PreparedCells, choose_device
 from graphrelu.lab.engine.keep import inspect
 from graphrelu.lab.record.config import Config

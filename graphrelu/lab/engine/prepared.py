@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from graphrelu.lab import engine
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError

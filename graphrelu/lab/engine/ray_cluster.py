@@ -9,8 +9,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import PreparedCells, choose_device
 from graphrelu.lab.engine.memory import MOST_SEEDS
 from graphrelu.lab.engine.pools import Here, Pool, Spread, Trained

@@ -1,6 +1,6 @@
 """The loss, the scores (as in scikit-learn) and the calibration, for all runs at once.
 
-The scores choose the epoch during training, inside of a CUDA graph: every shape is fixed. Each
+The scores choose the epoch during training, inside a CUDA graph: every shape is fixed. Each
 function takes logits `[R, n, outputs]`, labels `[R, n]` or `[R, n, labels]` and, for a score, which
 entries are nodes, not padding, `[R, n]`. The higher a score the better: an error is negative.
 """

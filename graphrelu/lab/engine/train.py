@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph, Task
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
 from graphrelu.lab.models.backbones import GNN, DeepGNN

@@ -21,24 +21,16 @@ class Rectifier(torch.nn.Module):
 
     Args:
         channels (int): Size of each input sample.
-        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
     """
 
-    def __init__(self, channels: int, device: torch.device | str | None = None) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.channels = channels
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Any = None,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, *graph: Any, **batch: Any) -> Tensor:
         r"""Forward pass; everything but `x` is ignored."""
         return self.activate(x)
 
@@ -73,9 +65,9 @@ class ELU(Rectifier):
 class PReLU(Rectifier):
     r""":math:`x` above zero, :math:`p x` below, with one learned :math:`p` per layer."""
 
-    def __init__(self, channels: int, device: torch.device | str | None = None) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__(channels)
-        self.weight = torch.nn.Parameter(torch.empty(1, device=device))
+        self.weight = torch.nn.Parameter(torch.empty(1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -89,9 +81,9 @@ class Maxout(Rectifier):
     r"""The larger of two learned linear maps, :math:`\max(\mathbf{W}_1 \mathbf{x} + \mathbf{b}_1,
     \mathbf{W}_2 \mathbf{x} + \mathbf{b}_2)`: a network layer, not an elementwise function."""
 
-    def __init__(self, channels: int, device: torch.device | str | None = None) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__(channels)
-        self.lin = Linear(channels, 2 * channels, device=device)
+        self.lin = Linear(channels, 2 * channels)
 
     def reset_parameters(self) -> None:
         self.lin.reset_parameters()
@@ -118,17 +110,11 @@ class PlainDiGRAF(Rectifier):
     r""":class:`~graphrelu.lab.models.digraf.DiGRAF` without its GNN: the parameters of the
     diffeomorphism are learned, and are the same for every graph."""
 
-    def __init__(
-        self,
-        channels: int,
-        cells: int = 16,
-        radius: float = 5.0,
-        device: torch.device | str | None = None,
-    ) -> None:
+    def __init__(self, channels: int, cells: int = 16, radius: float = 5.0) -> None:
         super().__init__(channels)
         check_diffeomorphism(cells, radius)
         self.radius = radius
-        self.theta = torch.nn.Parameter(torch.empty(1, cells - 1, device=device))
+        self.theta = torch.nn.Parameter(torch.empty(1, cells - 1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -228,7 +228,7 @@ class GNN(Network):
         **backbone_options (optional): :obj:`K` of :obj:`"cheb"` (default: :obj:`2`) and
             :obj:`"sgc"` (:obj:`2`); :obj:`K` (:obj:`10`) and :obj:`alpha` (:obj:`0.1`) of
             :obj:`"appnp"`; :obj:`heads` (:obj:`8`) and :obj:`output_heads` (:obj:`1`) of
-            :obj:`"gat"`; :obj:`num_stacks` (:obj:`2`), :obj:`num_layers` (:obj:`1`),
+            :obj:`"gat"`; :obj:`num_stacks` (:obj:`2`), :obj:`num_layers` (always :obj:`1`),
             :obj:`shared_weights` (:obj:`False`) and :obj:`skip_dropout` (:obj:`0.5`) of
             :obj:`"arma"`.
     """
@@ -402,6 +402,8 @@ def convolution(
 ) -> torch.nn.Module:
     """A layer of any backbone but :obj:`"gat"` and :obj:`"sgc"`."""
     if backbone == "arma":  # without act=None, PyG's layer applies a ReLU of its own
+        if options["num_layers"] != 1:
+            raise ValueError(f"num_layers must be 1, got {options['num_layers']!r}.")
         skip_dropout = options.pop("skip_dropout")
         return ARMAConv(in_channels, out_channels, act=None, dropout=skip_dropout, **options)
     if backbone == "appnp":  # propagates at the end

@@ -6,8 +6,6 @@ a whole cell takes is known beforehand, so that a point needs three steps howeve
 crosses: to the edge of its cell, to the edge of its last cell by the clock, and the rest.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -41,26 +39,20 @@ class DiGRAF(GraphActivation):
         cells (int, optional): Number of cells of the velocity field. (default: :obj:`16`)
         radius (float, optional): Half the width of the interval. (default: :obj:`5.0`)
         hidden (int, optional): Width of the GNN. (default: :obj:`16`)
-        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
     """
 
     def __init__(
-        self,
-        channels: int,
-        cells: int = 16,
-        radius: float = 5.0,
-        hidden: int = 16,
-        device: torch.device | str | None = None,
+        self, channels: int, cells: int = 16, radius: float = 5.0, hidden: int = 16
     ) -> None:
         super().__init__(channels)
         check_diffeomorphism(cells, radius)
         check_count("hidden", hidden)
         self.cells = cells
         self.radius = radius
-        self.first = Linear(channels, hidden, device=device)
-        self.second = Linear(hidden, hidden, device=device)
-        self.third = Linear(hidden, max(hidden // 2, 1), device=device)
-        self.last = Linear(max(hidden // 2, 1), cells - 1, device=device)
+        self.first = Linear(channels, hidden)
+        self.second = Linear(hidden, hidden)
+        self.third = Linear(hidden, max(hidden // 2, 1))
+        self.last = Linear(max(hidden // 2, 1), cells - 1)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -76,9 +68,7 @@ class DiGRAF(GraphActivation):
         if batch is None:
             mean = (graph.mass @ hidden).view(1, -1) / max(x.size(0), 1)
         else:
-            total = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, batch_size, "sum")
-            count = scatter(torch.ones_like(batch), batch, 0, batch_size, "sum")
-            mean = total / count.clamp(min=1).view(-1, 1)
+            mean = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, batch_size, "mean")
         for layer in (self.second, self.third, self.last):
             mean = mean.relu() if layer is self.last else mean
             mean = F.linear(mean, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
@@ -130,34 +120,31 @@ def cpab(u: Tensor, theta: Tensor, graph: Tensor | None = None) -> Tensor:
     n = v.size(1) - 1
     slope = n * v.diff(dim=1)
     clock = F.pad(_crossing(v[:, :-1], v[:, 1:], 1 / n).clamp(max=_TOO_LONG).cumsum(1), (1, 0))
-
-    def at(table: Tensor, index: Tensor) -> Tensor:
-        out: Tensor = _Lookup.apply(table, index, graph)
-        return out
+    v, slope, clock = (  # of each row
+        table.expand(len(u), -1) if graph is None else table.index_select(0, graph)
+        for table in (v, slope, clock)
+    )
 
     edge = torch.arange(n + 1, dtype=u.dtype, device=u.device) / n
     cell = (u.detach() * n).long().clamp(0, n - 1)
-    own_slope = at(slope, cell)
-    velocity = at(v, cell) + own_slope * (u - edge[cell])
+    own_slope = slope.gather(1, cell)
+    velocity = v.gather(1, cell) + own_slope * (u - edge[cell])
     right = velocity.detach() > 0
     out_at = cell + right.long()
-    wait = _crossing(velocity, at(v, out_at), (edge[out_at] - u).abs())
+    wait = _crossing(velocity, v.gather(1, out_at), (edge[out_at] - u).abs())
     leaves = wait.detach() < 1
 
-    out_time = at(clock, out_at)
+    out_time = clock.gather(1, out_at)
     with torch.no_grad():
         arrival = out_time + torch.where(right, 1 - wait, wait - 1)
-        of_row = clock if graph is None else clock[graph]
-        last = torch.zeros_like(cell)
-        for j in range(1, n):
-            last = last + (of_row[:, j : j + 1] <= arrival).long()
+        last = torch.searchsorted(clock[:, 1:n].contiguous(), arrival, right=True)
         last = torch.where(right, last, torch.minimum(last, cell - 1)).clamp(min=0)
         begin = last + (~right).long()
-    rest = 1 - wait - (at(clock, begin) - out_time).abs()
+    rest = 1 - wait - (clock.gather(1, begin) - out_time).abs()
 
     point = torch.where(leaves, edge[begin], u)
-    velocity = torch.where(leaves, at(v, begin), velocity)
-    own_slope = torch.where(leaves, at(slope, last), own_slope)
+    velocity = torch.where(leaves, v.gather(1, begin), velocity)
+    own_slope = torch.where(leaves, slope.gather(1, last), own_slope)
     time = torch.where(leaves, rest, 1.0)
     return point + velocity * time * _exp_quotient(own_slope * time)
 
@@ -188,31 +175,3 @@ def _log_quotient(ratio: Tensor) -> Tensor:
     series = 1 + z * (-1 / 2 + z * (1 / 3 + z * (-1 / 4 + z * (1 / 5 - z / 6))))
     far = torch.where(near, 2.0, ratio)
     return torch.where(near, series, far.log() / (far - 1))
-
-
-class _Lookup(torch.autograd.Function):
-    """Entries of a small table. Its gradient has few places and many terms, which are summed place
-    by place, in a fixed order; torch's own would add one after another."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(table: Tensor, index: Tensor, graph: Tensor | None) -> Tensor:
-        if graph is not None:
-            index = index + table.size(1) * graph.view(-1, 1)
-        return table.flatten()[index]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        table, index, graph = inputs
-        ctx.save_for_backward(index, *(() if graph is None else (graph,)))
-        ctx.size = table.shape
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        index, *graph = ctx.saved_tensors
-        places = range(ctx.size[1])
-        by_row = torch.stack([(grad * (index == place)).sum(1) for place in places], dim=1)
-        if not graph:
-            return by_row.sum(0, keepdim=True), None, None
-        return scatter(by_row, graph[0], 0, ctx.size[0], "sum"), None, None

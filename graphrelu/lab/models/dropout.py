@@ -16,30 +16,28 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-# Odd multipliers with well spread bits: the golden ratio's, those of MurmurHash3's finaliser, and
-# one of a random generator's.
-HASH = {"SPREAD": 0x9E3779B1, "FIRST": 0x85EBCA6B, "SECOND": 0xC2B2AE35, "CALL": 0x2545F491}
-
-
-def _signed(value: int) -> int:
-    """A 32-bit constant as torch's signed type holds it."""
-    return value - (1 << 32) if value >= 1 << 31 else value
-
-
-_SPREAD, _FIRST, _SECOND, _CALL = map(_signed, HASH.values())
+# Odd 32-bit multipliers with well-spread bits, as signed numbers: the golden ratio's, those of
+# MurmurHash3's finaliser, and one of a random generator's.
+_SPREAD, _FIRST = 0x9E3779B1 - 2**32, 0x85EBCA6B - 2**32
+_SECOND, _CALL = 0xC2B2AE35 - 2**32, 0x2545F491
 
 _CPU_BLOCK = 1 << 15  # elements, so that a block stays in the cache of a core
 
 
-def _mix(bits: Tensor) -> Tensor:
-    """MurmurHash3's finaliser, in place; int32 products wrap around, as the hash needs."""
-    # torch shifts arithmetically: the mask clears the copies of the sign.
+def _mix(bits: Any) -> Any:
+    """MurmurHash3's finaliser, in place, of a tensor or an array; int32 products wrap around, as
+    the hash needs."""
+    # Shifts are arithmetic: the mask clears the copies of the sign.
     bits ^= (bits >> 16) & 0xFFFF
     bits *= _FIRST
     bits ^= (bits >> 13) & 0x7FFFF
     bits *= _SECOND
     bits ^= (bits >> 16) & 0xFFFF
     return bits
+
+
+def _keeps(index: Any, key: Any, p: float) -> Any:
+    return (_mix(_mix(index + key) + key) & 0x7FFFFFFF) >= int(p * 2**31)
 
 
 @torch.library.custom_op("graphrelu_lab::keep_mask", mutates_args=())
@@ -49,38 +47,17 @@ def keep_mask(seed: Tensor, step: Tensor, call: int, numel: int, p: float) -> Te
     key = seed.to(torch.int32).unsqueeze(-1) * _SPREAD
     key = _mix(_mix(key + 1) + step.to(torch.int32) * _SPREAD)
     key = _mix(key + (call + 1) * _CALL)
-    if seed.is_cpu:
-        return _keep_mask_on_cpu(key, numel, int(p * 2**31))
-    index = torch.arange(numel, dtype=torch.int32, device=seed.device) * _SPREAD
-    bits = _mix(_mix(index + key) + key)
-    return (bits & 0x7FFFFFFF) >= int(p * 2**31)
-
-
-def _keep_mask_on_cpu(key: Tensor, numel: int, threshold: int) -> Tensor:
-    """The same by NumPy, whose integer operations take a tenth of the time of torch's."""
-    mask = torch.empty(*key.shape[:-1], numel, dtype=torch.bool)
-    rows, keys = mask.view(key.numel(), numel).numpy(), key.flatten().numpy().view(np.uint32)
-    index = np.arange(numel, dtype=np.uint32) * np.uint32(HASH["SPREAD"])
-    room = np.empty((2, _CPU_BLOCK), dtype=np.uint32)
+    if not seed.is_cpu:
+        index = torch.arange(numel, dtype=torch.int32, device=seed.device) * _SPREAD
+        return _keeps(index, key, p)
+    # NumPy takes a third of torch's time (0.8 against 2.3 ms for 433,280 elements).
+    mask = torch.empty(*seed.shape, numel, dtype=torch.bool)
+    places = np.arange(numel, dtype=np.int32) * np.int32(_SPREAD)
     for start in range(0, numel, _CPU_BLOCK):
-        block = index[start : start + _CPU_BLOCK]
-        bits, shifted = room[:, : block.size]
-        for row, own_key in zip(rows, keys, strict=True):
-            bits[:] = block
-            for _ in range(2):
-                bits += own_key
-                for shift, factor in ((16, HASH["FIRST"]), (13, HASH["SECOND"]), (16, 1)):
-                    np.right_shift(bits, shift, out=shifted)
-                    bits ^= shifted
-                    bits *= np.uint32(factor)
-            bits &= 0x7FFFFFFF
-            np.greater_equal(bits, threshold, out=row[start : start + _CPU_BLOCK])
+        block = slice(start, start + _CPU_BLOCK)
+        for row, own_key in zip(mask.view(-1, numel).numpy(), key.flatten().numpy(), strict=True):
+            row[block] = _keeps(places[block], own_key, p)
     return mask
-
-
-@keep_mask.register_fake
-def _(seed: Tensor, step: Tensor, call: int, numel: int, p: float) -> Tensor:
-    return seed.new_empty((*seed.shape, numel), dtype=torch.bool)
 
 
 @keep_mask.register_vmap

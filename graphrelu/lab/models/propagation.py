@@ -31,7 +31,6 @@ from torch_geometric.utils import (
 )
 
 from graphrelu.functional import Edges
-from graphrelu.graph import sorted_entries
 from graphrelu.lab.models.sparse import (
     Features,
     GatheredMatrix,
@@ -73,38 +72,32 @@ class SelfLoopSAGEConv(SAGEConv):  # type: ignore[misc]
 
 
 def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | AttentionGraph:
-    """The matrix of a convolution, with PyG's normalisation."""
-    source, target, weight, num_nodes = edges
-    edge_index = torch.stack([source, target])
-    if isinstance(conv, GATConv):
-        edge_index, _ = remove_self_loops(edge_index)
-        edge_index, _ = add_self_loops(edge_index, num_nodes=num_nodes)
-        order = sorted_entries(edge_index[1], edge_index[0], num_nodes, num_nodes)
-        source, target = edge_index = edge_index[:, order]
-        weight = weight.new_ones(order.numel())
-        matrix = SparseMatrix.from_edges(source, target, weight, num_nodes)
-        return AttentionGraph(edge_index, matrix)
-    if isinstance(conv, (SimpleConv, SAGEConv, GINConv)):  # PyG's know no edge weights
-        if isinstance(conv, SimpleConv):  # of a node and its neighbours
-            source, target = add_self_loops(edge_index, num_nodes=num_nodes)[0]
+    """The matrix by which every target sums its weighted sources, with PyG's normalisation."""
+    source, target, weight, nodes = edges
+    index = torch.stack([source, target])
+    if isinstance(conv, (SAGEConv, GINConv, GATConv, SimpleConv)):  # PyG's know no edge weights
+        if isinstance(conv, GATConv):
+            index, _ = add_self_loops(remove_self_loops(index)[0], num_nodes=nodes)
+        elif isinstance(conv, SimpleConv):  # of a node and its neighbours
+            index, _ = add_self_loops(index, num_nodes=nodes)
         elif isinstance(conv, SelfLoopSAGEConv):
-            source, target = add_remaining_self_loops(edge_index, num_nodes=num_nodes)[0]
-        weight = weight.new_ones(source.numel())
+            index, _ = add_remaining_self_loops(index, num_nodes=nodes)
+        weight = weight.new_ones(index.size(1))
         if conv.aggr == "mean":
-            weight = weight / scatter(weight, target, 0, num_nodes, "sum")[target]
-        return SparseMatrix.from_edges(source, target, weight, num_nodes)
-    if isinstance(conv, ChebConv):
-        edge_index, weight = conv.__norm__(
-            edge_index, num_nodes, weight, conv.normalization, dtype=weight.dtype
-        )
+            weight = weight / scatter(weight, index[1], 0, nodes, "sum")[index[1]]
+    elif isinstance(conv, ChebConv):
+        options = {"dtype": weight.dtype}
+        index, weight = conv.__norm__(index, nodes, weight, conv.normalization, **options)
     else:
         loops = False if isinstance(conv, ARMAConv) else conv.add_self_loops
-        edge_index, weight = gcn_norm(
-            edge_index, weight, num_nodes, add_self_loops=loops, dtype=weight.dtype
-        )
+        index, weight = gcn_norm(index, weight, nodes, add_self_loops=loops, dtype=weight.dtype)
     stored = weight != 0  # the diagonal of Cheb's scaled Laplacian is zero
-    source, target = edge_index[:, stored]
-    return SparseMatrix.from_edges(source, target, weight[stored], num_nodes)
+    source, target = index[:, stored]
+    matrix = SparseMatrix.from_coordinates(target, source, weight[stored], nodes, nodes)
+    if not isinstance(conv, GATConv):
+        return matrix
+    target = torch.repeat_interleave(matrix.pattern.rowptr.diff())
+    return AttentionGraph(torch.stack([matrix.pattern.col, target]).long(), matrix)
 
 
 def _linear(layer: torch.nn.Linear, x: Features, graph: Any) -> Tensor:
@@ -132,28 +125,12 @@ def _cheb(conv: ChebConv, x: Features, graph: SparseMatrix) -> Tensor:
 
 
 def _arma(conv: ARMAConv, x: Features, graph: SparseMatrix) -> Tensor:
-    weights = [conv.init_weight, *conv.weight]
-    roots, biases = conv.root_weight, conv.bias
-    if conv.num_layers == 1:
-        # One layer without an activation is linear: the mean over the stacks is taken of the
-        # weights instead of the outputs.
-        weights = [conv.init_weight.mean(dim=0, keepdim=True)]
-        roots, biases = (p.mean(dim=1, keepdim=True) for p in (conv.root_weight, conv.bias))
-    stacks = weights[0].size(0)
-    out = _stacked_linear(x, weights[0])
-    for t in range(conv.num_layers):
-        own = 0 if conv.shared_weights else t
-        if t > 0:
-            hidden = out.unflatten(1, (stacks, -1)).transpose(0, 1)
-            out = (hidden @ weights[max(1, own)]).transpose(0, 1).flatten(1)
-        skip = dropout(x, conv.dropout, conv.training)
-        out = matmul(graph, out) + _stacked_linear(skip, roots[own]) + biases[own].flatten()
-    return out.unflatten(1, (stacks, -1)).mean(dim=1)
-
-
-def _stacked_linear(x: Features, weight: Tensor) -> Tensor:
-    """The products with `K` matrices `[K, F, H]`, beside each other: `[N, K * H]`."""
-    return linear(x, weight.transpose(1, 2).flatten(0, 1))
+    """One layer without an activation is linear: the mean over the stacks is taken of the weights
+    instead of the outputs."""
+    skip = dropout(x, conv.dropout, conv.training)
+    (root,), (bias,) = conv.root_weight.mean(dim=1), conv.bias.mean(dim=1)
+    out = matmul(graph, linear(x, conv.init_weight.mean(dim=0).t()))
+    return out + linear(skip, root.t(), bias.view(-1))
 
 
 def _gat(conv: GATConv, x: Features, graph: AttentionGraph) -> Tensor:

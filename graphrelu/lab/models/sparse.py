@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.functional import has_values
 from graphrelu.graph import sorted_entries
 from graphrelu.ops import replicated
 from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, diffuse, index_dtype
@@ -22,10 +21,6 @@ from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, diffuse, inde
 # Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
 # and the time of the products are then below those of a dense matrix.
 SPARSE_DENSITY = 0.1
-
-# From this number of columns on, torch's own CPU kernel is faster than the one of MKL, by a fifth
-# at 640 columns; below it is slower, by more than half at 16 (measured on two cores).
-_WIDE = 192
 
 # The gradients of stacked weights are products that sum over all nodes, and one product for each
 # model leaves most of a GPU idle. With up to so many products, each over at least so many nodes,
@@ -59,30 +54,23 @@ class Pattern:
 
     def block_diagonal(self, replicas: int) -> "Pattern":
         """As many copies along the diagonal; the last few numbers asked for are remembered."""
-        if replicas in self._blocks:
-            return self._blocks[replicas]
-        with torch.inference_mode(False), torch.no_grad():
-            rowptr, col = (part.expand(replicas, -1) for part in (self.rowptr, self.col))
-            rowptr, col = block_diagonal(rowptr, col, self.num_cols)
-        blocks = Pattern(rowptr, col, replicas * self.num_cols)
-        if has_values(rowptr, col):  # a tensor of a transform ends with the transform
-            while len(self._blocks) >= _REMEMBERED:
+        if replicas not in self._blocks:
+            if len(self._blocks) == _REMEMBERED:
                 self._blocks.pop(next(iter(self._blocks)))
-            self._blocks[replicas] = blocks
-        return blocks
+            rowptr, col = (part.expand(replicas, -1) for part in (self.rowptr, self.col))
+            blocks = block_diagonal(rowptr, col, self.num_cols)
+            self._blocks[replicas] = Pattern(*blocks, replicas * self.num_cols)
+        return self._blocks[replicas]
 
 
-def _product(rowptr: Tensor, col: Tensor, value: Tensor, x: Tensor) -> Tensor:
-    num_rows = rowptr.numel() - 1
+def _product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
     if value.numel() == 0 or x.numel() == 0:
-        return x.new_zeros(num_rows, x.size(1))  # the sparse libraries refuse empty operands
-    x = x.contiguous()
-    matrix = csr_tensor(CSR(rowptr, col, value), x.size(0))
+        return x.new_zeros(pattern.num_rows, x.size(1))  # the libraries refuse empty operands
+    matrix = csr_tensor(CSR(pattern.rowptr, pattern.col, value), x.size(0))
     with torch.autocast(x.device.type, enabled=False):
-        if x.is_cpu and x.size(1) >= _WIDE:
-            return torch.sparse.mm(matrix, x, "sum")
-        out = x.new_empty(num_rows, x.size(1))
-        return out.addmm_(matrix, x, beta=0)  # `mm` would fill, and `addmm` copy, another tensor
+        out = x.new_empty(pattern.num_rows, x.size(1))
+        # `mm` would fill, and `addmm` copy, another tensor.
+        return out.addmm_(matrix, x.contiguous(), beta=0)
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -94,7 +82,7 @@ class _SparseProduct(torch.autograd.Function):
     def forward(
         x: Tensor, value: Tensor, value_t: Tensor, pattern: Pattern, pattern_t: Pattern
     ) -> Tensor:
-        return _product(pattern.rowptr, pattern.col, value, x)
+        return _product(pattern, value, x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -110,35 +98,27 @@ class _SparseProduct(torch.autograd.Function):
         return grad_x, grad_value, None, None, None
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
-        x: Tensor,
-        value: Tensor,
-        value_t: Tensor,
-        pattern: Pattern,
-        pattern_t: Pattern,
-    ) -> tuple[Tensor, int]:
-        replicas = info.batch_size
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
+        x, value, value_t, *patterns = inputs
+        replicas, num_rows = info.batch_size, patterns[0].num_rows
         if in_dims[1] is None and in_dims[2] is None:
             x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
-            out = _SparseProduct.apply(x.flatten(1), value, value_t, pattern, pattern_t)
-            return out.view(pattern.num_rows, *x.shape[1:]), 1
-        patterns = pattern.block_diagonal(replicas), pattern_t.block_diagonal(replicas)
-        x, value, value_t = (
-            _merged(tensor, dim, replicas)
-            for tensor, dim in zip((x, value, value_t), in_dims, strict=False)
+            out = _SparseProduct.apply(x.flatten(1), value, value_t, *patterns)
+            return out.view(num_rows, *x.shape[1:]), 1
+        merged = (
+            replicated(tensor, dim, replicas).flatten(0, 1)
+            for tensor, dim in zip(inputs[:3], in_dims, strict=False)
         )
-        out = _SparseProduct.apply(x, value, value_t, *patterns)
-        return out.view(replicas, pattern.num_rows, x.size(1)), 0
+        blocks = (pattern.block_diagonal(replicas) for pattern in patterns)
+        out = _SparseProduct.apply(*merged, *blocks)
+        return out.view(replicas, num_rows, out.size(1)), 0
 
 
 class _SampledProduct(torch.autograd.Function):
-    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j). It has no
-    derivative of its own."""
+    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j)."""
 
     @staticmethod
-    def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
+    def forward(ctx: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
         value = left.new_zeros(pattern.col.numel())
         if value.numel() == 0 or left.size(1) == 0:
             return value
@@ -146,30 +126,6 @@ class _SampledProduct(torch.autograd.Function):
         with torch.autocast(left.device.type, enabled=False):
             right = right.contiguous().t()
             return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError(
-            "Second derivatives with respect to a matrix's values are not implemented."
-        )
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], left: Tensor, right: Tensor, pattern: Pattern
-    ) -> tuple[Tensor, int]:
-        replicas = info.batch_size
-        left, right = _merged(left, in_dims[0], replicas), _merged(right, in_dims[1], replicas)
-        out = _SampledProduct.apply(left, right, pattern.block_diagonal(replicas))
-        return out.view(replicas, pattern.col.numel()), 0
-
-
-def _merged(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
-    """The rows of all replicas, below each other."""
-    return replicated(tensor, dim, replicas).flatten(0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,13 +153,6 @@ class SparseMatrix:
             value[order],
             order,
         )
-
-    @classmethod
-    def from_edges(
-        cls, source: Tensor, target: Tensor, weight: Tensor, num_nodes: int
-    ) -> "SparseMatrix":
-        """The adjacency matrix by which every target sums its weighted sources."""
-        return cls.from_coordinates(target, source, weight, num_nodes, num_nodes)
 
     @classmethod
     def from_tensor(cls, matrix: Tensor) -> "SparseMatrix":
@@ -284,7 +233,14 @@ class StackedLinear(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        return grad_x, weight_gradient(grad, x)
+        parts = 1 if x.dim() != 3 else min(_PRODUCTS // x.size(0), x.size(1) // _LEAST_NODES)
+        if parts < 2:
+            return grad_x, grad.mT @ x
+        width = x.size(1) // parts
+        most = parts * width
+        grads, xs = (t[:, :most].reshape(-1, width, t.size(2)) for t in (grad, x))
+        total = (grads.mT @ xs).unflatten(0, (-1, parts)).sum(dim=1)
+        return grad_x, total + grad[:, most:].mT @ x[:, most:]
 
     @staticmethod
     def vmap(
@@ -295,18 +251,6 @@ class StackedLinear(torch.autograd.Function):
             out = F.linear(x, weight.flatten(0, 1))
             return out.unflatten(1, weight.shape[:2]), 1
         return StackedLinear.apply(x.movedim(in_dims[0], 0), weight), 0
-
-
-def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """`grad.T @ x`, of stacked models as a sum over parts of the nodes."""
-    parts = 1 if x.dim() != 3 else min(_PRODUCTS // x.size(0), x.size(1) // _LEAST_NODES)
-    if parts < 2:
-        return grad.mT @ x
-    width = x.size(1) // parts
-    most = parts * width
-    grads, xs = (t[:, :most].reshape(-1, width, t.size(2)) for t in (grad, x))
-    total = (grads.mT @ xs).unflatten(0, (-1, parts)).sum(dim=1)
-    return total if most == x.size(1) else total + grad[:, most:].mT @ x[:, most:]
 
 
 def linear(x: Features, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -32,14 +32,13 @@ class Undecomposed(GraphActivation):
     Args:
         channels (int): Size of each input and output sample.
         K (int, optional): Number of segments. (default: :obj:`2`)
-        device (torch.device, optional): The device of the parameters. (default: :obj:`None`)
     """
 
-    def __init__(self, channels: int, K: int = 2, device: torch.device | str | None = None) -> None:
+    def __init__(self, channels: int, K: int = 2) -> None:
         super().__init__(channels)
         check_count("K", K)
         self.K = K
-        self.conv = GCNConv(channels, 2 * K * channels).to(device)
+        self.conv = GCNConv(channels, 2 * K * channels)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -14,8 +14,8 @@ from jinja2 import Environment, PackageLoader
 from torch_geometric.utils import homophily
 
 from graphrelu.lab import data
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.page.explorer import kept_configs, kept_models
 from graphrelu.lab.page.tables import tables_of
 from graphrelu.lab.record import machine, output
@@ -73,8 +73,7 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
     cells: dict[tuple[str, str], set[int]] = {}
     for config, count in Counter(result.config for result in results).items():
         cells.setdefault((config.dataset, config.backbone), set()).add(count)
-    uneven = sum(len(counts) > 1 for counts in cells.values())
-    if uneven:
+    if uneven := sum(len(counts) > 1 for counts in cells.values()):
         sentences.append(
             f"{name}: in {uneven} of {len(cells)} cells some settings have fewer runs than others."
         )
@@ -86,11 +85,8 @@ def decide_all(record: Record, results: Sequence[Result]) -> dict[str, Decided]:
     cells: dict[str, list[Result]] = {}
     for result in results:
         cells.setdefault(result.config.cell_key(), []).append(result)
-    return {
-        key: decide_at_look(record, own, must_count=False)
-        for key, own in cells.items()
-        if record.looks(key)
-    }
+    looked = {key: own for key, own in cells.items() if record.looks(key)}
+    return {key: decide_at_look(record, own, must_count=False) for key, own in looked.items()}
 
 
 def from_comparison(
@@ -105,21 +101,15 @@ def from_comparison(
     config = results[0].config
     content = _empty("") | {"command": command}
     _answer(content, results, decided, record)
-    content["graph"] = graph_line(graph, results)
-    graphs = {}
+    alike, graphs = "", {}
     if isinstance(graph, Graph) and graph.task == "classes":  # nodes are right or wrong
         graphs[config.dataset] = graph
+        if graph.num_edges:
+            known = (graph.y[graph.edge_index] >= 0).all(dim=0)
+            alike = f", homophily {homophily(graph.edge_index[:, known], graph.y):.2f}"
+    content["graph"] = f"{size_of(graph)}{alike}. Split: {split_rule(results)}."
     _add_runs(content, results, config.dataset, record, graphs, {config.cell_key(): decided})
     return content
-
-
-def graph_line(graph: Graph | GraphSet, results: Sequence[Result]) -> str:
-    """A graph in a line: its size, the share of edges between nodes of one class, the split."""
-    alike = ""
-    if isinstance(graph, Graph) and graph.task == "classes" and graph.num_edges:
-        known = (graph.y[graph.edge_index] >= 0).all(dim=0)
-        alike = f", homophily {homophily(graph.edge_index[:, known], graph.y):.2f}"
-    return f"{size_of(graph)}{alike}. Split: {split_rule(results)}."
 
 
 def render(content: dict[str, Any]) -> str:

@@ -73,14 +73,10 @@ def sample(graph: Graph, chosen: Nodes) -> Nodes:
     if graph.num_nodes <= DRAWN_NODES:
         return np.arange(graph.num_nodes, dtype=np.int64)
     source, target = graph.edge_index.numpy()
-    kept = dict.fromkeys(chosen.tolist())
     near = target[np.isin(source, chosen)]
     spread = near[np.linspace(0, len(near) - 1, min(len(near), 4 * DRAWN_NODES)).astype(int)]
-    for node in spread.tolist():
-        if len(kept) == DRAWN_NODES:
-            break
-        kept.setdefault(node)
-    return np.sort(np.fromiter(kept, dtype=np.int64))
+    kept = list(dict.fromkeys([*chosen.tolist(), *spread.tolist()]))
+    return np.sort(np.array(kept[:DRAWN_NODES], dtype=np.int64))
 
 
 def layout(graph: Graph, nodes: Nodes) -> dict[str, Any]:

@@ -86,12 +86,14 @@ def planned_leads(cells: Runs) -> Leads:
     for cell, by_name in cells.items():
         first = next(iter(by_name.values()))[0]
         splits[cell], is_error = splits_of(first.config, first.note), first.config.metric == "mae"
-        scores = {name: {run.seed: run.score for run in own} for name, own in by_name.items()}
+        scores: dict[str, Scores] = {
+            name: {run.seed: run.score for run in own} for name, own in by_name.items()
+        }
         if len(cells) == 1:
             leads = over_relu(scores, splits[cell], looks=(None, None), is_error=is_error)
             return {(cell, name): lead for name, lead in leads.items()}
         if is_error:
-            scores = relative_to_relu(scores)
+            scores |= relative_to_relu(scores)
         for name in scores.keys() - {"relu"}:
             families.setdefault(name, {})[cell] = scores[name], scores.get("relu", {})
     for name, family in families.items():
@@ -176,9 +178,11 @@ def _rows(
     by_name: Mapping[str, list[Result]], names: Plain, leads: Mapping[str, Decision | None]
 ) -> list[Plain]:
     """The rows of a cell, in the order of the table of activations."""
-    rows = []
-    for which in sorted(by_name, key=lambda which: _place(by_name[which][0].config)):
-        runs, config, lead = by_name[which], by_name[which][0].config, leads[which]
+    rows, position = [], in_order(*ACTIVATIONS)
+    configs = {which: runs[0].config for which, runs in by_name.items()}
+    place = {which: (position([c.activation]), label_of(c)) for which, c in configs.items()}
+    for which in sorted(by_name, key=lambda which: place[which]):
+        runs, config, lead = by_name[which], configs[which], leads[which]
         row = row_of(which, runs, lead)
         factor = -1 if row.is_error else 100
         by_seed = sorted(runs, key=lambda run: run.seed)
@@ -211,11 +215,6 @@ def label_of(config: Config) -> str:
     return label(config.activation) + config.variant.removeprefix(config.activation)
 
 
-def _place(config: Config) -> tuple[int, str]:
-    order = [*ACTIVATIONS, config.activation]
-    return order.index(config.activation), label_of(config)
-
-
 def _paper(config: Config) -> list[float] | None:
     table = "graph_classification" if config.split in FOLD_SPLITS else "node_classification"
     other = config.metric != "accuracy" or config.feature_scale != 1
@@ -227,17 +226,11 @@ def _paper(config: Config) -> list[float] | None:
 
 def _difference(cell: Cell, cells: Iterable[Cell]) -> str:
     """The settings that differ between cells of the same graph and backbone; may be empty."""
-    others = [_flat(other) for other in cells if other[:2] == cell[:2] and other[2]]
-    if len(others) < 2:
+    alike = [json.loads(other[2]) for other in cells if other[:2] == cell[:2] and other[2]]
+    if len(alike) < 2:
         return ""
-    own = _flat(cell)
+    own, *others = (s.pop("backbone_options", {}) | s for s in (json.loads(cell[2]), *alike))
     values = {name: {str(other.get(name)) for other in others} for name in own}
     # What tells most cells apart comes first: on a phone the end is cut off.
     names = sorted((name for name in own if len(values[name]) > 1), key=lambda n: -len(values[n]))
     return f" ({', '.join(f'{name} {own[name]}' for name in names)})"
-
-
-def _flat(cell: Cell) -> dict[str, Any]:
-    """The settings of a cell, those of its backbone beside the others."""
-    settings: dict[str, Any] = json.loads(cell[2])
-    return settings.pop("backbone_options", {}) | settings

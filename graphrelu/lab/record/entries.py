@@ -1,4 +1,4 @@
-"""A record of plain objects, one JSON line for each: timings, and looks inside of models."""
+"""A record of plain objects, one JSON line for each: such as timings."""
 
 from __future__ import annotations
 

@@ -7,10 +7,12 @@ always get the same verdict.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from graphrelu.lab.record import kinds
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.machine import now
 
 PRIMARY = "grelu"
 SPLITS: Mapping[str, kinds.Kind] = {
@@ -45,6 +47,21 @@ class Look:
     command: str
     pairs: dict[str, str]
     date: str
+
+    @classmethod
+    def announced(
+        cls, config: Config, margin: float, splits: Mapping[str, Any], command: str
+    ) -> Look:
+        """A comparison before its runs are there; ``config`` is any activation's."""
+        names = (config.cell_key(), config.dataset, config.backbone)
+        return cls(*names, margin, dict(splits), command, {}, now())
+
+    def at(self, seeds: Mapping[str, Collection[int]]) -> Look:
+        """The next look, at runs with these seeds by activation."""
+        relu = set(seeds.get("relu", ()))
+        pairs = {name: relu & set(own) for name, own in seeds.items() if name != "relu"}
+        told = {name: in_ranges(own) for name, own in pairs.items() if own}
+        return replace(self, pairs=told, date=now())
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Look:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -148,13 +148,6 @@ class Record:
         """All finished runs, cell by cell; of the same configuration and seed, the first."""
         self._refresh()
         return [result for cell in self._results.values() for result in cell.values()]
-
-    def required(self, belongs: Callable[[Config], bool], what: str) -> list[Result]:
-        """The finished runs that belong to a table; a ``ValueError`` where there are none."""
-        results = [result for result in self.read() if belongs(result.config)]
-        if not results:
-            raise ValueError(f"{self.path} has no runs {what}.")
-        return results
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Keep other commands from writing; a ``ValueError`` where one does already."""

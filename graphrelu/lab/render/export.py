@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from graphrelu.lab.record import divergence
 from graphrelu.lab.record.config import FEW_LABELS, Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import Price
-from graphrelu.lab.stats import Decision
 
-# What a field of a row that is not one value becomes, by its class.
-PARTS: dict[type, tuple[str, ...]] = {
-    Decision: ("difference", "low", "high", "std", "p", "n", "outcome"),
-    Price: tuple(field.name for field in fields(Price)),
-}
+if TYPE_CHECKING:
+    import pandas as pd
+
 HASTE = (
     "\n\n**In haste: another graph, or fewer epochs, than the protocol's. No conclusion follows.**"
 )
@@ -50,28 +44,26 @@ def grelu_form(results: Iterable[Result]) -> str:
     return ""
 
 
-def to_csv(rows: Iterable[Any], kind: type | Sequence[str]) -> str:
-    """The rows of a table, with six digits: dataclasses, or dictionaries with these keys.
+def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """All values of some rows; a lead becomes several columns, such as ``over_relu_p``."""
+    import pandas as pd
 
-    A field that holds one of :data:`PARTS`, such as a :class:`Decision`, becomes as many columns.
-    Not by pandas, which writes whole numbers as floats where some are missing.
-    """
-    if isinstance(kind, type):
-        columns = [
-            (name, part)
-            for name, hint in get_type_hints(kind).items()
-            for part in next((PARTS[k] for k in PARTS if k in (hint, *get_args(hint))), ("",))
-        ]
-        head = [f"{name}_{part}" if part else name for name, part in columns]
-        whole = ([(getattr(row, name), part) for name, part in columns] for row in rows)
-        lines = ([getattr(v, part, None) if part else v for v, part in line] for line in whole)
-    else:
-        head, lines = list(kind), ([row[name] for name in kind] for row in rows)
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([f"{n:.6g}" if isinstance(n, float) else n for n in line] for line in lines)
-    return stream.getvalue()
+    def plain(value: Any) -> Any:
+        return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+    known = ({n: plain(value) for n, value in row.items() if value is not None} for row in rows)
+    return pd.json_normalize(list(known), sep="_")
+
+
+def lead_columns(name: str) -> list[str]:
+    """What a CSV file has of a column of leads."""
+    return [f"{name}_{of}" for of in ("difference", "low", "high", "std", "p", "n", "outcome")]
+
+
+def to_csv(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Some columns of the rows, with six digits."""
+    found = frame(rows).reindex(columns=columns)
+    return str(found.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]], numbers: int) -> str:

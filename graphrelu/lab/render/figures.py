@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -92,19 +91,20 @@ def shared_legend(figure: Figure, axes: Iterable[Axes], **options: Any) -> None:
 def write(
     record: Path,
     page: Iterable[str],
-    rows: Sequence[Any],
-    kind: type | Sequence[str],
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
     draw: Callable[[], Figure | None] | None = None,
 ) -> list[Path]:
     """Write page, table and figure beside a record, under its name; return the paths.
 
-    ``page`` are the parts of the page, which comes first. For ``kind`` see :func:`export.to_csv`.
+    ``page`` are the parts of the page, which comes first; the table has these ``columns``.
     """
-    paths = [record.with_suffix(ending) for ending in (".md", ".csv")]
-    if record in paths:
-        raise ValueError(f"{record} is the record itself; its name must end in .jsonl.")
-    for path, text in zip(paths, ("\n".join(page), export.to_csv(rows, kind)), strict=True):
-        output.write_text(output.check_file(path), text)
+    if record.suffix != ".jsonl":  # or a file beside it could be the record itself
+        raise ValueError(f"The name of a record must end in .jsonl, unlike {record}.")
+    texts = {".md": "\n".join(page), ".csv": export.to_csv(rows, columns)}
+    paths = [output.check_file(record.with_suffix(ending)) for ending in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        output.write_text(path, text)
     if draw is None:
         return paths
     with drawing():
@@ -116,16 +116,10 @@ def save(figure: Figure, prefix: Path) -> list[Path]:
     """Write ``prefix.png`` and ``prefix.svg``, each complete or not at all."""
     import matplotlib.pyplot as plt
 
-    prefix.parent.mkdir(parents=True, exist_ok=True)
     paths = []
-    for ending, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
-        path = prefix.with_name(prefix.name + ending)
-        part = path.with_name(f".{path.stem}.{os.getpid()}{ending}")
-        try:
-            figure.savefig(part, metadata=metadata)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-        paths.append(path)
+    for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        paths.append(prefix.with_name(f"{prefix.name}.{ending}"))
+        with output.complete(paths[-1]) as part:
+            figure.savefig(part, format=ending, metadata=metadata)
     plt.close(figure)
     return paths

@@ -18,7 +18,7 @@ from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.divergence import MARK, diverged
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.stats import Decision, Scores, scores_by_cell
+from graphrelu.lab.stats import Decision, Scores
 
 LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
 LABELS |= {name: name.upper() for name in (*TABLE, *GRAPH_BACKBONES)} | {"cheb": "Cheb"}
@@ -95,19 +95,14 @@ def amount(lead: Decision) -> str:
     """
     if lead.low is None or lead.high is None:
         return signed(lead.difference)
-    edges = (0.0, lead.margin, -lead.margin)
-    digits = next(
-        (
-            digits
-            for digits in (1, 2, 3)
-            if all(
-                _side(round(end, digits) - edge) == _side(end - edge)
-                for end in (lead.low, lead.high)
-                for edge in edges
-            )
-        ),
-        4,
-    )
+    ends, edges = (lead.low, lead.high), (0.0, lead.margin, -lead.margin)
+
+    def keeps_sides(digits: int) -> bool:
+        return all(
+            _side(round(x, digits) - edge) == _side(x - edge) for x in ends for edge in edges
+        )
+
+    digits = next(filter(keeps_sides, (1, 2, 3)), 4)
     mean, low, high = (f"{x + 0.0:+.{digits}f}" for x in (lead.difference, lead.low, lead.high))
     return f"{mean} [{low}, {high}]"
 
@@ -149,9 +144,7 @@ def percent(scores: Scores, is_error: bool = False) -> tuple[float, float, float
 def measured(lead: Decision) -> str:
     """A difference with its interval, its seeds and its corrected p-value."""
     p = p_value(lead.p)
-    return (
-        f"{over_seeds(lead)}, corrected p {'' if '<' in p else '= '}{p}" if p else over_seeds(lead)
-    )
+    return over_seeds(lead) + (f", corrected p {'' if '<' in p else '= '}{p}" if p else "")
 
 
 def over_seeds(lead: Decision) -> str:
@@ -160,18 +153,14 @@ def over_seeds(lead: Decision) -> str:
 
 
 def compare_rows(
-    results: Iterable[Result], decisions: Mapping[str, Decision] | None = None
+    results: Iterable[Result], decisions: Mapping[str, Decision] = {}
 ) -> list[CompareRow]:
-    """A row for each activation, in the order of the results, all of one graph and backbone; with
-    the decisions on their differences to ReLU."""
-    results = list(results)
-    cells = scores_by_cell(results)
-    if len(cells) != 1:
-        raise ValueError(f"A comparison is of one graph and one backbone, not of {len(cells)}.")
-    (scores,) = cells.values()
-    runs = {name: [r for r in results if r.config.activation == name] for name in scores}
-    leads = decisions or {}
-    return [row_of(name, own, leads.get(own[0].config.variant)) for name, own in runs.items()]
+    """A row for each activation, in the order of the results, which are one comparison's; with the
+    decisions on their differences to ReLU."""
+    runs: dict[str, list[Result]] = {}
+    for result in results:
+        runs.setdefault(result.config.activation, []).append(result)
+    return [row_of(name, own, decisions.get(own[0].config.variant)) for name, own in runs.items()]
 
 
 def split_rule(results: Sequence[Result]) -> str:
@@ -265,13 +254,16 @@ def verdict(rows: Sequence[CompareRow], baseline: str = "ReLU") -> Verdict:
     by_name = {row.activation: row for row in rows}
     relu, grelu = by_name.get("relu"), by_name.get("grelu")
     if grelu is None:
-        return _open("GReLU is not among these activations, so this table says nothing about it.")
+        why = "GReLU is not among these activations, so this table says nothing about it."
+        return Verdict("", why)
     if len(rows) == 1:
-        return _open("GReLU stands alone in this table, so there is nothing to compare it with.")
+        why = "GReLU stands alone in this table, so there is nothing to compare it with."
+        return Verdict("", why)
     if relu is None:
-        return _open("Whether GReLU helps is open, as ReLU is not among these activations.")
+        why = "Whether GReLU helps is open, as ReLU is not among these activations."
+        return Verdict("", why)
     if grelu.over_relu is None:
-        return _open("Whether GReLU helps is open, as it shares no seed with ReLU.")
+        return Verdict("", "Whether GReLU helps is open, as it shares no seed with ReLU.")
     best = (min if rows[0].is_error else max)(rows, key=lambda row: row.mean)
     rest = ""
     if best not in (relu, grelu) and best.over_relu is not None:
@@ -289,47 +281,37 @@ def going_on(found: Verdict, command: str, record: Path) -> str:
     return f"{command} --runs {found.runs} --out {shlex.quote(str(record))}"
 
 
-def _open(sentence: str) -> Verdict:
-    return Verdict("", sentence)
-
-
 def _against(
     relu: CompareRow, grelu: CompareRow, lead: Decision, baseline: str
 ) -> tuple[str, str, int | None]:
-    found, few = f"({over_seeds(lead)})", ""
+    found, few = over_seeds(lead), ""
     if lead.num_test is not None and lead.num_test < FEW_TESTED:
         few = f"each run tests only {lead.num_test} items"
     if lead.outcome == "undecided":
         next_step, runs = _next_step(lead, baseline)
-        sentence = f"Whether GReLU is better than {baseline} here is undecided {found}"
+        sentence = f"Whether GReLU is better than {baseline} here is undecided ({found})"
         answer = f"GReLU or {baseline}: undecided"
         return answer, "; ".join(filter(None, (sentence, few, next_step))), runs
     if lead.outcome == "no difference":
-        answer = "No difference that matters here"
         sentence = (
-            f"GReLU makes no difference that matters here: keep {baseline} ({over_seeds(lead)}, "
-            f"all of it within {lead.margin:g})"
+            f"GReLU makes no difference that matters here: keep {baseline} ({found}, all of it "
+            f"within {lead.margin:g})"
         )
-        return answer, f"{sentence}; {few}" if few else sentence, None
-    loss = _opposite_loss(relu, grelu, lead, baseline)
+        return "No difference that matters here", "; ".join(filter(None, (sentence, few))), None
     answer = sentence = f"GReLU is {lead.outcome} than {baseline}"
-    if loss:
-        answer = f"GReLU has the {lead.outcome} score, but {loss.split(' (')[0]}"
-        sentence = f"GReLU has a {lead.outcome} score than {baseline}"
-    elif few:
+    loss = ""
+    own, other = (row.price.test_loss for row in (grelu, relu))
+    if own is not None and other is not None and f"{own:.3f}" != f"{other:.3f}":
+        is_higher = own > other
+        if is_higher == (lead.outcome == "better"):  # the loss says the opposite of the score
+            what = f"a {'higher' if is_higher else 'lower'} test loss"
+            loss = f"{what} ({own:.3f}, {baseline} {other:.3f})"
+            answer = f"GReLU has the {lead.outcome} score, but {what}"
+            sentence = f"GReLU has a {lead.outcome} score than {baseline}"
+    if few and not loss:
         answer = f"{answer}, on few test items"
-    rest = " and ".join(filter(None, (loss, few)))
-    return answer, f"{sentence} here {found}{', but ' if rest else ''}{rest}", None
-
-
-def _opposite_loss(relu: CompareRow, grelu: CompareRow, lead: Decision, baseline: str) -> str:
-    """That the loss says the opposite of the score, as it is shown; else nothing."""
-    own, other = grelu.price.test_loss, relu.price.test_loss
-    if own is None or other is None or f"{own:.3f}" == f"{other:.3f}":
-        return ""
-    if (own > other) != (lead.outcome == "better"):
-        return ""
-    return f"a {'higher' if own > other else 'lower'} test loss ({own:.3f}, {baseline} {other:.3f})"
+    but = " and ".join(filter(None, (loss, few)))
+    return answer, f"{sentence} here ({found}){', but ' if but else ''}{but}", None
 
 
 def _next_step(lead: Decision, baseline: str) -> tuple[str, int | None]:

@@ -13,8 +13,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.render.tables import PRICES, CompareRow, compare_cells, label, reading
 
@@ -111,24 +111,19 @@ def headline(
 
 
 def size_of(graph: Graph | GraphSet) -> str:
-    """How many nodes, edges, features and classes there are."""
+    """How many nodes, edges and features there are, and what is learned, as the labels say."""
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
     left_out = getattr(graph, "num_unlabelled", 0)
     unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
+    task = f"{graph.num_classes} {graph.task}"
+    if graph.task == "labels":
+        task += ", any number of each node (multi-label classification)"
+    elif graph.task == "values":
+        task = f"values from {graph.y.min():.4g} to {graph.y.max():.4g} (regression)"
     return (
         f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {_task(graph)}{unlabelled}"
+        f"{graph.num_features:,} features, {task}{unlabelled}"
     )
-
-
-def _task(graph: Graph | GraphSet) -> str:
-    """What is learned, as the labels say."""
-    if graph.task == "classes":
-        return f"{graph.num_classes} classes"
-    if graph.task == "labels":
-        return f"{graph.num_classes} labels, any number of each node (multi-label classification)"
-    low, high = float(graph.y.min()), float(graph.y.max())
-    return f"values from {low:.4g} to {high:.4g} (regression)"
 
 
 def compare_table(rows: Sequence[CompareRow]) -> Group:
@@ -137,7 +132,7 @@ def compare_table(rows: Sequence[CompareRow]) -> Group:
     lines = compare_cells(rows)
     first, *columns = lines[0]
     paid = [name for name in columns if name in PRICES]
-    scores, prices = _table([first], [n for n in columns if n not in paid]), _table([first], paid)
+    scores, prices = _table(first, [n for n in columns if n not in paid]), _table(first, paid)
     best = (min if rows[0].is_error else max)(row.mean for row in rows)
     for row, line in zip(rows, lines, strict=True):
         name, mean, *rest = (line[name] for name in line if name not in paid)
@@ -156,13 +151,10 @@ def compare_notes(rows: Sequence[CompareRow]) -> str:
     return " ".join(filter(None, notes))
 
 
-def _table(names: Sequence[str], numbers: Sequence[str], last: str | None = None) -> Table:
-    """An empty table: columns of names, of numbers, and one that may take several lines."""
+def _table(name: str, numbers: Sequence[str]) -> Table:
+    """An empty table: a column of names, and columns of numbers."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in names:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    if last is not None:
-        table.add_column(last)
+    table.add_column(name, no_wrap=True)
+    for title in numbers:
+        table.add_column(title, justify="right", no_wrap=True)
     return table

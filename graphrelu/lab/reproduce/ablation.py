@@ -7,7 +7,7 @@ rejects without a number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -78,37 +78,34 @@ def values(row: Row) -> dict[str, Any]:
 def observations(rows: Sequence[Row], dataset: str) -> list[Observation]:
     """The paper's claims about its variants, held against the runs on one graph."""
     own = {row.name: row for row in rows if row.dataset == dataset}
-    scores = {name: {s: run.score for s, run in row.runs.items()} for name, row in own.items()}
     splits = own["GReLU-A"].splits if "GReLU-A" in own else Splits()
-    leads = compared({(a, b): (scores.get(a, {}), scores.get(b, {})) for a, b in CLAIMS}, splits)
+    pairs = {(a, b): (own[a].scores, own[b].scores) for a, b in CLAIMS if a in own and b in own}
+    leads = compared(pairs, splits)
     found = []
     for pair in CLAIMS:
         papers = [published("ablation", "flickr", "gcn", name) for name in pair]
-        difference = "no figure"
+        figure = "no figure"
         if papers[0] and papers[1]:
-            difference = f"{signed(papers[0].mean - papers[1].mean)} points"
+            figure = f"{signed(papers[0].mean - papers[1].mean)} points"
         known = [leads[pair]] if pair in leads else []
         ours = "".join(map(measured, known))
-        found.append(Observation(" > ".join(pair), difference, findings.in_all(known), ours))
-    return [*found, _overfitting(own)]
-
-
-def _overfitting(own: Mapping[str, Row]) -> Observation:
-    """The gap between test and training loss of both hyperfunctions, paired by seed."""
-    gaps = []
-    for name in (UNDECOMPOSED, "GReLU-A"):
-        runs = own[name].runs if name in own else {}
-        # A comparison is in percent.
-        known = {seed: (run.test_loss - run.train_loss) / 100 for seed, run in runs.items()}
-        gaps.append({seed: gap for seed, gap in known.items() if math.isfinite(gap)})
-    splits = own["GReLU-A"].splits if "GReLU-A" in own else Splits()
-    leads = list(compared({0: (gaps[0], gaps[1])}, splits, margin=0).values())
+        found.append(Observation(" > ".join(pair), figure, findings.in_all(known), ours))
+    # The gap between test and training loss of both hyperfunctions, paired by seed.
+    gaps = [
+        {
+            seed: gap / 100  # a comparison is in percent
+            for seed, run in (own[name].runs if name in own else {}).items()
+            if math.isfinite(gap := run.test_loss - run.train_loss)
+        }
+        for name in (UNDECOMPOSED, "GReLU-A")
+    ]
+    gap_leads = list(compared({0: (gaps[0], gaps[1])}, splits, margin=0).values())
     ours = ""
-    for lead in leads:
+    for lead in gap_leads:
         interval = "" if lead.low is None else f" [{lead.low:+.2f}, {lead.high:+.2f}]"
         ours = f"{lead.difference:+.2f}{interval} nats over {lead.n} seeds"
     claim = f"{UNDECOMPOSED} overfits: a larger gap between test and training loss than A's"
-    return Observation(claim, "no figure", findings.in_all(leads), ours)
+    return [*found, Observation(claim, "no figure", findings.in_all(gap_leads), ours)]
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
@@ -137,10 +134,6 @@ def _losses(row: Row) -> tuple[str, ...]:
     return row.name, *(f"{loss:.2f}" for loss in losses)
 
 
-def _in_cell(cell: Any, name: Any) -> Any:
-    return cell
-
-
 TABLE = Table(
     name="ablation",
     what="of the ablation",
@@ -149,8 +142,8 @@ TABLE = Table(
     runs=30,
     quick_runs=6,
     pairs=(
-        Pair("behind_a", "GReLU-A", None, family=_in_cell),
-        Pair("over_relu", None, "ReLU", family=_in_cell),
+        Pair("behind_a", "GReLU-A", None, family=lambda cell, name: cell),
+        Pair("over_relu", None, "ReLU", family=lambda cell, name: cell),
     ),
     columns=(
         *("paper_mean", "paper_std", "difference"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,40 +40,6 @@ app.add_typer(experiments, name="reproduce")
 def experiment(name: str) -> Any:
     """The experiment of that name: a table of runs, or of timings."""
     return import_module(f"graphrelu.lab.reproduce.{name}").TABLE
-
-
-def default_record(name: str, quick: bool = False) -> Path:
-    """Where the record is unless the user says otherwise; quick runs are kept apart."""
-    return Path("results", *(["quick"] if quick else []), f"{name}.jsonl")
-
-
-def request_of(
-    name: str,
-    runs: int | None = None,
-    quick: bool = False,
-    out: Path | None = None,
-    only: dict[str, str | None] | None = None,
-    **rest: Any,
-) -> Request:
-    """What a user asks for; what is left out is the experiment's own."""
-    own = experiment(name)
-    if runs is None:
-        runs = own.quick_runs if quick else own.runs
-    chosen = {axis: names(text) for axis, text in (only or {}).items() if text is not None}
-    return Request(runs, out or default_record(name, quick), quick, chosen, **rest)
-
-
-def start(name: str, request: Request, render: bool) -> None:
-    """Train what is missing, unless only a page is wanted, and show the page."""
-    with one_sentence(INTERRUPTED):
-        own, said = experiment(name), []
-        if not render:
-            with terminal.progress_bar() as progress:
-                said.append(own.collect(replace(request, progress=progress)))
-        if render or own.has_page(request.out):
-            show(own.render(request.out), *said)
-        else:
-            terminal.console().print(*said, soft_wrap=True)
 
 
 def show(written: Sequence[Path], *sentences: str) -> None:
@@ -128,12 +93,26 @@ def _command(name: str) -> Callable[..., None]:
         ] = None,
     ) -> None:
         with one_sentence(INTERRUPTED):
-            only = {"dataset": datasets, "backbone": backbones, "activation": activations}
-            given = {"device": device, "root": data, "seconds": seconds, "engine": engine}
-            given["prepare"] = prepare
-            only |= {"split": protocols}
-            request = request_of(name, runs, quick, out, only, **given)
-        start(name, request, render)
+            own, said = experiment(name), []
+            if runs is None:
+                runs = own.quick_runs if quick else own.runs
+            record = out or (RESULTS / "quick" if quick else RESULTS) / f"{name}.jsonl"
+            wanted = {"dataset": datasets, "backbone": backbones, "activation": activations}
+            wanted["split"] = protocols
+            only = {axis: names(text) for axis, text in wanted.items() if text is not None}
+            with terminal.progress_bar() as progress:
+                request = Request(
+                    *(runs, record, quick, only, device, data, seconds),
+                    progress=progress,
+                    engine=engine,
+                    prepare=prepare,
+                )
+                if not render:
+                    said.append(own.collect(request))
+            if render or own.has_page(record):
+                show(own.render(record), *said)
+            else:
+                terminal.console().print(*said, soft_wrap=True)
 
     return run
 

@@ -6,6 +6,7 @@ GReLU's constants were chosen on some of these graphs, the tuning graphs; the ot
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
@@ -56,69 +57,55 @@ class Cell(NamedTuple):
     backbone: str
     layers: int
 
-    def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
-        split, metric = GRAPHS.get(self.dataset, ("full", "accuracy"))
-        # With LayerNorm, ten layers may not train at all, for some seeds not even with ReLU.
-        norm = "batch" if self.layers == MORE_LAYERS else "layer"
-        settings = {"split": split, "metric": metric, "patience": PATIENCE} | changes
-        return modern(
-            *(self.dataset, self.backbone, activation),
-            layers=self.layers,
-            norm=norm,
-            activation_options=options,
-            **settings,
-        )
-
     @property
     def title(self) -> str:
         return f"{label(self.dataset)}, {label(self.backbone)}, {self.layers} layers"
 
 
-def networks(dataset: str) -> list[Cell]:
-    """The networks on a graph."""
-    return [
-        Cell(dataset, backbone, layers)
-        for backbone in BACKBONES
-        for layers in ((LAYERS, MORE_LAYERS) if (dataset, backbone) in DEEPER else (LAYERS,))
-    ]
-
-
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
-    """Every activation in every network on a graph."""
-    return {
-        (cell, name): cell.config(*own, **changes)
-        for cell in networks(dataset)
-        for name, own in ACTIVATIONS.items()
-    }
+    """Every activation in every network on a graph; the settings are the same for all."""
+    split, metric = GRAPHS.get(dataset, ("full", "accuracy"))
+    settings: dict[str, Any] = {"split": split, "metric": metric, "patience": PATIENCE} | changes
+    found: dict[Place, Config] = {}
+    for backbone, (name, (activation, options)) in product(BACKBONES, ACTIVATIONS.items()):
+        for layers in (LAYERS, MORE_LAYERS) if (dataset, backbone) in DEEPER else (LAYERS,):
+            # With LayerNorm, ten layers may not train at all, for some seeds not even with ReLU.
+            own = settings | {"norm": "batch" if layers == MORE_LAYERS else "layer"}
+            own |= {"layers": layers, "activation_options": options}
+            place = Cell(dataset, backbone, layers), name
+            found[place] = modern(dataset, backbone, activation, **own)
+    return found
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     lines = [(cell.title, *line) for cell, line in lead_lines(rows).items()]
-    every_cell = export.table(("cell", *ACTIVATIONS, "GReLU - GReLU-B"), lines, numbers=1)
-    return {"in_short": _in_short(rows), "cells": every_cell}
-
-
-def _in_short(rows: Sequence[Row]) -> str:
-    lines = in_short(rows, tuple(ACTIVATIONS))
-    told = [(graphs, name, str(_parameters(name)), *line) for graphs, name, *line in lines]
+    told = [
+        (graphs, name, str(_parameters(name)), *line)
+        for graphs, name, *line in in_short(rows, ACTIVATIONS)
+    ]
     for graphs, part in parts(rows).items():
         over_b = shown.tally(row["over_b"] for row in part)
         told += [(graphs, "GReLU over GReLU-B", "", *line) for line in over_b]
-    return export.table(("graphs", "activation", "parameters", *shown.TALLY), told, numbers=2)
+    head = ("graphs", "activation", "parameters", *shown.TALLY)
+    return {
+        "in_short": export.table(head, told, numbers=2),
+        "cells": export.table(("cell", *ACTIVATIONS, "GReLU - GReLU-B"), lines, numbers=1),
+    }
 
 
 def parts(rows: Iterable[Row]) -> dict[str, list[Row]]:
     """The rows of held-out graphs, and those of tuning graphs."""
-    held_out = [row for row in rows if is_held_out(row.dataset)]
-    return {"held out": held_out, "tuning graphs": [row for row in rows if row not in held_out]}
+    found: dict[str, list[Row]] = {"held out": [], "tuning graphs": []}
+    for row in rows:
+        found["held out" if is_held_out(row.dataset) else "tuning graphs"].append(row)
+    return found
 
 
-def in_short(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[str, ...]]:
+def in_short(rows: Sequence[Row], names: Iterable[str]) -> list[tuple[str, ...]]:
     """The leads of each activation over ReLU in short, first on the held-out graphs."""
     return [
         (graphs, name, *line)
-        for graphs, part in parts(rows).items()
-        for name in names
+        for (graphs, part), name in product(parts(rows).items(), names)
         for line in shown.tally(row["over_relu"] for row in part if row.name == name)
     ]
 
@@ -126,8 +113,7 @@ def in_short(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[str, ...]]
 def _parameters(name: str) -> int:
     """The number of parameters of an activation with 64 channels."""
     activation, options = ACTIVATIONS[name]
-    module = MODULES[activation](64, **options)
-    return sum(parameter.numel() for parameter in module.parameters())
+    return sum(parameter.numel() for parameter in MODULES[activation](64, **options).parameters())
 
 
 def lead_lines(
@@ -135,18 +121,14 @@ def lead_lines(
 ) -> dict[Cell, tuple[str, ...]]:
     """For each cell ReLU's score, the leads over ReLU, and GReLU's lead over GReLU-B."""
     lines = {}
-    for cell in dict.fromkeys(row.cell for row in rows):
-        own = {row.name: row for row in rows if row.cell == cell}
+    for cell, own in shown.by_cell(rows).items():
         relu = f"{own['ReLU'].mean:.1f} ± {own['ReLU'].std:.1f}" if "ReLU" in own else ""
-        leads = [
-            own[name]["over_relu"] if name in own else None for name in names if name != "ReLU"
-        ]
-        last = own["GReLU"]["over_b"] if "GReLU" in own else None
-        lines[cell] = (relu, *map(marked, (*leads, last)))
+        columns = [(name, "over_relu") for name in names if name != "ReLU"] + [("GReLU", "over_b")]
+        leads = (own[name][column] if name in own else None for name, column in columns)
+        lines[cell] = (relu, *map(marked, leads))
     return lines
 
 
-PAIRS = (Pair("over_relu", None, "ReLU"), Pair("over_b", None, "GReLU-B", only="GReLU"))
 TABLE = Table(
     name="deep",
     what="of these networks",
@@ -154,7 +136,7 @@ TABLE = Table(
     cells=cells,
     runs=SPLITS,
     quick_runs=2,
-    pairs=PAIRS,
+    pairs=(Pair("over_relu", None, "ReLU"), Pair("over_b", None, "GReLU-B", only="GReLU")),
     columns=("layers", "over_relu", "over_b"),
     page=page,
     values=lambda row: {"layers": row.cell.layers},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -261,4 +261,11 @@ def write(record: Path) -> list[Path]:
         raise ValueError(f"{record} has no runs on sets of molecules yet.")
     found = rows(entries)
     parts = page(found, entries, record)
-    return figures.write(record, parts, found, Row, lambda: draw(found))
+    columns = [
+        part
+        for field in fields(Row)
+        for part in (
+            export.lead_columns("over_relu") if field.name == "over_relu" else [field.name]
+        )
+    ]
+    return figures.write(record, parts, map(vars, found), columns, lambda: draw(found))

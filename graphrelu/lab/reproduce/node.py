@@ -52,49 +52,45 @@ def loss_leads(all_runs: Found) -> dict[Place, Decision]:
     return TABLE.leads(all_runs, OVER_RIVALS, lambda run: -run.test_loss, margin=0)
 
 
-def _cells(rows: Iterable[Row]) -> list[Any]:
-    return list(dict.fromkeys(row.cell for row in rows))
-
-
 def _graph(rows: Iterable[Row]) -> str:
     lines = [shown.line(row, best) for row, best in shown.with_best(rows, lambda row: row.cell)]
     head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
     return export.table(head, lines, numbers=3)
 
 
-def against_best(rows: Sequence[Row]) -> str:
+def against_best(rows: Iterable[Row]) -> str:
     """A sentence: GReLU against whichever activation has the highest mean in a cell."""
-    pairs, total, splits = {}, 0, {}
-    for cell in _cells(rows):
-        own = {row.name: row for row in rows if row.cell == cell}
+    total, rivals = 0, {}
+    for cell, own in shown.by_cell(rows).items():
         best = max(own.values(), key=lambda row: row.mean)
-        if "grelu" in own:
+        if grelu := own.get("grelu"):
             total += 1
-            if best.name != "grelu":
-                sides = (own["grelu"], best)
-                pairs[cell] = tuple({s: run.score for s, run in row.runs.items()} for row in sides)
-                splits[cell] = best.splits
-    found = compared({cell: (first, best) for cell, (first, best) in pairs.items()}, splits)
+            if best is not grelu:
+                rivals[cell] = grelu, best
+    pairs = {cell: (grelu.scores, best.scores) for cell, (grelu, best) in rivals.items()}
+    found = compared(pairs, {cell: best.splits for cell, (_, best) in rivals.items()})
     worse = [cell for cell, lead in found.items() if lead.outcome == "worse"]
     names = ", ".join("-".join(map(label, cell)) for cell in worse)
     return (
         "Against whichever activation has the highest mean accuracy of a cell, as seen on the "
         "same test nodes, which favours it: GReLU has it itself in "
-        f"{total - len(pairs)} of {total} cells, is not told apart from it in "
-        f"{len(pairs) - len(worse)}, and is worse in {len(worse)}{f' ({names})' if worse else ''}."
+        f"{total - len(rivals)} of {total} cells, is not told apart from it in "
+        f"{len(rivals) - len(worse)}, and is worse in {len(worse)}{f' ({names})' if worse else ''}."
     )
 
 
 def checked(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:
     """The baselines on the citation graphs that lie within one published standard deviation, and
     the others."""
-    parts: dict[bool, list[Row]] = {True: [], False: []}
+    within: list[Row] = []
+    others: list[Row] = []
     for row in rows:
         is_checked = row.dataset in CHECKED_DATASETS and row.name in CHECKED_ACTIVATIONS
         if is_checked and row["difference"] is not None:
-            # A deviation of exactly one counts, whatever the last bit of a sum.
-            parts[abs(row["difference"]) <= row["paper_std"] + 1e-9].append(row)
-    return parts[True], parts[False]
+            # A deviation of exactly one counts, despite rounding.
+            is_within = abs(row["difference"]) <= row["paper_std"] + 1e-9
+            (within if is_within else others).append(row)
+    return within, others
 
 
 def protocol_check(rows: Iterable[Row]) -> str:
@@ -108,7 +104,7 @@ def protocol_check(rows: Iterable[Row]) -> str:
         "mean lies within one published standard deviation of the paper's."
     )
     if not others:
-        return said + "\n"
+        return f"{said}\n"
     head = ("dataset", "backbone", "activation", "ours", "paper", "difference")
     lines = [(label(row.dataset), *shown.line(row)[:5]) for row in others]
     return f"{said} The others:\n\n{export.table(head, lines, numbers=3)}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
+from typing import TypeAlias
 
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
@@ -25,23 +25,17 @@ from graphrelu.lab.render.findings import (
     to_markdown,
 )
 from graphrelu.lab.render.tables import label, measured, signed
-from graphrelu.lab.reproduce import ablation, graph, runtime, segments
-from graphrelu.lab.reproduce.table import filled
-from graphrelu.lab.stats import (
-    Cell,
-    Cells,
-    Decision,
-    Splits,
-    compared,
-    leads_over,
-    scores_by_cell,
-    splits_by_cell,
-)
+from graphrelu.lab.reproduce import ablation, graph, node, runtime, segments
+from graphrelu.lab.reproduce.table import Row, filled
+from graphrelu.lab.stats import Decision, compared
 
 RECORDS = ("node", "ablation", "segments", "runtime", "graph")
 RIVALS = tuple(name for name in ACTIVATIONS if name != "grelu")
 TABLE = "node_classification"
 SOCIAL = ("blogcatalog", "flickr")
+
+Names: TypeAlias = tuple[str, str, str]  # graph, backbone and activation
+Rows: TypeAlias = Mapping[Names, Row]
 
 
 def render(folder: Path) -> list[Path]:
@@ -58,12 +52,12 @@ def render(folder: Path) -> list[Path]:
 
 def observations(folder: Path) -> dict[str, list[Observation]]:
     """The observations by experiment, from the records in the folder."""
-    node, variants, lengths, timings, graphs = (folder / f"{name}.jsonl" for name in RECORDS)
+    main, variants, lengths, timings, graphs = (folder / f"{name}.jsonl" for name in RECORDS)
     rows = segments.TABLE.rows(_runs(lengths, segments.TABLE.wanted().values()))
     tried = ablation.TABLE.rows(_runs(variants, ablation.TABLE.wanted().values()))
     timed = runtime.rows_of(runtime.record_of(timings).read())
     return {
-        "Node classification": of_main_table(_runs(node, node_table())),
+        "Node classification": of_main_table(_runs(main, node_table())),
         "The ablation on Flickr, with GCN": ablation.observations(tried, "flickr"),
         "The effect of K, with GCN": segments.observations(rows),
         "Runtime": runtime.observations(timed),
@@ -78,23 +72,26 @@ def _runs(record: Path, configs: Iterable[Config]) -> list[Result]:
 
 def of_main_table(results: Sequence[Result]) -> list[Observation]:
     """GReLU everywhere, GReLU with ARMA, and GCN with GReLU against GAT."""
-    cells, splits = scores_by_cell(results), splits_by_cell(results)
-    return [
-        _best_everywhere(cells, splits),
-        *_with_arma(cells, splits),
-        _against_gat(cells, splits),
+    rows = {(*row.cell, row.name): row for row in node.TABLE.rows(results)}
+    return [_best_everywhere(rows), *_with_arma(rows), _against_gat(rows)]
+
+
+def _leads(rows: Rows, pairs: Iterable[tuple[Names, Names]]) -> dict[Names, Decision]:
+    """The leads of the first rows over the second, as one family, by the second."""
+    known = [(a, b) for a, b in pairs if a in rows and b in rows]
+    scores = {b: (rows[a].scores, rows[b].scores) for a, b in known}
+    return compared(scores, {b: rows[a].splits for a, b in known})
+
+
+def _best_everywhere(rows: Rows) -> Observation:
+    cells = dict.fromkeys(names[:2] for names in rows)
+    leads = _leads(
+        rows, [((*cell, "grelu"), (*cell, rival)) for cell in cells for rival in RIVALS]
+    ).values()
+    means = [
+        {n: rows[(*cell, n)].mean for n in ACTIVATIONS if (*cell, n) in rows} for cell in cells
     ]
-
-
-def _best_everywhere(cells: Cells, splits: Mapping[Cell, Splits]) -> Observation:
-    pairs = {
-        (cell, rival): (scores.get("grelu", {}), scores.get(rival, {}))
-        for cell, scores in cells.items()
-        for rival in RIVALS
-    }
-    leads = compared(pairs, {pair: splits[pair[0]] for pair in pairs}).values()
-    whole = [scores for scores in cells.values() if scores.keys() >= set(ACTIVATIONS)]
-    ours = [{name: fmean(own.values()) for name, own in scores.items()} for scores in whole]
+    ours = [cell for cell in means if len(cell) == len(ACTIVATIONS)]
     papers = [
         {name: papers_mean(TABLE, dataset, backbone, name) for name in ACTIVATIONS}
         for dataset in NODE_DATASETS
@@ -114,14 +111,12 @@ def _highest(means: Collection[Mapping[str, float]]) -> str:
     return f"the highest mean in {highest} of {len(means)} cells" if means else ""
 
 
-def _with_arma(cells: Cells, splits: Mapping[Cell, Splits]) -> list[Observation]:
-    arma = {name: cells.get((name, "arma"), {}) for name in SOCIAL}
-    shared = {name: splits.get((name, "arma"), Splits()) for name in SOCIAL}
-    leads = leads_over(arma, "grelu", "relu", shared)
+def _with_arma(rows: Rows) -> list[Observation]:
+    leads = _leads(rows, [((name, "arma", "grelu"), (name, "arma", "relu")) for name in SOCIAL])
     found = []
     for name in SOCIAL:
         claim = f"GReLU is ahead of ReLU on {label(name)} with ARMA by as much as the paper's"
-        figure, lead = papers_lead(TABLE, name, "arma"), leads.get(name)
+        figure, lead = papers_lead(TABLE, name, "arma"), leads.get((name, "arma", "relu"))
         ours = "" if lead is None else measured(lead)
         found.append(Observation(claim, f"{signed(figure)} points", reaches(lead, figure), ours))
     return found
@@ -136,16 +131,10 @@ def reaches(lead: Decision | None, figure: float) -> Finding:
     return "holds" if lead.low >= figure else "does not hold" if lead.high < figure else "undecided"
 
 
-def _against_gat(cells: Cells, splits: Mapping[Cell, Splits]) -> Observation:
-    pairs, printed = {}, []
-    for name in NODE_DATASETS:
-        ours, theirs = (cells.get((name, backbone), {}) for backbone in ("gcn", "gat"))
-        own = papers_mean(TABLE, name, "gcn", "grelu")
-        for rival in RIVALS:
-            pairs[name, rival] = (ours.get("grelu", {}), theirs.get(rival, {}))
-            printed.append(own > papers_mean(TABLE, name, "gat", rival))
-    shared = {pair: splits.get((pair[0], "gcn"), Splits()) for pair in pairs}
-    leads = compared(pairs, shared).values()
+def _against_gat(rows: Rows) -> Observation:
+    pairs = [((name, "gcn", "grelu"), (name, "gat", r)) for name in NODE_DATASETS for r in RIVALS]
+    printed = [papers_mean(TABLE, *own) > papers_mean(TABLE, *rival) for own, rival in pairs]
+    leads = _leads(rows, pairs).values()
     return Observation(
         "GCN with GReLU is ahead of GAT with any other activation",
         f"higher in {sum(printed)} of {len(printed)} comparisons",

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import groupby, product
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,7 @@ def collect(request: Request) -> str:
     """Measure the missing timings; the activations of a backbone take turns."""
     if request.engine != "local" or request.only or request.prepare is not None:
         raise ValueError("The timings run in this process, and all together.")
-    deadline = request.deadline
-    device = choose_device(request.device)
+    deadline, device = request.deadline, choose_device(request.device)
     record = record_of(output.check_record(request.out))
     graph = data.load("digits" if request.quick else "citeseer", request.root)
     budget = QUICK_BUDGET if request.quick else BUDGET[device.type]
@@ -76,76 +75,64 @@ def collect(request: Request) -> str:
             if record.key(here | {"activation": name}) not in done
         }
         plan.append((here, configs))
-    total, missing = len(plan) * len(ACTIVATIONS), sum(len(configs) for _, configs in plan)
-    finished = total - missing
+    total = len(plan) * len(ACTIVATIONS)
+    finished = total - sum(len(configs) for _, configs in plan)
     for here, configs in plan:
         if not configs or time.monotonic() > deadline:
             continue
-        mode, seeds, first = here["mode"], here["seeds"], next(iter(configs.values()))
+        seeds = here["seeds"]
         if request.progress is not None:
+            first = next(iter(configs.values()))
             request.progress(Progress(first, tuple(range(seeds)), 0, finished, total, 1))
-        training = (alone if mode == "one" else batched)(first, graph, seeds, device)
-        trainings = {name: training(config) for name, config in configs.items()}
+        training = alone if here["mode"] == "one" else batched
+        trainings = {name: training(own, graph, seeds, device) for name, own in configs.items()}
         epochs, times = in_turns(trainings, request.runs, budget, device)
         here |= {"epochs_timed": epochs} | surroundings(device)
-        repeats = {
-            name: [EPOCHS / epochs / seeds * value for value in own] for name, own in times.items()
-        }
-        record.append(
-            here | {"activation": name, "seconds": statistics.median(own), "repeats": own}
-            for name, own in repeats.items()
-        )
+        entries = []
+        for name, own in times.items():
+            repeats = [EPOCHS / epochs / seeds * value for value in own]
+            timing = {"seconds": statistics.median(repeats), "repeats": repeats}
+            entries.append(here | {"activation": name} | timing)
+        record.append(entries)
         finished += len(configs)
     return standing(finished, total, request.out, "timings")
 
 
-def alone(
-    config: Config, graph: Graph, seeds: int, device: torch.device
-) -> Callable[[Config], Epochs]:
+def alone(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epochs:
     """A plain PyG loop: each epoch is a step of Adam and a pass in evaluation."""
     x = scaled_features(config, graph).to_dense().to(device)
     edge_index = graph.edge_index.to(device)
     weight = None if graph.edge_weight is None else graph.edge_weight.to(device)
     split, y = make_split(graph, 0), graph.y.to(device)
     train, val = split.train.to(device), split.val.to(device)
+    model = build(config, graph, 0).to(device)
+    adam = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
 
-    def training(config: Config) -> Epochs:
-        model = build(config, graph, 0).to(device)
-        adam = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+    def run(epochs: int) -> None:
+        for _ in range(epochs):
+            model.train()
+            adam.zero_grad()
+            F.cross_entropy(model(x, edge_index, weight)[train], y[train]).backward()
+            adam.step()
+            model.eval()
+            with torch.no_grad():
+                float(F.cross_entropy(model(x, edge_index, weight)[val], y[val]))
 
-        def run(epochs: int) -> None:
-            for _ in range(epochs):
-                model.train()
-                adam.zero_grad()
-                F.cross_entropy(model(x, edge_index, weight)[train], y[train]).backward()
-                adam.step()
-                model.eval()
-                with torch.no_grad():
-                    float(F.cross_entropy(model(x, edge_index, weight)[val], y[val]))
-
-        return run
-
-    return training
+    return run
 
 
-def batched(
-    config: Config, graph: Graph, seeds: int, device: torch.device
-) -> Callable[[Config], Epochs]:
+def batched(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epochs:
     """All seeds at once, as the laboratory trains them; the inputs are prepared before."""
     inputs = prepare_inputs(config, graph, device)
+    batch = SeedBatch(config, graph, inputs, range(seeds), device)
+    advance = batch.stepper()
 
-    def training(config: Config) -> Epochs:
-        batch = SeedBatch(config, graph, inputs, range(seeds), device)
-        advance = batch.stepper()
+    def run(epochs: int) -> None:
+        batch.restart()
+        for _ in range(epochs):
+            advance()
 
-        def run(epochs: int) -> None:
-            batch.restart()
-            for _ in range(epochs):
-                advance()
-
-        return run
-
-    return training
+    return run
 
 
 def in_turns(
@@ -173,6 +160,7 @@ COLUMNS = (
     *("dataset", "device", "mode", "seeds", "backbone", "activation", "seconds"),
     *("fastest", "slowest", "repeats", "epochs_timed", "relative"),
 )
+Panel = dict[str, dict[str, Entry]]  # backbone -> activation -> timing
 
 
 def rows_of(entries: Sequence[Entry]) -> list[Entry]:
@@ -192,29 +180,34 @@ def rows_of(entries: Sequence[Entry]) -> list[Entry]:
     )
 
 
-def by_panel(rows: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """The rows of each dataset, device and mode."""
-    panels = {}
-    for (dataset, device, mode, seeds), part in groupby(rows, PANEL):
-        how = "one at a time" if mode == "one" else f"batched, {seeds} seeds"
-        panels[f"{label(dataset)}, {device}, {how}"] = list(part)
+def by_panel(rows: Iterable[Entry]) -> dict[tuple[Any, ...], Panel]:
+    """The timings of each dataset, device and mode."""
+    panels: dict[tuple[Any, ...], Panel] = {}
+    for row in rows:
+        panel = panels.setdefault(PANEL(row), {})
+        panel.setdefault(row["backbone"], {})[row["activation"]] = row
     return panels
 
 
-def observations(rows: Sequence[Entry]) -> list[Observation]:
+def title_of(dataset: str, device: str, mode: str, seeds: int) -> str:
+    how = "one at a time" if mode == "one" else f"batched, {seeds} seeds"
+    return f"{label(dataset)}, {device}, {how}"
+
+
+def observations(rows: Iterable[Entry]) -> list[Observation]:
     """The paper's claim, held against the timings of each graph, device and mode."""
     claim, paper = "GReLU is slower than ReLU but faster than Maxout", "no numbers"
     modes = {"one": "one run at a time", "batched": "many runs at once"}
     found = []
-    where = itemgetter("dataset", "device", "mode")
-    for (dataset, device, mode), part in groupby(sorted(rows, key=where), where):
-        if whole := _whole(part):
+    for (dataset, device, mode, _), panel in sorted(by_panel(rows).items()):
+        if whole := _whole(panel):
             slower = [_faster(own["relu"], own["grelu"]) for own in whole]
             faster = [_faster(own["grelu"], own["maxout"]) for own in whole]
             outcome = next(one for one in WORST_FIRST if one in (*slower, *faster))
+            relu, maxout = (_ratios(whole, rival) for rival in ("relu", "maxout"))
             ours = (
-                f"{_span(whole, 'relu')} times ReLU's time, slower with {slower.count('holds')} of "
-                f"{len(whole)} backbones; {_span(whole, 'maxout')} times Maxout's, faster with "
+                f"{_span(relu)} times ReLU's time, slower with {slower.count('holds')} of "
+                f"{len(whole)} backbones; {_span(maxout)} times Maxout's, faster with "
                 f"{faster.count('holds')}"
             )
             of = f"{claim} ({label(dataset)}, {device}, {modes[mode]})"
@@ -222,20 +215,16 @@ def observations(rows: Sequence[Entry]) -> list[Observation]:
     return found or [Observation(claim, paper, "not measured yet", "")]
 
 
-def _whole(rows: Iterable[Entry]) -> list[dict[str, Entry]]:
+def _whole(panel: Panel) -> list[dict[str, Entry]]:
     """The timings of each backbone that has all activations of the claim."""
-    backbones: dict[str, dict[str, Entry]] = {}
-    for row in rows:
-        backbones.setdefault(row["backbone"], {})[row["activation"]] = row
-    return [own for own in backbones.values() if own.keys() >= {"relu", "grelu", "maxout"}]
+    return [own for own in panel.values() if own.keys() >= {"relu", "grelu", "maxout"}]
 
 
-def _ratios(whole: Sequence[dict[str, Entry]], rival: str) -> list[float]:
+def _ratios(whole: Iterable[dict[str, Entry]], rival: str) -> list[float]:
     return [own["grelu"]["seconds"] / own[rival]["seconds"] for own in whole]
 
 
-def _span(whole: Sequence[dict[str, Entry]], rival: str) -> str:
-    ratios = _ratios(whole, rival)
+def _span(ratios: Sequence[float]) -> str:
     return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
 
 
@@ -252,56 +241,54 @@ def render(record: Path) -> list[Path]:
     rows = rows_of(entries)
     parts = []
     head = ("backbone", *map(label, ACTIVATIONS))
-    for title, members in by_panel(rows).items():
-        lines = []
-        for backbone, cells in groupby(members, itemgetter("backbone")):
-            shown = {row["activation"]: _cell(row) for row in cells}
-            lines.append((label(backbone), *(shown.get(name, "") for name in ACTIVATIONS)))
-        parts.append(f"## {title}\n\n{export.table(head, lines, numbers=1)}")
-        parts.append(_in_short(_whole(members)))
+    for names, panel in by_panel(rows).items():
+        lines = [
+            (label(backbone), *(_cell(own.get(name)) for name in ACTIVATIONS))
+            for backbone, own in panel.items()
+        ]
+        parts.append(f"## {title_of(*names)}\n\n{export.table(head, lines, numbers=1)}")
+        whole, in_short = _whole(panel), ""
+        if whole:
+            relu, maxout = (_ratios(whole, rival) for rival in ("relu", "maxout"))
+            in_short = (
+                f"GReLU takes {statistics.median(relu):.2f} times as long as ReLU in the median of "
+                f"the backbones ({min(relu):.2f} to {max(relu):.2f}), and less time than Maxout "
+                f"with {sum(ratio < 1 for ratio in maxout)} of {len(whole)} backbones.\n"
+            )
+        parts.append(in_short)
     told = origin(entries, record.name, "timing")
     page = filled("runtime", origin=told, epochs=EPOCHS, panels="\n".join(parts))
     return figures.write(record, page, rows, COLUMNS, lambda: draw(rows))
 
 
-def _cell(row: Entry) -> str:
-    return f"{row['seconds']:.3g}" + (f" ({row['relative']:.2f})" if row["relative"] else "")
-
-
-def _in_short(whole: Sequence[dict[str, Entry]]) -> str:
-    if not whole:
+def _cell(row: Entry | None) -> str:
+    if row is None:
         return ""
-    ratios = _ratios(whole, "relu")
-    return (
-        f"GReLU takes {statistics.median(ratios):.2f} times as long as ReLU in the median of the "
-        f"backbones ({min(ratios):.2f} to {max(ratios):.2f}), and less time than Maxout with "
-        f"{sum(ratio < 1 for ratio in _ratios(whole, 'maxout'))} of {len(whole)} backbones.\n"
-    )
+    return f"{row['seconds']:.3g}" + (f" ({row['relative']:.2f})" if row["relative"] else "")
 
 
 def draw(rows: Sequence[Entry]) -> figures.Figure:
     """Bars of seconds, and relative to ReLU, one line of panels for each device and mode."""
-    panels = by_panel(rows)
+    panels, width = by_panel(rows), 0.8 / len(ACTIVATIONS)
     figure, axes = figures.panels(len(panels), 2, figsize=(11, 2.9 * len(panels)))
-    for (left, right), (title, members) in zip(axes, panels.items(), strict=True):
-        _bars(left, members, "seconds")
-        _bars(right, members, "relative")
+    for (left, right), (names, panel) in zip(axes, panels.items(), strict=True):
+        for axis, field in ((left, "seconds"), (right, "relative")):
+            styles = zip(ACTIVATIONS, figures.bar_styles(), strict=False)
+            for place, (name, style) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
+                found = {
+                    BACKBONES.index(backbone) + (place + 0.5) * width: own[name][field]
+                    for backbone, own in panel.items()
+                    if name in own and own[name][field] is not None
+                }
+                axis.bar(found.keys(), found.values(), width, label=label(name), **style)
+            axis.set_xticks(range(len(BACKBONES)), map(label, BACKBONES))
+        title = title_of(*names)
         left.set(yscale="log", ylabel=f"seconds for {EPOCHS} epochs of a seed", title=title)
         right.set(ylabel="time relative to ReLU", title="relative to ReLU")
         right.axhline(1, color="black", linewidth=0.8)
     columns = len(ACTIVATIONS)
     figures.shared_legend(figure, axes[0][:1], loc="outside lower center", ncols=columns)
     return figure
-
-
-def _bars(axis: Any, rows: Sequence[Entry], field: str) -> None:
-    width = 0.8 / len(ACTIVATIONS)
-    styles = zip(ACTIVATIONS, figures.bar_styles(), strict=False)
-    for place, (name, style) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
-        found = [row for row in rows if row["activation"] == name and row[field] is not None]
-        left = [BACKBONES.index(row["backbone"]) + (place + 0.5) * width for row in found]
-        axis.bar(left, [row[field] for row in found], width, label=label(name), **style)
-    axis.set_xticks(range(len(BACKBONES)), [label(name) for name in BACKBONES])
 
 
 class Timings:

@@ -11,7 +11,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.findings import Finding, Observation
-from graphrelu.lab.render.tables import amount, label, marked, p_value
+from graphrelu.lab.render.tables import amount, label
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
 from graphrelu.lab.stats import Decision
@@ -67,11 +67,10 @@ def equivalence(leads: Sequence[Decision]) -> Finding:
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
-    lines = []
-    for row in rows:
-        lead = row["over_two"]
-        difference = ("", "") if lead is None else (marked(lead), p_value(lead.p))
-        lines.append((label(row.dataset), str(row.name), shown.accuracy(row), *difference))
+    lines = [
+        (label(row.dataset), str(row.name), shown.accuracy(row), *shown.lead_and_p(row["over_two"]))
+        for row in rows
+    ]
     head = ("dataset", "K", "ours", "difference to K = 2", "p")
     found = observations(rows, dict.fromkeys(row.dataset for row in rows))
     return {

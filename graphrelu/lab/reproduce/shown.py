@@ -50,6 +50,14 @@ def by_rival(rows: Iterable[Row], field: str) -> dict[str, list[Decision]]:
     return found
 
 
+def by_cell(rows: Iterable[Row]) -> dict[Any, dict[Any, Row]]:
+    """The rows by cell and name."""
+    found: dict[Any, dict[Any, Row]] = {}
+    for row in rows:
+        found.setdefault(row.cell, {})[row.name] = row
+    return found
+
+
 def too_few(leads: Iterable[Decision | None]) -> str:
     """A sentence if none of the leads has enough runs to be decided; else empty."""
     known = [lead for lead in leads if lead is not None]
@@ -77,7 +85,10 @@ def papers(row: Row) -> str:
 def line(row: Row, bold: bool = False) -> tuple[str, ...]:
     """Backbone, activation, ours, the paper's, the difference, GReLU's lead over ReLU and its p."""
     difference = "" if row["difference"] is None else signed(row["difference"])
-    lead = row["over_relu"]
-    p = "" if lead is None else p_value(lead.p)
     names = (label(row.backbone), label(row.activation))
-    return (*names, accuracy(row, bold), papers(row), difference, marked(lead), p)
+    return (*names, accuracy(row, bold), papers(row), difference, *lead_and_p(row["over_relu"]))
+
+
+def lead_and_p(lead: Decision | None) -> tuple[str, str]:
+    """A lead with its mark, and its corrected p-value."""
+    return marked(lead), "" if lead is None else p_value(lead.p)

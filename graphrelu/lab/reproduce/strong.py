@@ -15,22 +15,13 @@ from typing import Any, NamedTuple
 
 from graphrelu.lab import data
 from graphrelu.lab.models.backbones import DeepGNN
-from graphrelu.lab.record.config import Config, SplitName
+from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep, shown
-from graphrelu.lab.reproduce.table import (
-    Found,
-    Pair,
-    Place,
-    Request,
-    Row,
-    Runs,
-    Table,
-    filled,
-)
+from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs, Table, filled
 
 PATIENCE = 200  # epochs without a better validation score
 FEWER_RUNS = {"computers": 5, "cs": 5, "physics": 5}  # the large graphs
@@ -50,33 +41,20 @@ LIKE = {"tolokers": "minesweeper", "actor": "squirrel"}
 class Settings(NamedTuple):
     """The tuned settings of one graph and backbone, and the published score in percent."""
 
-    dataset: str
-    backbone: str
-    hidden: int
-    layers: int
-    dropout: float
-    norm: str | None
-    residual: bool
-    linear_first: bool
-    lr: float
-    weight_decay: float
-    epochs: int
-    metric: str
-    split: SplitName
-    normalize_features: bool
-    mean: float | None
-    std: float | None
+    cell: deep.Cell
+    settings: dict[str, Any]
+    mean: float | None = None
+    std: float | None = None
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
-        names = ("dataset", "backbone", "mean", "std")
-        settings = {key: value for key, value in self._asdict().items() if key not in names}
-        settings |= {"patience": PATIENCE, "activation_options": options}
-        settings["backbone_options"] = OPTIONS.get(self.backbone, {})
-        return modern(self.dataset, self.backbone, activation, **(settings | changes))
+        dataset, backbone, layers = self.cell
+        own = {"layers": layers, "patience": PATIENCE, "activation_options": options}
+        own["backbone_options"] = OPTIONS.get(backbone, {})
+        return modern(dataset, backbone, activation, **(self.settings | own | changes))
 
-    @property
-    def cell(self) -> deep.Cell:
-        return deep.Cell(self.dataset, self.backbone, self.layers)
+    def of(self, cell: deep.Cell) -> Settings:
+        """The same settings elsewhere, without a published score."""
+        return Settings(cell, self.settings)
 
 
 @cache
@@ -85,8 +63,8 @@ def settings() -> tuple[Settings, ...]:
     source = files("graphrelu.lab.record").joinpath("tuned_gnns.csv")
     found = [_settings(line) for line in csv.DictReader(source.read_text().splitlines())]
     for name, like in LIKE.items():
-        same = [row for row in found if row.dataset == like]
-        found += [row._replace(dataset=name, mean=None, std=None) for row in same]
+        same = [row for row in found if row.cell.dataset == like]
+        found += [row.of(row.cell._replace(dataset=name)) for row in same]
     return tuple(found)
 
 
@@ -94,66 +72,73 @@ def _settings(line: dict[str, str]) -> Settings:
     masks = line["split"] == "published masks"
     few = line["split"].startswith("20 per class")
     return Settings(
-        dataset=line["dataset"],
-        backbone=line["backbone"],
-        hidden=int(line["hidden"]),
-        layers=int(line["layers"]),
-        dropout=float(line["dropout"]),
-        norm=None if line["norm"] == "none" else line["norm"],
-        residual=line["residual"] == "yes",
-        linear_first=line["linear_first"] == "yes",
-        lr=float(line["lr"]),
-        weight_decay=float(line["weight_decay"]),
-        epochs=int(line["epochs"]),
-        metric={"acc": "accuracy", "rocauc": "rocauc"}[line["metric"]],
-        split="masks" if masks else "random" if few else "full",
-        normalize_features=not (masks or few),
-        mean=float(line["mean"]),
-        std=float(line["std"]),
+        deep.Cell(line["dataset"], line["backbone"], int(line["layers"])),
+        {
+            "hidden": int(line["hidden"]),
+            "dropout": float(line["dropout"]),
+            "norm": None if line["norm"] == "none" else line["norm"],
+            "residual": line["residual"] == "yes",
+            "linear_first": line["linear_first"] == "yes",
+            "lr": float(line["lr"]),
+            "weight_decay": float(line["weight_decay"]),
+            "epochs": int(line["epochs"]),
+            "metric": {"acc": "accuracy", "rocauc": "rocauc"}[line["metric"]],
+            "split": "masks" if masks else "random" if few else "full",
+            "normalize_features": not (masks or few),
+        },
+        float(line["mean"]),
+        float(line["std"]),
     )
 
 
-def depth_rows() -> list[Settings]:
-    """GCN with its tuned settings on two graphs, with other numbers of layers."""
-    return [
-        row._replace(layers=layers, mean=None, std=None)
+@cache
+def depths() -> dict[deep.Cell, Settings]:
+    """GCN with its tuned settings on two graphs, with other numbers of layers: the figure's."""
+    found = [
+        row.of(row.cell._replace(layers=layers))
         for row in settings()
-        if row.dataset in DEPTH_GRAPHS and row.backbone == "gcn"
+        if row.cell.dataset in DEPTH_GRAPHS and row.cell.backbone == "gcn"
         for layers in DEPTHS
-        if layers != row.layers
+        if layers != row.cell.layers
     ]
+    return {row.cell: row for row in found}
 
 
-def all_rows() -> tuple[Settings, ...]:
+@cache
+def all_rows() -> dict[deep.Cell, Settings]:
     """The rows of the table and of the figure, and a row for the embedded graph."""
-    embedded = settings()[0]._replace(dataset="digits", mean=None, std=None)
-    return (*settings(), *depth_rows(), embedded)
+    first = settings()[0]
+    embedded = first.of(first.cell._replace(dataset="digits"))
+    return {row.cell: row for row in (*settings(), *depths().values(), embedded)}
 
 
 def wider(row: Settings, features: int, classes: int) -> int:
     """The smallest width for which ReLU has as many parameters as GReLU at the row's width."""
+    options = {name: row.settings[name] for name in ("norm", "residual", "linear_first")}
+    options |= OPTIONS.get(row.cell.backbone, {}) | {"layers": row.cell.layers}
 
     def parameters(activation: str, hidden: int) -> int:
-        names = ("layers", "norm", "residual", "linear_first")
-        options = {name: getattr(row, name) for name in names} | OPTIONS.get(row.backbone, {})
-        network = DeepGNN(row.backbone, features, hidden, classes, activation, **options)
+        network = DeepGNN(row.cell.backbone, features, hidden, classes, activation, **options)
         return sum(parameter.numel() for parameter in network.parameters())
 
-    wanted, hidden = parameters("grelu", row.hidden), row.hidden
+    hidden = row.settings["hidden"]
+    wanted = parameters("grelu", hidden)
     while parameters("relu", hidden) < wanted:
         hidden += 1
-    return hidden
+    return int(hidden)
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     """Every activation in every network on a graph. Where the published score is for one random
     split, ReLU has that split, too."""
-    found = {}
-    for row in [row for row in all_rows() if row.dataset == dataset]:
-        for name, own in ACTIVATIONS.items():
-            found[row.cell, name] = row.config(*own, **changes)
-        if row.mean is not None and row.split == "random":
-            found[row.cell, PUBLISHED] = row.config("relu", {}, split="published", **changes)
+    found: dict[Place, Config] = {}
+    for cell, row in all_rows().items():
+        if cell.dataset == dataset:
+            found |= {
+                (cell, name): row.config(*own, **changes) for name, own in ACTIVATIONS.items()
+            }
+            if row.mean is not None and row.settings["split"] == "random":
+                found[cell, PUBLISHED] = row.config("relu", {}, split="published", **changes)
     return found
 
 
@@ -163,12 +148,12 @@ class StrongTable(Table):
 
     def place(self, config: Config) -> Place | None:
         """Cell and name of a run; none for runs of other tables."""
-        place = super().place(config)
-        if place is None and config.is_deep and config.activation == "relu":
-            for row in all_rows():
-                if config == row.config("relu", {}, hidden=config.hidden):
-                    return row.cell, WIDER
-        return place
+        layers = dict(config.backbone_options).get("layers")
+        row = all_rows().get(deep.Cell(config.dataset, config.backbone, int(layers or 0)))
+        if row and config.hidden > row.settings["hidden"]:
+            is_wider = config == row.config("relu", {}, hidden=config.hidden)
+            return (row.cell, WIDER) if is_wider else None
+        return super().place(config)
 
     def plan(self, request: Request) -> Runs:
         """Large graphs have fewer runs."""
@@ -176,64 +161,41 @@ class StrongTable(Table):
         configs = list(wanted.values())
         known = {place[0] for place in wanted}
         for row in [row for row in settings() if row.cell in known and not request.quick]:
-            graph = data.load(row.dataset, request.root)
+            graph = data.load(row.cell.dataset, request.root)
             hidden = wider(row, graph.num_features, graph.num_classes)
             configs.append(row.config("relu", {}, hidden=hidden))
         most = request.runs
         return {c: range(min(most, FEWER_RUNS.get(c.dataset, most))) for c in configs}
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
-        others = {row.cell for row in depth_rows()}
         made = [row for row in super().rows(results) if row.name != PUBLISHED]
-        return sorted(made, key=lambda row: row.cell in others)
+        return sorted(made, key=lambda row: row.cell in depths())
 
     def protocol(self, results: Sequence[Result]) -> set[Config]:
         """The full settings, with those of the wider networks on record."""
-        places = {result.config: self.place(result.config) for result in results}
+        places = {run.config: self.place(run.config) for run in results}
         wide = {config for config, place in places.items() if place and place[1] == WIDER}
         return super().protocol(results) | wide
 
 
-def check(found: Found) -> str:
-    """Whether ReLU reaches the published scores here, on the published splits where known."""
-    known, below = 0, []
-    for row in settings():
-        runs = found.get(row.cell, {}).get(PUBLISHED if row.split == "random" else "ReLU")
-        if runs and row.mean is not None:
-            known += 1
-            gap = fmean(100 * run.score for run in runs.values()) - row.mean
-            if gap < -max(TOLERANCE, row.std or 0):
-                below.append(f"{label(row.dataset)}-{label(row.backbone)} ({gap:+.1f})")
-    return (
-        f"ReLU is no more than {TOLERANCE} points, or one published standard deviation if that is "
-        f"more, below the published mean in {known - len(below)} of {known} rows"
-        f"{'; below in ' + ', '.join(below) if below else ''}. The published scores on Cora, "
-        "CiteSeer and PubMed are for one random split, and ReLU is held against them on that split;"
-        " those on Photo, Computers, CS and Physics are for one split that is not at hand, and "
-        "ReLU's are means over other splits. A plain loop of PyG's layers, with the same settings "
-        "and without an early stop, came to the same scores as here on Cora, CiteSeer and PubMed "
-        "(GCN) and Computers (SAGE): neither the engine nor the early stop is the reason."
-    )
-
-
 def of_table(rows: Iterable[Row]) -> list[Row]:
     """Without the figure's other depths."""
-    others = {row.cell for row in depth_rows()}
-    return [row for row in rows if row.cell not in others]
+    return [row for row in rows if row.cell not in depths()]
 
 
 def values(row: Row) -> dict[str, Any]:
-    own = {one.cell: one for one in all_rows()}[row.cell]
+    own = all_rows()[row.cell]
     widths = {"layers": row.cell.layers, "hidden": row.config.hidden}
     return widths | {"published_mean": own.mean, "published_std": own.std}
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     table = of_table(rows)
-    lines = [
-        (cell.title, _published(cell), *line)
-        for cell, line in deep.lead_lines(table, NAMES).items()
-    ]
+    lines = []
+    for cell, line in deep.lead_lines(table, NAMES).items():
+        row = all_rows()[cell]
+        published = "" if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}"
+        lines.append((cell.title, published, *line))
     head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
     in_short = deep.in_short(table, NAMES)
     return {
@@ -245,17 +207,30 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     }
 
 
-def _published(cell: deep.Cell) -> str:
-    row = {one.cell: one for one in all_rows()}[cell]
-    return "" if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}"
+def check(found: Found) -> str:
+    """In how many rows ReLU reaches the published score, on the published split where known."""
+    known, below = 0, []
+    for cell, row in all_rows().items():
+        name = PUBLISHED if row.settings["split"] == "random" else "ReLU"
+        runs = found.get(cell, {}).get(name)
+        if runs and row.mean is not None:
+            known += 1
+            gap = fmean(100 * run.score for run in runs.values()) - row.mean
+            if gap < -max(TOLERANCE, row.std or 0):
+                below.append(f"{label(cell.dataset)}-{label(cell.backbone)} ({gap:+.1f})")
+    which = f"; below in {', '.join(below)}" if below else ""
+    return (
+        f"ReLU is no more than {TOLERANCE} points, or one published standard deviation if that is "
+        f"more, below the published mean in {known - len(below)} of {known} rows{which}."
+    )
 
 
 def _not_run(table: Sequence[Row]) -> str:
     """What is empty in a table that has been begun."""
-    found = {(row.cell, row.name) for row in table}
-    lacking = {row.cell: [n for n in NAMES if (row.cell, n) not in found] for row in settings()}
-    if all(len(names) == len(NAMES) for names in lacking.values()):
-        return ""
+    found = shown.by_cell(table)
+    lacking = {
+        row.cell: [n for n in NAMES if n not in found.get(row.cell, ())] for row in settings()
+    }
     missing = [f"{cell.title} ({' / '.join(names)})" for cell, names in lacking.items() if names]
     return f"Not run yet: {'; '.join(missing)}.\n" if missing else ""
 
@@ -282,13 +257,13 @@ def draw(rows: Sequence[Row]) -> figures.Figure | None:
 
 def _family(cell: Any, name: Any) -> Any:
     """The table and the other depths are corrected each for itself."""
-    return name, cell in {row.cell for row in depth_rows()}
+    return name, cell in depths()
 
 
 TABLE = StrongTable(
     name="strong",
     what="of these networks",
-    datasets=tuple(dict.fromkeys(row.dataset for row in settings())),
+    datasets=tuple(dict.fromkeys(row.cell.dataset for row in settings())),
     cells=cells,
     runs=10,
     quick_runs=2,

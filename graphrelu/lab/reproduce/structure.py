@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby, product
 from typing import Any
 
@@ -12,6 +12,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import label, marked
+from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
 
 HOMOPHILY = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -75,21 +76,30 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     }
 
 
-def values(row: Row) -> dict[str, Any]:
-    return dict(zip(("kind", "degree", "homophily"), row.cell[2:], strict=True))
-
-
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     leads = (f"A - {rival.removeprefix('GReLU-')}" for rival in SHOWN)
     head = ("degree", "homophily", *ACTIVATIONS, *leads)
-    panels = []
+    panels, in_short = [], []
     for panel, part in groupby(rows, key=panel_of):
-        graphs = groupby(part, key=lambda row: (row["degree"], row["homophily"]))
-        lines = [_line(place, several) for place, several in graphs]
-        panels.append(f"## {_title(panel)}\n\n{export.table(head, lines, numbers=0)}")
+        cells = shown.by_cell(part)
+        table = export.table(head, map(_line, cells.values()), numbers=0)
+        panels.append(f"## {_title(panel)}\n\n{table}")
+        for rival in RIVALS:
+            found = [own[rival]["behind_a"] for own in cells.values() if rival in own]
+            told = findings.several([lead for lead in found if lead is not None])
+            in_short.append((panel[0], label(panel[1]), rival, told))
     head = ("graphs", "backbone", "rival", "GReLU-A")
-    in_short = export.table(head, _in_short(rows), numbers=4)
-    return {"in_short": in_short, "panels": "\n".join(panels)}
+    return {
+        "in_short": export.table(head, in_short, numbers=4),
+        "panels": "\n".join(panels),
+    }
+
+
+def _line(rows: Mapping[str, Row]) -> tuple[str, ...]:
+    first = next(iter(rows.values()))
+    means = (f"{rows[name].mean:.1f}" if name in rows else "" for name in ACTIVATIONS)
+    leads = (marked(rows[name]["behind_a"]) if name in rows else "" for name in SHOWN)
+    return (f"{first['degree']:g}", f"{first['homophily']:g}", *means, *leads)
 
 
 def panel_of(row: Row) -> tuple[str, str]:
@@ -119,21 +129,6 @@ def _title(panel: tuple[str, str]) -> str:
     return f"{panel[0].capitalize()}, {label(panel[1])}"
 
 
-def _in_short(rows: Sequence[Row]) -> Iterable[tuple[str, ...]]:
-    for panel in dict.fromkeys(panel_of(row) for row in rows):
-        for rival in RIVALS:
-            own = [row for row in rows if (panel_of(row), row.name) == (panel, rival)]
-            leads = [row["behind_a"] for row in own if row["behind_a"] is not None]
-            yield panel[0], label(panel[1]), rival, findings.several(leads)
-
-
-def _line(place: tuple[float, float], rows: Iterable[Row]) -> tuple[str, ...]:
-    by_name = {row.name: row for row in rows}
-    means = (f"{by_name[name].mean:.1f}" if name in by_name else "" for name in ACTIVATIONS)
-    leads = (by_name[name]["behind_a"] if name in by_name else None for name in SHOWN)
-    return (*(f"{number:g}" for number in place), *means, *map(marked, leads))
-
-
 TABLE = Table(
     name="structure",
     what="on the generated graphs",
@@ -144,7 +139,7 @@ TABLE = Table(
     pairs=(Pair("behind_a", "GReLU-A", None),),
     columns=("kind", "degree", "homophily", "behind_a"),
     page=page,
-    values=values,
+    values=lambda row: dict(zip(("kind", "degree", "homophily"), row.cell[2:], strict=True)),
     figure=draw,
     family="a rival",
     order=lambda row: (list(PANELS).index(panel_of(row)), row["degree"], row["homophily"]),

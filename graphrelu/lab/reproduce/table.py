@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphrelu.lab import data
 from graphrelu.lab.cli.options import check_ending, check_runs, standing
+from graphrelu.lab.data.fold_set import load_fold_set
 from graphrelu.lab.engine import check_pool
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import output
@@ -26,14 +27,13 @@ from graphrelu.lab.record.published import published
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import percent
-from graphrelu.lab.stats import MARGIN, Decision, Splits, compared, splits_of
+from graphrelu.lab.stats import MARGIN, Decision, Scores, Splits, compared, splits_of
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
 
 QUICK_EPOCHS = 30
 AXES = ("dataset", "backbone", "activation")
-LEAD = export.PARTS[Decision]  # what a lead becomes in a CSV file
 
 Place: TypeAlias = tuple[Any, Any]  # a cell, which begins with graph and backbone; a name in it
 Runs: TypeAlias = Mapping[Config, Sequence[int]]  # the seeds of each configuration
@@ -94,33 +94,27 @@ def filled(page: str, **blanks: Any) -> list[str]:
     return [template.format(**blanks | texts)]
 
 
+@dataclass(frozen=True)
 class Pair:
     """A column of leads: of ``first`` over ``second``, where ``None`` is the row's own name.
 
-    Args:
+    Attributes:
         field: The name of the column.
         first, second: Names in a cell.
         only: The row that has a lead; by default all but the other side's own.
         family: Of a cell and a name: the leads that are corrected together.
     """
 
-    def __init__(
-        self,
-        field: str,
-        first: Any,
-        second: Any,
-        only: Any = None,
-        family: Callable[[Any, Any], Any] = lambda cell, name: name,
-    ) -> None:
-        self.field, self.first, self.second = field, first, second
-        self.only, self.family = only, family
+    field: str
+    first: Any
+    second: Any
+    only: Any = None
+    family: Callable[[Any, Any], Any] = lambda cell, name: name
 
     def sides(self, name: Any) -> tuple[Any, Any] | None:
         """Both names, for the row of a name."""
-        sides = tuple(name if side is None else side for side in (self.first, self.second))
-        if sides[0] == sides[1] or self.only not in (None, name):
-            return None
-        return sides
+        first, second = (name if side is None else side for side in (self.first, self.second))
+        return None if first == second or self.only not in (None, name) else (first, second)
 
 
 @dataclass
@@ -133,24 +127,16 @@ class Row:
     values: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.mean, self.std, self.best, self.n = percent(
-            {seed: run.score for seed, run in self.runs.items()}
-        )
-
-    @property
-    def dataset(self) -> str:
-        return str(self.cell[0])
-
-    @property
-    def backbone(self) -> str:
-        return str(self.cell[1])
+        self.dataset, self.backbone = map(str, self.cell[:2])
+        self.scores = {seed: run.score for seed, run in self.runs.items()}
+        self.mean, self.std, self.best, self.n = percent(self.scores)
 
     @property
     def activation(self) -> str:
         return str(self.values.get("activation", self.name))
 
     def __getitem__(self, column: str) -> Any:
-        return self.values.get(column)
+        return self.values.get(column, getattr(self, column, None))
 
     @property
     def config(self) -> Config:
@@ -159,8 +145,7 @@ class Row:
     @property
     def splits(self) -> Splits:
         """What its splits share."""
-        run = next(iter(self.runs.values()))
-        return splits_of(run.config, run.note)
+        return splits_of(self.config, next(iter(self.runs.values())).note)
 
 
 @dataclass(frozen=True)
@@ -201,22 +186,20 @@ class Table:
     order: Callable[[Row], Any] | None = None
     quick: tuple[tuple[str, ...], Callable[[Place], bool]] = (("digits",), lambda place: True)
 
-    def wanted(self, **changes: Any) -> dict[Place, Config]:
-        """The configurations of the whole table."""
-        parts = [self.cells(name, **changes) for name in self.datasets]
+    def wanted(self, datasets: Sequence[str] = (), **changes: Any) -> dict[Place, Config]:
+        """The configurations of the whole table, or of some graphs."""
+        parts = [self.cells(name, **changes) for name in datasets or self.datasets]
         return {place: config for part in parts for place, config in part.items()}
 
     def chosen(self, request: Request) -> dict[Place, Config]:
         """What a user asks for."""
-        found = self.wanted(**request.changes)
+        found, only = self.wanted(**request.changes), dict(request.only)
         if request.quick:
-            parts = [self.cells(name, **request.changes) for name in self.quick[0]]
-            found = {
-                place: c for part in parts for place, c in part.items() if self.quick[1](place)
-            }
-        for axis, names in request.only.items():
-            if axis == "dataset" and request.quick:
-                continue  # it has the embedded graphs
+            graphs, has_place = self.quick
+            found = self.wanted(graphs, **request.changes)
+            found = {place: config for place, config in found.items() if has_place(place)}
+            only.pop("dataset", None)  # it has the embedded graphs
+        for axis, names in only.items():
             known = list(dict.fromkeys(getattr(config, axis) for config in found.values()))
             kept = {check_name(axis, name, known) for name in names}
             found = {place: c for place, c in found.items() if getattr(c, axis) in kept}
@@ -259,27 +242,29 @@ class Table:
         margin: float | None = None,
     ) -> dict[Place, Decision]:
         """The leads of a column, by score or by another value of the runs."""
-        families: dict[Any, dict[Place, tuple[dict[int, float], dict[int, float]]]] = {}
+        margin = self.margin if margin is None else margin
+        families: dict[Any, dict[Place, tuple[Scores, Scores]]] = {}
+        splits: dict[Place, Splits] = {}
         for cell, own in found.items():
+            runs = (run for by_seed in own.values() for run in by_seed.values())
+            several = next((run for run in runs if run.config.split != "published"), None)
+            shared = splits_of(several.config, several.note) if several else Splits()
             for name in own:
                 if sides := pair.sides(name):
                     first, second = (_values(own.get(side, {}), value) for side in sides)
-                    key = pair.family(cell, name)
-                    families.setdefault(key, {})[cell, name] = first, second
-        shared = {cell: _splits(own) for cell, own in found.items()}
-        return {
-            place: lead
-            for family in families.values()
-            for place, lead in compared(
-                family,
-                {(cell, name): shared[cell] for cell, name in family},
-                self.margin if margin is None else margin,
-            ).items()
-        }
+                    family = families.setdefault(pair.family(cell, name), {})
+                    family[cell, name], splits[cell, name] = (first, second), shared
+        leads: dict[Place, Decision] = {}
+        for family in families.values():
+            leads |= compared(family, splits, margin)
+        return leads
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
         """A row for each cell and name that has runs."""
-        found = self.found(results)
+        return self.rows_of(self.found(results))
+
+    def rows_of(self, found: Found) -> list[Row]:
+        """The rows of some runs, with their leads and values."""
         leads = {pair.field: self.leads(found, pair) for pair in self.pairs}
         rows = []
         for cell, own in found.items():
@@ -294,17 +279,19 @@ class Table:
         """The full settings: a run with other settings was made in haste."""
         return set(self.wanted().values())
 
-    def read(self, record: Path) -> list[Result]:
-        """The runs on record; a ``ValueError`` where there are none."""
-        return Record(record).required(lambda config: self.place(config) is not None, self.what)
+    def on_record(self, record: Path) -> list[Result]:
+        """The runs of this table."""
+        return [run for run in Record(record).read() if self.place(run.config) is not None]
 
     def has_page(self, record: Path) -> bool:
         """Whether the record has enough for a page."""
-        return bool(self.rows(run for run in Record(record).read() if self.place(run.config)))
+        return bool(self.rows(self.on_record(record)))
 
     def render(self, record: Path) -> list[Path]:
         """Writes the page, the CSV file and the figure beside the record."""
-        results = self.read(record)
+        results = self.on_record(record)
+        if not results:
+            raise ValueError(f"{record} has no runs {self.what}.")
         rows = self.rows(results)
         if not rows:
             raise ValueError(
@@ -319,33 +306,17 @@ class Table:
             "figure": f"{record.stem}.png",
         }
         page = filled(self.name, **(blanks | self.page(rows, self.found(results))))
-        fields = {pair.field for pair in self.pairs}
-        head = [
-            (column, part)
-            for column in (*AXES, "mean", "std", "best", "n", *self.columns)
-            for part in (LEAD if column in fields else ("",))
-        ]
-        titles = [f"{column}_{part}" if part else column for column, part in head]
-        flat = [dict(zip(titles, (_cell(row, *one) for one in head), strict=True)) for row in rows]
+        leads = {pair.field: export.lead_columns(pair.field) for pair in self.pairs}
+        columns = (*AXES, "mean", "std", "best", "n", *self.columns)
+        flat = [{column: row[column] for column in columns} for row in rows]
+        titles = [part for column in columns for part in leads.get(column, [column])]
         draw = self.figure
         return figures.write(record, page, flat, titles, draw and (lambda: draw(rows)))
-
-
-def _cell(row: Row, column: str, part: str) -> Any:
-    value = getattr(row, column) if hasattr(row, column) else row[column]
-    return getattr(value, part, None) if part else value
 
 
 def _values(runs: Mapping[int, Result], value: Callable[[Result], float]) -> dict[int, float]:
     found = {seed: value(run) for seed, run in runs.items()}
     return {seed: one for seed, one in found.items() if math.isfinite(one)}
-
-
-def _splits(own: Mapping[Any, Mapping[int, Result]]) -> Splits:
-    """What the splits of a cell share."""
-    runs = [run for by_seed in own.values() for run in by_seed.values()]
-    several = [run for run in runs if run.config.split != "published"]
-    return splits_of(several[0].config, several[0].note) if several else Splits()
 
 
 @cache
@@ -359,12 +330,9 @@ def beside_paper(source: str, row: Row) -> dict[str, Any]:
     """The paper's number of a row, and the difference to it."""
     paper = published(source, *(row.dataset, row.backbone, row.activation))
     if paper is None:
-        return dict.fromkeys(("paper_mean", "paper_std", "difference"))
-    return {
-        "paper_mean": paper.mean,
-        "paper_std": paper.std,
-        "difference": row.mean - paper.mean,
-    }
+        return {}
+    difference = row.mean - paper.mean
+    return {"paper_mean": paper.mean, "paper_std": paper.std, "difference": difference}
 
 
 def train_missing(runs: Runs, request: Request) -> tuple[int, int]:
@@ -381,7 +349,7 @@ def train_missing(runs: Runs, request: Request) -> tuple[int, int]:
     # Load every graph before the first training, to find a damaged file at once.
     graphs: dict[str, Any] = {}
     for name, split in {config.dataset: config.split for config in left}.items():
-        read = data.load_graphs if split in FOLD_SPLITS else data.load
+        read = load_fold_set if split in FOLD_SPLITS else data.load
         graphs[name] = read(name, request.root)
     total = sum(map(len, runs.values()))
     if request.prepare is not None:

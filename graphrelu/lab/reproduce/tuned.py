@@ -15,7 +15,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label, marked, p_value
+from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.node import OVER_RIVALS
 from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs, Table
@@ -66,30 +66,23 @@ class TunedTable(Table):
         untuned: Found = {}
         tried: dict[Any, int] = {}
         for cell, own in self.found(results).items():
-            runs: dict[str, dict[int, dict[int, Result]]] = {}
-            for (name, place), by_seed in own.items():
-                runs.setdefault(name, {})[place] = by_seed
-            if choice := choose(runs):
+            points: dict[str, dict[int, dict[int, Result]]] = {}
+            for (name, point), runs in own.items():
+                points.setdefault(name, {})[point] = runs
+            if choice := choose(points):
                 tried[cell] = len(choice.points)
-                chosen = {name: choice.chosen[name] for name in runs}
-                first = dict.fromkeys(runs, 0) if 0 in choice.points else {}
-                for made, places in ((tuned, chosen), (untuned, first)):
+                first = dict.fromkeys(points, 0) if 0 in choice.points else {}
+                for made, chosen in ((tuned, choice.chosen), (untuned, first)):
                     made[cell] = {
-                        name: {seed: runs[name][place][seed] for seed in choice.seeds}
-                        for name, place in places.items()
+                        name: {seed: points[name][point][seed] for seed in choice.seeds}
+                        for name, point in chosen.items()
                     }
-        rows = []
-        leads, own_leads = (self.leads(made, OVER_RIVALS) for made in (tuned, untuned))
-        for cell in sorted(tuned, key=lambda cell: BACKBONES.index(cell[1])):
-            for name in [name for name in ACTIVATIONS if name in tuned[cell]]:
-                row = Row(cell, name, tuned[cell][name], {})
-                row.values |= {axis: getattr(row.config, axis) for axis in AXES}
-                row.values |= {"tried": tried[cell], "grelu_over_it": leads.get((cell, name))}
-                row.values["untuned_over_it"] = own_leads.get((cell, name))
-                if of_first := untuned[cell].get(name):
-                    first_row = Row(cell, name, of_first, {})
-                    row.values |= {"untuned_mean": first_row.mean, "untuned_std": first_row.std}
-                rows.append(row)
+        rows, before = self.rows_of(tuned), shown.by_cell(self.rows_of(untuned))
+        for row in rows:
+            row.values["tried"] = tried[row.cell]
+            if of_first := before.get(row.cell, {}).get(row.name):
+                row.values |= {"untuned_mean": of_first.mean, "untuned_std": of_first.std}
+                row.values["untuned_over_it"] = of_first["grelu_over_it"]
         return rows
 
 
@@ -115,24 +108,24 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
         "weight_decay_factor": WEIGHT_DECAY_FACTOR,
         "dropout": DROPOUT,
         "tried": f"{tried} {shown.too_few(row['grelu_over_it'] for row in rows)}".rstrip(),
-        "tallies": shown.tallies(_by_rival(rows, "grelu_over_it")),
-        "untuned_tallies": shown.tallies(_by_rival(rows, "untuned_over_it")),
+        "tallies": shown.tallies(shown.by_rival(rows, "grelu_over_it")),
+        "untuned_tallies": shown.tallies(shown.by_rival(rows, "untuned_over_it")),
         "backbones": "\n".join(parts),
     }
 
 
-def _by_rival(rows: Iterable[Row], field: str) -> dict[str, Any]:
-    found = shown.by_rival(rows, field)
-    return {name: found[name] for name in ACTIVATIONS if name in found}
-
-
 def _line(row: Row, bold: bool) -> tuple[str, ...]:
     setting = (f"{row[axis]:g}" for axis in AXES)
-    mean, lead = row["untuned_mean"], row["grelu_over_it"]
+    mean = row["untuned_mean"]
     untuned = "" if mean is None else f"{mean:.1f} ± {row['untuned_std']:.1f}"
-    p = "" if lead is None else p_value(lead.p)
     names = (label(row.dataset), label(row.activation))
-    return *names, shown.accuracy(row, bold), *setting, untuned, marked(lead), p
+    return (
+        *names,
+        shown.accuracy(row, bold),
+        *setting,
+        untuned,
+        *shown.lead_and_p(row["grelu_over_it"]),
+    )
 
 
 TABLE = TunedTable(
@@ -145,6 +138,8 @@ TABLE = TunedTable(
     pairs=(OVER_RIVALS,),
     columns=(*AXES, "tried", "untuned_mean", "untuned_std", "grelu_over_it"),
     page=page,
+    values=lambda row: {axis: getattr(row.config, axis) for axis in AXES},
+    order=lambda row: BACKBONES.index(row.backbone),
     family="a rival",
     quick=(("digits",), lambda place: place[0][1] == "gcn"),
 )

@@ -62,16 +62,6 @@ def test_features_tell_of_class_and_region(shift: int, classes: int) -> None:
             torch.testing.assert_close(chosen.std(dim=0), torch.ones(12), atol=0.15, rtol=0)
 
 
-def test_noise_is_normal() -> None:
-    noise = BlockModel(signal=0, marker=0, features=200, seed=3).generate().x.double()
-    assert noise.mean().item() == pytest.approx(0, abs=0.01)
-    assert noise.var().item() == pytest.approx(1, abs=0.01)
-    # Within one and two standard deviations.
-    shares = [(noise.abs() < reach).double().mean().item() for reach in (1, 2)]
-    assert shares == pytest.approx([0.683, 0.954], abs=0.005)
-    assert torch.corrcoef(noise.t()).fill_diagonal_(0).abs().max() < 0.15
-
-
 def test_one_name_one_graph_on_every_machine() -> None:
     graph = load("csbm:nodes=100,regions=4,shift=1")
     parts = (graph.x, graph.edge_index, graph.y)

@@ -1,16 +1,230 @@
-"""Sets of graphs: read as PyG reads them, counted, checked, and said in a sentence if broken."""
+"""Sets of graphs: from PyG's graphs and by name, their splits, and a sentence for each fault."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.datasets import ZINC
 
-from graphrelu.lab.data import Counts, check_counts, holds_graphs, load, load_graphs
+from graphrelu.lab.data import GraphSet, holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.graph_set import graph_set
-from tests.lab.graph_sets import rings_and_paths
+from tests.lab.molecule_sets import ring_set
+
+Tree = Callable[[Path], dict[str, tuple[int, int]]]
+PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+def paths(y: Tensor, **fields: Any) -> list[Data]:
+    """A path of three nodes for each row of y."""
+    return [
+        Data(**{"x": torch.tensor([[0], [4], [i % 3]]), "edge_index": PATH, "y": row} | fields)
+        for i, row in enumerate(y)
+    ]
+
+
+def test_graphs_of_pyg() -> None:
+    graphs = paths(torch.tensor([2, 0]).view(-1, 1))
+    graphs[1] = Data(torch.tensor([[3]]), torch.tensor([[0], [0]]), y=torch.tensor([0]))
+    found = GraphSet.from_data("two", graphs)
+    assert (found.task, found.outputs, found.num_classes, found.num_graphs) == ("classes", 3, 3, 2)
+    assert (found.num_nodes, found.num_edges, found.num_features) == (4, 4, 1)
+    assert (found.nodes.sizes, found.edges.sizes) == ((5,), (1,))
+    assert found.nodes.table[found.nodes.kind].view(-1).tolist() == [0, 4, 0, 3]
+    assert found.edge_count.tolist() == [4, 0]  # without the self-loop
+
+
+def test_real_features_of_pyg() -> None:
+    attr = torch.rand(4)
+    graphs = paths(torch.rand(2, 1, 2), x=torch.rand(3, 2), edge_attr=attr)
+    found = GraphSet.from_data("values", graphs)
+    assert (found.task, found.outputs, found.nodes.sizes) == ("values", 2, ())
+    torch.testing.assert_close(found.nodes.table[found.nodes.kind][:3], graphs[0].x)
+    torch.testing.assert_close(found.edges.table[found.edges.kind].view(-1)[:4], attr)
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "outputs"),
+    [
+        (torch.tensor([[0], [1]]), "classes", 2),
+        (torch.tensor([[[0]], [[1]]]), "labels", 1),
+        (torch.tensor([[[0]], [[2]]]), "classes", 3),
+        (torch.tensor([[[0, 1]], [[1, 1]]]), "labels", 2),
+        (torch.tensor([[1.0], [torch.nan], [0.0]]), "labels", 1),
+        (torch.tensor([[0.5], [1.0]]), "values", 1),
+    ],
+)
+def test_the_task_is_in_the_shape_and_type_of_y(y: Tensor, task: str, outputs: int) -> None:
+    """A whole number of shape [1] is a class, as in PyG; [1, 1] is one label, as in OGB."""
+    found = GraphSet.from_data("set", paths(y))
+    assert (found.task, found.outputs) == (task, outputs)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"edge_index": PATH[:, :1]}, "set: the graphs must be undirected."),
+        ({"edge_index": PATH + 1}, "set, graph 1: an edge names node 3, but the 3 nodes are"),
+        ({"edge_index": None}, "set, graph 1 has no edges (edge_index is missing)."),
+        ({"x": None}, "set, graph 1, has no x."),
+        ({"x": torch.ones(0, 1), "edge_index": PATH[:, :0]}, "set, graph 1, has no nodes."),
+        ({"x": torch.ones(3, 2).long()}, "set, graph 1, must have x in 3 rows, with as many"),
+        ({"x": torch.ones(3, 1)}, "columns and numbers of the same kind as in graph 0."),
+        ({"x": torch.tensor([[0], [-1], [2]])}, "set: x must not be negative."),
+        (
+            {"x": torch.tensor([[0], [1], [2**40]])},
+            "set: x holds whole numbers up to 1,099,511,627,776, which would",
+        ),
+        ({"edge_attr": torch.ones(3, 1).long()}, "must have edge_attr in 4 rows, with"),
+        ({"y": None}, "set, graph 1, has no y."),
+        ({"y": torch.tensor([0, 1])}, "set, graph 1, must have y in 1 row, with as many"),
+        ({"y": torch.tensor([0.5])}, "set, graph 1, must have y in 1 row, with as many"),
+        ({"y": torch.tensor([-1])}, "set, graph 1, has no class (y is negative)."),
+        ({"y": torch.tensor([2])}, "set: y is the same for all graphs, there is nothing to learn."),
+    ],
+)
+def test_each_fault_has_its_sentence(change: dict[str, Tensor | None], sentence: str) -> None:
+    graphs = paths(torch.tensor([[2], [0]]))
+    for key, value in change.items():
+        graphs[1][key] = value
+    with pytest.raises(DataError) as raised:
+        GraphSet.from_data("set", graphs)
+    assert sentence in str(raised.value)
+
+
+def test_what_is_not_finite() -> None:
+    with pytest.raises(DataError, match=r"^set: x contains NaN or infinite values\.$"):
+        GraphSet.from_data("set", paths(torch.rand(2, 1), x=torch.full((3, 1), torch.nan)))
+    with pytest.raises(DataError, match=r"^set: y contains infinite values\.$"):
+        GraphSet.from_data("set", paths(torch.tensor([[0.5], [torch.inf]])))
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    for graphs in (ring_set(), replace(ring_set(values=True), split=None, unreadable=(3, 7))):
+        graphs.save(tmp_path / "folder" / "set.npz")
+        again = GraphSet.load(tmp_path / "folder" / "set.npz")
+        for name in ("edge_index", "node_count", "edge_count", "y"):
+            assert torch.equal(getattr(again, name), getattr(graphs, name)), name
+        for name in ("nodes", "edges"):
+            table, kind, sizes = getattr(again, name)
+            own = getattr(graphs, name)
+            assert torch.equal(table[kind], own.table[own.kind])
+            assert sizes == own.sizes
+        assert (again.name, again.targets) == (graphs.name, graphs.targets)
+        assert again.unreadable == graphs.unreadable
+        assert [*map(len, again.parts(0))] == [*map(len, graphs.parts(0))]
+
+
+def classes(*sizes: int) -> GraphSet:
+    y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    return GraphSet.from_data("set", paths(y.view(-1, 1)))
+
+
+def test_random_parts() -> None:
+    """They depend on the seed alone, and keep classes in proportion."""
+    for graphs in (classes(50, 150), replace(ring_set(200, values=True), split=None)):
+        first, again, other = (graphs.parts(seed) for seed in (0, 0, 1))
+        assert [*map(len, first)] == [160, 20, 20]
+        assert torch.cat(first).sort().values.equal(torch.arange(200))
+        assert all(map(torch.equal, first, again))
+        assert not torch.equal(first[2], other[2])
+    graphs = classes(50, 150)
+    assert [graphs.y[part].view(-1).bincount().tolist() for part in graphs.parts(2)] == [
+        [40, 120],
+        [5, 15],
+        [5, 15],
+    ]
+
+
+def test_folds() -> None:
+    """Each graph is tested once; the fold for validation is the next one for testing."""
+    graphs = classes(30, 70)
+    parts = [graphs.parts(seed, "folds") for seed in range(10, 20)]
+    assert torch.cat([test for *_, test in parts]).sort().values.equal(torch.arange(100))
+    for (train, val, test), (*_, following) in zip(parts, parts[1:] + parts[:1], strict=True):
+        assert graphs.y[train].view(-1).bincount().tolist() == [24, 56]
+        assert torch.equal(val, following)
+        assert len(test) == 10
+    values = replace(ring_set(40, values=True), split=None)
+    assert [*map(len, values.parts(0, "folds"))] == [32, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "how", "sentence"),
+    [
+        (classes(30, 9), "folds", r"Class 1 has fewer than 10 graphs \(9\), too few for 10 folds"),
+        (classes(30, 1), "random", r"set cannot be split \(The least populated class"),
+        (classes(9, 9), "column", "set has no split of its own"),
+        (replace(ring_set(), split=torch.zeros(30)), None, "leaves no graph for the val part"),
+        (replace(ring_set(3), y=torch.ones(3, 1)), None, "the train part has one class only, in"),
+        (
+            replace(ring_set(6), y=torch.tensor([0.5, 1, torch.nan] * 2).view(-1, 1)),
+            None,
+            "no target is known in the test part",
+        ),
+    ],
+)
+def test_sets_that_cannot_be_split(graphs: GraphSet, how: Any, sentence: str) -> None:
+    with pytest.raises(DataError, match=rf"{sentence}.*\.$"):
+        graphs.parts(0, how)
+
+
+def test_names() -> None:
+    for name in (
+        "MUTAG",
+        "esol",
+        "pyg:TUDataset/ENZYMES",
+        "pyg:ZINC",
+        "ogbg-molhiv",
+        "graphs:x.pt",
+    ):
+        assert holds_graphs(name), name
+    for name in ("cora", "pyg:Amazon/Photo", "ogbn-arxiv", "edges.csv", "x.npz", "csbm:degree=3"):
+        assert not holds_graphs(name), name
+    with pytest.raises(DataError, match="mutag holds many graphs; choose a dataset of one graph"):
+        load("mutag")
+    with pytest.raises(DataError, match="no set of graphs 'cora'; known are digit-graphs, esol, m"):
+        load_graphs("cora")
+    for options, sentence in (
+        ({"split": "time"}, "There is no split 'time' of graphs"),
+        ({"split": "scaffold"}, "digit-graphs has no SMILES to find scaffolds in"),
+        ({"split": "column"}, "digit-graphs has no split of its own; choose random or folds"),
+        ({"targets": ["y"]}, "digit-graphs has no columns to choose targets from"),
+    ):
+        with pytest.raises(DataError, match=sentence):
+            load_graphs("digit-graphs", **options)  # type: ignore[arg-type]
+
+
+def test_sets_that_need_no_download() -> None:
+    esol = load_graphs("esol")
+    assert (esol.name, esol.num_graphs, esol.task) == ("esol", 1128, "values")
+    graphs = load_graphs("digit-graphs")
+    assert graphs.y.view(-1).bincount().tolist() == [20] * 10
+    x = graphs.nodes.table[graphs.nodes.kind]
+    ink, place = x[:, 0], x[:, 1:]
+    assert 0 < ink.min() <= ink.max() == 1
+    assert place.sum(dim=1).eq(2).all()
+    row, col = place[:, :8].argmax(dim=1), place[:, 8:].argmax(dim=1)
+    first = graphs.node_count.cumsum(0) - graphs.node_count
+    source, target = graphs.edge_index + first.repeat_interleave(graphs.edge_count)
+    apart = (row[source] - row[target]).abs() + (col[source] - col[target]).abs()
+    assert apart.eq(1).all()
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("mutag", [63, 125]), ("proteins", [663, 450])])
+def test_the_papers_sets(real_root: Path, name: str, sizes: list[int], tree: Tree) -> None:
+    """They have the counts of the table, or would not load; nothing is written beside them."""
+    before = tree(real_root / "TUDataset")
+    graphs = load_graphs(name.upper(), real_root)
+    assert (graphs.name, graphs.y.view(-1).bincount().tolist()) == (name, sizes)
+    assert (graphs.nodes.table.sum(dim=1) == 1).all()  # one-hot
+    assert tree(real_root / "TUDataset") == before
 
 
 def write_tu(raw: Path, name: str = "TINY") -> None:
@@ -34,83 +248,43 @@ def write_tu(raw: Path, name: str = "TINY") -> None:
         (raw / f"{name}_{part}.txt").write_text("".join(f"{line}\n" for line in lines))
 
 
-def test_read_as_pyg_does(tmp_path: Path) -> None:
+def test_tu_datasets(tmp_path: Path) -> None:
+    """The features are the node labels; where there are none, the attributes; else 1."""
     raw = tmp_path / "TUDataset" / "TINY" / "raw"
     write_tu(raw)
     found = load_graphs("pyg:TUDataset/TINY", tmp_path)
     assert (found.num_graphs, found.num_nodes, found.num_edges) == (20, 60, 100)
     assert (found.num_features, found.num_classes) == (3, 2)
-    assert found.y.tolist() == [1] * 10 + [0] * 10
+    assert found.y.view(-1).tolist() == [1] * 10 + [0] * 10
     assert list(raw.parent.iterdir()) == [raw]
+    labels = raw / "TINY_node_labels.txt"
+    labels.rename(raw / "TINY_node_attributes.txt")
+    nodes = load_graphs("pyg:TUDataset/TINY", tmp_path).nodes
+    assert nodes.table[nodes.kind][:3].tolist() == [[4.0], [5.0], [4.0]]
+    (raw / "TINY_node_attributes.txt").unlink()
+    assert load_graphs("pyg:TUDataset/TINY", tmp_path).nodes.table.tolist() == [[1.0]]
     (raw / "TINY_A.txt").write_bytes(b"1, 999\n")
     with pytest.raises(DataError, match=r"^PyG cannot load TUDataset/TINY"):
         load_graphs("pyg:TUDataset/TINY", tmp_path)
 
 
-def test_features_where_there_are_no_labels(tmp_path: Path) -> None:
-    raw = tmp_path / "TUDataset" / "TINY" / "raw"
-    write_tu(raw)
-    labels = raw / "TINY_node_labels.txt"
-    labels.rename(raw / "TINY_node_attributes.txt")
-    assert load_graphs("pyg:TUDataset/TINY", tmp_path).x[:3].tolist() == [[4.0], [5.0], [4.0]]
-    (raw / "TINY_node_attributes.txt").unlink()
-    assert load_graphs("pyg:TUDataset/TINY", tmp_path).x.tolist() == [[1.0]] * 60
+def test_datasets_of_pyg_keep_their_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts are read one after another, and processed once."""
+    sizes, processed = {"train": 6, "val": 3, "test": 2}, []
 
+    def process(self: InMemoryDataset) -> None:
+        processed.append(self)
+        for part, size in sizes.items():
+            y = torch.arange(size).view(-1, 1) / 2
+            self.save(paths(y), str(Path(self.processed_dir, f"{part}.pt")))
 
-@pytest.mark.parametrize(("name", "sizes"), [("mutag", [63, 125]), ("proteins", [663, 450])])
-def test_the_papers_sets(real_root: Path, name: str, sizes: list[int]) -> None:
-    graphs = load_graphs(name.upper(), real_root)
-    assert (graphs.name, graphs.y.bincount().tolist()) == (name, sizes)
-
-
-def test_wrong_counts() -> None:
-    graphs = rings_and_paths(30)
-    counts = Counts(graphs.num_nodes, graphs.num_edges, 3, 2)
-    check_counts(graphs, counts, (20, 10))
-    with pytest.raises(
-        DataError, match=r"^rings has 20 and 10 graphs of .* instead of 1 and 29\.$"
-    ):
-        check_counts(graphs, counts, (1, 29))
-
-
-def test_digit_graphs() -> None:
-    graphs = load_graphs("digit-graphs")
-    assert graphs.y.bincount().tolist() == [20] * 10
-    ink, place = graphs.x[:, 0], graphs.x[:, 1:]
-    assert 0 < ink.min() <= ink.max() == 1
-    assert place.sum(dim=1).eq(2).all()
-    row, col = place[:, :8].argmax(dim=1), place[:, 8:].argmax(dim=1)
-    source, target = graphs.edge_index
-    apart = (row[source] - row[target]).abs() + (col[source] - col[target]).abs()
-    assert apart.eq(1).all()
-
-
-def test_names() -> None:
-    assert holds_graphs("MUTAG")
-    assert holds_graphs("pyg:TUDataset/ENZYMES")
-    assert not holds_graphs("cora")
-    with pytest.raises(DataError, match="mutag holds many graphs; choose a dataset of one graph"):
-        load("mutag")
-    with pytest.raises(DataError, match="There is no set of graphs 'cora'; known are digit-graphs"):
-        load_graphs("cora")
-
-
-def test_broken_sets() -> None:
-    good = rings_and_paths(30)
-    x, edge_index, sizes, y = good.x, good.edge_index, good.node_ptr.diff(), good.y
-    first, node = int(sizes[0]), torch.arange(30)
-    cases = {
-        "has features of 5 nodes": (x[:5], edge_index, sizes, y),
-        "the features must be a real matrix": (x[:, 0], edge_index, sizes, y),
-        "an edge joins two graphs": (x, torch.tensor([[0], [first]]), sizes, y),
-        "an edge names node 999": (x, torch.tensor([[0], [999]]), sizes, y),
-        "graph 1 has no nodes": (x, edge_index, sizes * (node != 1), y),
-        "has 29 labels for 30 graphs": (x, edge_index, sizes, y[:-1]),
-        "graph 3 has no label": (x, edge_index, sizes, y.where(node != 3, -1)),
-        "one class or one value": (x, edge_index, sizes, torch.stack([y, y], dim=1)),
-        r"not NaN or infinite ones\.$": (x, edge_index, sizes, y / torch.zeros(30)),
-        "y is the same for all graphs": (x, edge_index, sizes, torch.ones(30)),
-    }
-    for sentence, parts in cases.items():
-        with pytest.raises(DataError, match=sentence):
-            graph_set(*parts, "broken")
+    monkeypatch.setattr(ZINC, "download", lambda self: None)
+    monkeypatch.setattr(ZINC, "process", process)
+    graphs = load_graphs("pyg:ZINC", tmp_path)
+    assert [*map(len, graphs.parts(0))] == [6, 3, 2]
+    assert graphs.y.view(-1)[:7].tolist() == [0, 0.5, 1, 1.5, 2, 2.5, 0]
+    assert len(processed) == 1
+    assert graphs.nodes.sizes == (5,)
+    random = load_graphs("pyg:ZINC", tmp_path, split="random")
+    assert random.split is None
+    assert [*map(len, random.parts(0))] == [8, 1, 2]

@@ -5,16 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch_geometric.data import Data
 from torch_geometric.utils import from_smiles
 
-from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.molecules import (
-    Molecules,
-    from_data,
-    read_molecules,
-    scaffold_split,
-)
+from graphrelu.lab.data import DataError, files_of, holds_graphs, load, load_graphs
+from graphrelu.lab.data.molecules import read_molecules, scaffold_split
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "C", "c1ccccc1O", "C1CCCCC1", "CCN", "CCC", "N#N", "O=C=O"]
 
@@ -50,44 +44,25 @@ def test_unreadable_molecules_are_left_out_and_named(tmp_path: Path) -> None:
     torch.testing.assert_close(molecules.y, expected, equal_nan=True)
 
 
-def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
-    pairs = zip(SMILES, 4 * PARTS, strict=False)
-    rows = [f"{smiles},{i % 2},{part}" for i, (smiles, part) in enumerate(pairs)]
-    text = "\n".join(["smiles,y,split", *rows])
-    path = tmp_path / "small.csv.gz"
-    path.write_bytes(gzip.compress(text.encode()))
-    molecules = read_molecules(path)
-    molecules.save(tmp_path / "small.npz")
-    again = Molecules.load(tmp_path / "small.npz")
-    for name in ("edge_index", "node_count", "edge_count", "y", "split"):
-        assert torch.equal(getattr(again, name), getattr(molecules, name)), name
-    for name in ("nodes", "edges"):
-        table, kind, sizes = getattr(again, name)
-        own = getattr(molecules, name)
-        assert torch.equal(table[kind], own.table[own.kind])
-        assert sizes == own.sizes
-    assert [len(part) for part in again.parts(0)] == [4, 3, 3]
-    assert again.name == "small"
-
-
 PARTS = ["train", "valid", "Test"]
 
 
-def test_random_splits_depend_on_the_seed_alone(tmp_path: Path) -> None:
-    rows = [f"{smiles},{i}" for i, smiles in enumerate(2 * SMILES)]
-    molecules = read_molecules(table(tmp_path / "some.csv", "smiles,value", rows), split="random")
-    first, again, other = (molecules.parts(seed) for seed in (0, 0, 1))
-    assert [len(part) for part in first] == [16, 2, 2]
-    assert torch.cat(first).sort().values.equal(torch.arange(20))
-    assert all(map(torch.equal, first, again))
-    assert not torch.equal(first[2], other[2])
+def test_a_compressed_file_with_a_column_split(tmp_path: Path) -> None:
+    pairs = zip(SMILES, 4 * PARTS, strict=False)
+    rows = [f"{smiles},{i % 2},{part}" for i, (smiles, part) in enumerate(pairs)]
+    path = tmp_path / "small.csv.gz"
+    path.write_bytes(gzip.compress("\r\n".join(["\ufeffsmiles,y,split", *rows]).encode()))
+    molecules = load_graphs(str(path))
+    assert (molecules.name, molecules.targets) == ("small", ("y",))
+    assert [len(part) for part in molecules.parts(0)] == [4, 3, 3]
+    assert load_graphs(str(path), split="random").split is None
 
 
 def test_scaffolds_stay_together() -> None:
     scaffolds = ["a"] * 6 + ["b"] * 2 + ["c", "d"]
     split = scaffold_split(scaffolds, "set")
     # a and b fill 8 of 10 places; then the scaffold that came last.
-    assert split.tolist() == [0] * 8 + [2, 1]
+    assert split == [0] * 8 + [2, 1]
 
 
 def test_scaffold_of_a_file(tmp_path: Path) -> None:
@@ -104,10 +79,21 @@ BAD = {
     "no SMILES": ("structure,y", ["C,1", "CC,0"], {}, "has no column 'smiles'."),
     "nothing to predict": ("smiles,split", ["C,train"], {}, "has no column to predict."),
     "no such target": ("smiles,y", ["C,1"], {"targets": ["z"]}, "has no column 'z' to predict."),
+    "two of one name": ("smiles,y,y", ["C,1,2"], {}, "has two columns of one name."),
     "no rows": ("smiles,y", [], {}, "has no rows."),
     "unreadable": ("smiles,y", ["X,1", "Y1,0"], {}, "RDKit can read none of the 2 SMILES."),
-    "words": ("smiles,y", ["C,low", "CC,high"], {}, "must be a number, not 'low' (line 2)."),
-    "infinite": ("smiles,y", ["C,1", "CC,inf"], {}, "'y' must be finite (line 3)."),
+    "words": (
+        "smiles,y",
+        ["C,low", "CC,high"],
+        {},
+        "bad.csv, line 2: y must hold numbers, not 'low'.",
+    ),
+    "infinite": (
+        "smiles,y",
+        ["C,1", "CC,inf"],
+        {},
+        "bad: y contains infinite values",
+    ),
     "one class": ("smiles,y", ["C,1", "CC,1"], {}, "'y' has the same value in every row."),
     "unknown": ("smiles,a,b", ["C,1,", "CC,0,"], {}, "no value of the target 'b' is known."),
     "no split": ("smiles,y", ["C,1", "CC,0"], {"split": "column"}, "has no column 'split'."),
@@ -115,10 +101,9 @@ BAD = {
         "smiles,y,split",
         ["C,1,dev", "CC,0,val"],
         {},
-        "must say train, val or test, not 'dev'",
+        "bad.csv, line 2: split must hold train, val or test, not 'dev'.",
     ),
     "one scaffold": ("smiles,y", ["C,1", "CC,0"], {"split": "scaffold"}, "have the same scaffold"),
-    "kind of split": ("smiles,y", ["C,1", "CC,0"], {"split": "time"}, "split must be one of"),
 }
 
 
@@ -144,52 +129,31 @@ def test_bad_parts_get_one_sentence(tmp_path: Path) -> None:
         one.parts(0)
 
 
-def test_a_file_of_another_kind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"smiles,y\nC,1\n", gzip.compress(b"smiles,y\n" * 99)[:-9]])
+def test_damaged_files(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.csv.gz"
-    path.write_bytes(b"smiles,y\nC,1\n")
-    with pytest.raises(DataError, match=r"^bad\.csv\.gz is not a CSV file \(.*\)\.$"):
-        read_molecules(path)
+    path.write_bytes(content)
+    assert holds_graphs(str(path))
+    with pytest.raises(DataError, match=r"bad\.csv\.gz cannot be read as a table \(.*\)\.$"):
+        load_graphs(str(path))
 
 
-PATH_GRAPH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+def test_a_table_of_molecules_and_one_of_edges(tmp_path: Path) -> None:
+    """A column of SMILES makes the difference."""
+    path = table(tmp_path / "edges.csv", '"smiles","a b"', ['"C",1', '"CC",2'])
+    assert holds_graphs(str(path))
+    assert files_of(str(path)) == (path,)
+    assert load_graphs(str(path)).targets == ("a b",)
+    with pytest.raises(DataError, match=r"edges\.csv holds many graphs; choose a dataset of one"):
+        load(str(path))
+    table(path, "source,target", ["0,1"])
+    assert not holds_graphs(str(path))
 
 
-def test_graphs_of_pyg() -> None:
-    graphs = [
-        Data(x=torch.tensor([[0], [4], [1]]), edge_index=PATH_GRAPH, y=torch.tensor([2])),
-        Data(x=torch.tensor([[3]]), edge_index=torch.tensor([[0], [0]]), y=torch.tensor([0])),
-    ]
-    found = from_data("two", graphs)
-    assert (found.task, found.outputs, found.nodes.sizes, found.edges.sizes) == (
-        "classes",
-        3,
-        (5,),
-        (1,),
-    )
-    assert found.nodes.table[found.nodes.kind].view(-1).tolist() == [0, 4, 1, 3]
-    assert found.edge_count.tolist() == [4, 0]  # without the self-loop
-
-
-def test_real_features_of_pyg() -> None:
-    attr = torch.rand(4)
-    graphs = [Data(x=torch.rand(3, 2), edge_index=PATH_GRAPH, edge_attr=attr, y=torch.rand(1, 2))]
-    found = from_data("one", graphs)
-    assert (found.task, found.outputs, found.nodes.sizes) == ("values", 2, ())
-    torch.testing.assert_close(found.nodes.table[found.nodes.kind], graphs[0].x)
-    torch.testing.assert_close(found.edges.table[found.edges.kind].view(-1), attr)
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"edge_index": PATH_GRAPH[:, :1]}, "set: the graphs must be undirected."),
-        ({"y": None}, "set: graph 0 has no y."),
-        ({"x": torch.tensor([[0], [-1], [2]])}, "set: x must not be negative."),
-        ({"x": torch.ones(0, 1), "edge_index": PATH_GRAPH[:, :0]}, "set: graph 0 has no nodes."),
-    ],
-)
-def test_bad_graphs_get_one_sentence(change: dict[str, torch.Tensor], sentence: str) -> None:
-    usual = {"x": torch.ones(3, 1).long(), "edge_index": PATH_GRAPH, "y": torch.tensor([1])}
+def test_without_rdkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphrelu.lab.data.molecules.find_spec", lambda name: None)
     with pytest.raises(DataError) as raised:
-        from_data("set", [Data(**{**usual, **change})])
-    assert str(raised.value) == sentence
+        load_graphs("esol")
+    assert str(raised.value) == (
+        "esol.csv needs RDKit; install it with: pip install 'graphrelu[lab]'."
+    )

@@ -57,7 +57,7 @@ def test_named_nodes_weights_and_words(tmp_path: Path) -> None:
     labels = ["tree", "bush"] * 5 + ["", "-1"]
     path = write(
         tmp_path,
-        ["Source,Target,Weight", *(f"{names[a]},{names[b]},{a + 1}" for a, b in RING)],
+        ["U,V,Weight", *(f"{names[a]},{names[b]},{a + 1}" for a, b in RING)],
         ["id,f,label", *(f'"{name}",1e-1,{y}' for name, y in zip(names, labels, strict=True))],
     )
     graph = load(str(path))
@@ -117,36 +117,31 @@ PAIRS = "edges.csv must have two nodes in a line, and a weight if any"
 NAMES = "nodes.csv must begin with a line of names, one of which is label"
 EDGES = [
     (["0,1,2,3"], PAIRS),
-    (["0"], PAIRS),
-    (["0,1", "1,2,3"], "edges.csv, line 2: there are 3 fields, not 2"),
-    (["a,b"], r"edges.csv, line 1: invalid literal for int\(\) with base 10: 'a'"),
-    (["0,99999999999999999999"], r"edges.csv, line 1: .*"),
+    ([",", ","], "edges.csv is empty"),
+    (["0,1", "1,2,3"], r"edges.csv cannot be read .* Expected 2 fields in line 2, saw 3\)"),
+    (["a,b"], "edges.csv, line 1: column 1 must hold whole numbers, not 'a'"),
+    (["0,99999999999999999999"], "edges.csv, line 1: column 2 must hold whole numbers, not '9+'"),
     (["0,12"], r"edges.csv: an edge names node 12, but the 12 nodes are numbered .*"),
-    (["0,1,x"], "edges.csv, line 1: could not convert string to float: 'x'"),
+    (["0,1,x"], "edges.csv, line 1: the weight must hold numbers, not 'x'"),
     (["0,1,-1"], "the edge weights must be finite and not negative"),
-    (['0,"1'], r"edges.csv cannot be read as a table \(unexpected end of data\)"),
+    (['0,"1'], r"edges.csv cannot be read as a table \(.* EOF inside string starting at row 0\)"),
 ]
 NODES = [
-    ([], NAMES),
+    ([], "nodes.csv cannot be read as a table .*"),
     (["0,1", "1,2"], NAMES),
     (["label,f,f", "0,1,2"], "nodes.csv has two columns of one name"),
-    (nodes_with("0,1,2"), "nodes.csv, line 14: there are 3 fields under 2 names"),
-    (nodes_with("0,x"), "nodes.csv, line 14: could not convert string to float: 'x'"),
-    (nodes_with("0,nan"), NOT_FINITE),
+    (nodes_with("0,1,2"), "Expected 2 fields in line 14, .*"),
+    (nodes_with("0,x"), "nodes.csv, line 14: f must hold numbers, not 'x'"),
+    (nodes_with("0,nan"), "nodes.csv, line 14: f must hold numbers, not 'nan'"),
+    (nodes_with("0"), "nodes.csv, line 14: f must hold numbers, not ''"),
     (nodes_with("0,1e99"), NOT_FINITE),
     (nodes_with("0,1", "label,id"), "nodes.csv names a node twice"),
-    (nodes_with(f"{10**30},1"), "nodes.csv has labels that are larger than its number of nodes"),
     ([*nodes_with("0.5,1"), ",1"], "y must hold finite values, not NaN .*"),
-    (nodes_with("1e999,1"), "y must hold finite values, not NaN .*"),
     (nodes_with("0,2", "label_a,label_b"), "label_b must hold 0 and 1, .*, not '2'"),
-    (["label_a,label_b,f", *12 * ["0,,1"]], "or -1 in the whole row of a node .*"),
     (nodes_with("0,1", "label,label_b"), "label, or columns label_NAME, not both"),
-    (nodes_with("7,1"), "the labels of 3 classes must run from 0 to 2 .*"),
     (nodes_with("0,yes", "label,train"), "train must hold 0 and 1 only, not 'yes'"),
     (nodes_with("0,1", "label,val_x"), "val_x must be val, or val_ and the number .*"),
     (["label,f,train_0,val_1,test_0", *12 * ["0,1,1,0,0"]], "test must be of the same splits"),
-    (["label", "0"], "the features must be a real matrix .*"),
-    (["label,f"], "edges.csv has no nodes"),
 ]
 
 
@@ -154,7 +149,7 @@ NODES = [
     ("edges", "nodes", "sentence"),
     [
         *((edges, None, said) for edges, said in EDGES),
-        *(([], nodes, said) for nodes, said in NODES),
+        *((None, nodes, said) for nodes, said in NODES),
     ],
 )
 def test_faults_cost_one_sentence(
@@ -167,13 +162,14 @@ def test_faults_cost_one_sentence(
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     path = write(tmp_path)
-    (tmp_path / "graph.gml").write_text("graph []")
+    for name in ("graph.gml", "graph.csv"):
+        (tmp_path / name).write_text("graph []")
     for gone in ("nodes.csv", "edges.csv"):
         (tmp_path / gone).unlink()
         with pytest.raises(DataError, match=rf"^There is no file .*{gone}\.$"):
             load(str(path))
     for name, sentence in (
-        ("links.csv", r"links\.csv must have edges in its name, as in edges\.csv"),
+        ("graph.csv", r"graph\.csv must have a column smiles, or edges in its name, as in "),
         ("", r"is of no known layout; known are \.npz files with .*\.$"),
         ("graph.gml", r"gml is of no known layout; known are \.npz files .*\.$"),
     ):
@@ -191,7 +187,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 def test_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MOST_GIB_VARIABLE, "1e-6")
-    with pytest.raises(DataError, match=r"edges\.csv declares .* more than the 1e-06 that"):
+    with pytest.raises(DataError, match=r"csv declares .* more than the 1e-06 that"):
         load(str(write(tmp_path, [*(f"{a},{b}" for a, b in RING)] * 10)))
 
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.folds import fold_split, steps_per_epoch, training_order
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine import fold_train
 from graphrelu.lab.engine.fold_train import FoldBatch, build_graph_model, collect, train_folds
 from graphrelu.lab.engine.train import Nodes

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from graphrelu.lab.data.fold_set import FoldSet as GraphSet
 from graphrelu.lab.data.folds import fold_split
 from graphrelu.lab.data.graph import DataError, Graph
-from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.fold_train import FoldBatch, collect
 from graphrelu.lab.engine.train import Nodes

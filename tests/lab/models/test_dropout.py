@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from graphrelu.lab.models.dropout import SeededDropout, keep_mask
-from tests.helpers import interpreted
+from graphrelu.lab.models.dropout import _SPREAD, SeededDropout, _keeps, keep_mask
 
 STEP = torch.tensor(5)
 
@@ -17,29 +16,20 @@ def run(x: Tensor, seed: Tensor) -> Tensor:
         return F.dropout(F.dropout(x, 0.5), 0.2)
 
 
-def test_a_mask_is_the_run_s_own() -> None:
-    """The same alone, in a batch of three, and in another order."""
-    x, seeds = torch.randn(3, 40, 8), torch.tensor([7, 0, 123456789])
-    together = torch.func.vmap(run)(x, seeds)
-    for i in range(3):
-        assert torch.equal(together[i], run(x[i], seeds[i]))
-    assert torch.equal(torch.func.vmap(run)(x.flip(0), seeds.flip(0)), together.flip(0))
-
-
-def test_features_that_all_runs_share() -> None:
-    x, seeds = torch.randn(7, 5).t().requires_grad_(), torch.tensor([7, 0, 2**40 - 3])
-    together = torch.func.vmap(run, in_dims=(None, 0))(x, seeds)
-    alone = [run(x, seed) for seed in seeds]
-    assert torch.equal(together, torch.stack(alone))
-    (grad,) = torch.autograd.grad(together.pow(2).sum(), x)
-    (expected,) = torch.autograd.grad(sum(out.pow(2).sum() for out in alone), x)
-    torch.testing.assert_close(grad, expected)
-
-    def loss(x: Tensor, seed: Tensor) -> Tensor:
-        return run(x, seed).pow(2).sum()
-
-    grads = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(x.detach(), seeds)
-    torch.testing.assert_close(grads.sum(dim=0), expected)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_mask_is_the_run_s_own(is_shared: bool) -> None:
+    """The same alone, in a batch of three, and in another order; also of features that all runs
+    share, and with its gradient."""
+    x, seeds = torch.randn(3, 40, 8), torch.tensor([7, 0, 2**40 - 3])
+    x = (x[0] if is_shared else x).requires_grad_()
+    alone = torch.stack([run(x if is_shared else x[i], seeds[i]) for i in range(3)])
+    (expected,) = torch.autograd.grad(alone.pow(2).sum(), x)
+    for order in ([0, 1, 2], [2, 0, 1]):
+        own, dims = (x, (None, 0)) if is_shared else (x[order], (0, 0))
+        together = torch.func.vmap(run, in_dims=dims)(own, seeds[order])
+        assert torch.equal(together, alone[order])
+        (grad,) = torch.autograd.grad(together.pow(2).sum(), x)
+        torch.testing.assert_close(grad, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -56,11 +46,19 @@ def test_what_the_mask_keeps(size: int, dtype: torch.dtype) -> None:
             torch.testing.assert_close(out, expected)
 
 
-def test_on_the_kernel() -> None:
-    """Once more with the GPU's implementation, in Triton's interpreter."""
-    chosen = "own or share or keeps or gradient"
-    done = interpreted("-m", "pytest", "-p", "no:xdist", __file__, "-k", chosen)
-    assert "16 passed" in done.stdout, done.stdout
+def test_masks_stay_what_they_were() -> None:
+    """Records are continued by later versions; more elements than a block of the CPU."""
+    seed, step = torch.tensor([3, 2**33 + 1]), torch.tensor(17)
+    mask = keep_mask(seed, step, 2, 100_000, 0.5)
+    assert mask.sum(dim=1).tolist() == [50_088, 50_171]
+    assert "".join("01"[bit] for bit in mask[0, :32].int()) == "10010010110100000011111100100110"
+
+
+def test_arrays_and_tensors_are_mixed_alike() -> None:
+    """NumPy on a CPU and torch on a GPU."""
+    index, key = torch.arange(1000, dtype=torch.int32) * _SPREAD, torch.tensor(-12345).int()
+    expected = _keeps(index, key, 0.3)
+    assert _keeps(index.numpy(), key.numpy(), 0.3).tolist() == expected.tolist()
 
 
 def test_share_and_scale() -> None:
@@ -86,17 +84,9 @@ def test_masks_are_unrelated() -> None:
         assert (masks[:, lag:] * masks[:, :-lag]).mean(dim=1).abs().max() < 5 / size**0.5
 
 
-def test_evaluation_and_gradient() -> None:
-    x = torch.randn(20, 4, requires_grad=True)
-    with SeededDropout(torch.tensor(1), STEP):
-        assert F.dropout(x, 0.5, training=False) is x
-        out = F.dropout(x, 0.5)
-    (grad,) = torch.autograd.grad(out.sum(), x)
-    assert torch.equal(grad, torch.where(out != 0, 2.0, 0.0))
-
-
 def test_reaches_into_pyg() -> None:
-    """Attention dropout of a stock convolution obeys the seed, not torch's generator."""
+    """Attention dropout of a stock convolution obeys the seed, not torch's generator, and there is
+    none in evaluation."""
     conv, x = GATConv(4, 4, dropout=0.6), torch.randn(10, 4)
     edge_index = torch.randint(10, (2, 40))
 
@@ -106,3 +96,5 @@ def test_reaches_into_pyg() -> None:
 
     assert torch.equal(attend(3), attend(3))
     assert not torch.equal(attend(3), attend(4))
+    conv.eval()
+    assert torch.equal(attend(3), attend(4))

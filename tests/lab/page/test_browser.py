@@ -113,7 +113,7 @@ def test_page_opens_without_errors_or_requests(
     assert committed.stat().st_size < page.MOST_BYTES
     for section in ("results", "differences", "origin"):
         assert seen.page.locator(f"#{section}").is_visible(), section
-    # Only the table may be wider than the screen, and it scrolls by itself.
+    # Only the table may be wider than the screen, and it scrolls on its own.
     assert seen.page.evaluate("document.documentElement.scrollWidth") == WIDTHS[size][0]
     picture = tmp_path / "page.png"
     seen.page.screenshot(path=picture, full_page=True)
@@ -245,6 +245,11 @@ def test_table_filters(visit: Any, committed: Path) -> None:
     assert seen.page.locator("#differences polygon").count() == len(seen.column("activation"))
     seen.page.get_by_label("record").select_option(label="segments.jsonl")
     assert "GReLU (K=7)" in seen.column("activation")
+    origin = seen.page.locator("#origin")
+    assert "NVIDIA H200" in origin.inner_text()
+    for summary in origin.locator("summary").all():
+        summary.press("Enter")
+    assert "weight decay" in origin.locator("details").first.inner_text()
     assert seen.errors == []
 
 
@@ -299,6 +304,14 @@ def test_choosing_a_node_draws_its_functions(seen: Visit) -> None:
     seen.page.keyboard.press("ArrowDown")
     assert part.locator("h3").inner_text() == "Node 8"
     assert lines.first.get_attribute("points") != by_mouse
+    tip = seen.page.locator("#tip")
+    part.locator("figure").nth(1).hover()
+    assert tip.locator("strong").inner_text() == "Node 8, channel 1"
+    assert tip.locator("svg").bounding_box()["width"] > 300
+    part.locator("figure").nth(2).focus()
+    assert tip.locator("strong").inner_text() == "Node 8, channel 2"
+    part.locator("figure").nth(2).blur()
+    assert tip.is_hidden()
 
 
 def test_nodes_are_coloured_by_what_is_chosen(seen: Visit) -> None:
@@ -315,17 +328,6 @@ def test_nodes_are_coloured_by_what_is_chosen(seen: Visit) -> None:
     part.get_by_label("colour").select_option("prediction")
     assert part.locator("circle.node").evaluate_all(fills) == 1
     assert part.locator(".legend li").all_inner_texts() == ["class 0"]
-
-
-def test_functions_are_enlarged(seen: Visit) -> None:
-    figures, tip = seen.page.locator("#graph figure"), seen.page.locator("#tip")
-    figures.nth(1).hover()
-    assert tip.locator("strong").inner_text() == "Node 0, channel 1"
-    assert tip.locator("svg").bounding_box()["width"] > 300
-    figures.nth(2).focus()
-    assert tip.locator("strong").inner_text() == "Node 0, channel 2"
-    figures.nth(2).blur()
-    assert tip.is_hidden()
 
 
 def test_curves_show_values_and_hide(seen: Visit) -> None:
@@ -405,16 +407,6 @@ def test_figures_are_saved(visit: Any, ring_file: Path, scheme: str) -> None:
         if section == "curves":  # the legend is below, without the line that is hidden
             words = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
             assert words[-2:] == ["ReLU", "ELU"]
-
-
-def test_settings_are_there(visit: Any, committed: Path) -> None:
-    seen = visit(committed)
-    part = seen.page.locator("#origin")
-    assert "NVIDIA H200" in part.inner_text()
-    for summary in part.locator("summary").all():
-        summary.press("Enter")
-    assert "weight decay" in part.locator("details").first.inner_text()
-    assert seen.errors == []
 
 
 def test_print_is_light_and_whole(visit: Any, ring_file: Path) -> None:

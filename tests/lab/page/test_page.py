@@ -116,7 +116,7 @@ def test_report_says_whose_models_it_cannot_draw(
         ),
     ],
 )
-def test_bad_input_costs_a_sentence(
+def test_bad_input_is_a_one_line_error(
     arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)

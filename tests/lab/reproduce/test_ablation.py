@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -109,24 +108,7 @@ def test_one_cell_refutes_and_all_confirm() -> None:
     assert findings.in_all([]) == "not measured yet"
 
 
-def test_files(tmp_path: Path) -> None:
-    record = tmp_path / "ablation.jsonl"
-    Record(record).append(runs())
-    assert "In haste" not in ablation.TABLE.render(record)[0].read_text()
-    Record(record).append(runs("digits", epochs=5))
-    page, table = ablation.TABLE.render(record)
-    text = page.read_text()
-    assert "Made from `ablation.jsonl`: 264 runs (no device; torch 0)." in text
-    assert (
-        "| GReLU-B | 52.8 ± 1.5 (12) | 53.4 ± 1.8 | +1.1 [+1.0, +1.1] * | +1.1 [+1.0, +1.1] * |"
-        in text
-    )
-    assert "## Flickr: topology and non-linearity (the paper's Table 3)" in text
-    assert "## digits: losses" in text
-    lines = list(csv.DictReader(table.read_text().splitlines()))
-    assert len(lines) == 22
-    assert lines[1]["behind_a_outcome"] == "better"
-    assert float(lines[1]["behind_a_p"]) < 0.05
+def test_runs_with_other_settings_do_not_mix() -> None:
     with pytest.raises(ValueError, match="The runs of flickr with gcn have different settings"):
         ablation.TABLE.rows([*runs(), *runs(epochs=5)])
 

@@ -150,7 +150,7 @@ def test_whether_the_printed_numbers_come_out(tmp_path: Path) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """Rings and paths in the place of MUTAG, and few points."""
     graphs = rings_and_paths(60, name="mutag")
-    monkeypatch.setattr("graphrelu.lab.data.load_graphs", lambda name, root: graphs)
+    monkeypatch.setattr("graphrelu.lab.reproduce.table.load_fold_set", lambda name, root: graphs)
     points = {name: GraphAxes((4,), (1, 2)) for name in ("folds", "gin_folds")}
     monkeypatch.setattr(graph, "POINTS", points)
     monkeypatch.setattr(Request, "changes", {"epochs": 2})

@@ -43,18 +43,13 @@ def test_figure_shows_the_record(rows: list[Row]) -> None:
 
 def test_committed_figure_is_that_of_the_record(rows: list[Row], tmp_path: Path) -> None:
     """Where this fails: make readme."""
-    made = {path.name: path for path in node.write_leads(rows, tmp_path / "leads")}
-    assert sorted(made) == ["leads.png", "leads.svg"]
-    committed = (RESULTS / "leads.svg").read_text()
-    fresh = made["leads.svg"].read_text()
+    png, svg = node.write_leads(rows, tmp_path / "leads")
+    assert (png.name, svg.name) == ("leads.png", "leads.svg")
+    committed, fresh = (RESULTS / "leads.svg").read_text(), svg.read_text()
     # Another version of the plotting package draws other bytes.
     version = r"Matplotlib v[\d.]+"
     if re.findall(version, committed) == re.findall(version, fresh):
         assert committed == fresh
-    assert (RESULTS / "leads.png").stat().st_size > 1_000
-
-
-def test_rows_without_pairs_are_an_error(rows: list[Row], tmp_path: Path) -> None:
     alone = [row for row in rows if row.activation == "relu"]
     with pytest.raises(ValueError, match="runs of both GReLU and ReLU"):
         node.write_leads(alone, tmp_path / "leads")
@@ -126,14 +121,6 @@ def test_against_the_best() -> None:
     )
     alike = [r for r in results if r.config.activation in ("relu", "grelu")]
     assert node.against_best(node.TABLE.rows(alike)).endswith("in 0, and is worse in 0.")
-
-
-def test_four_seeds_decide_nothing() -> None:
-    rows = node.TABLE.rows(main_table(4, {"grelu": 1.0}))
-    assert "| ReLU | 0 | 0 | 30 | 0 | 30 |" in shown.tallies(shown.by_rival(rows, "grelu_over_it"))
-    assert shown.too_few(row["over_relu"] for row in rows) == (
-        "Nothing in this table is decided: that takes 5 seeds or more."
-    )
 
 
 def test_protocol_check() -> None:

@@ -86,12 +86,7 @@ def test_they_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = {
         name: lambda epochs, name=name: calls.append((name, epochs)) for name in ("relu", "grelu")
     }
-
-    def seconds(run: Any, device: torch.device) -> float:
-        run()
-        return 1.0
-
-    monkeypatch.setattr(runtime, "seconds", seconds)
+    monkeypatch.setattr(runtime, "seconds", lambda run, device: run() or 1.0)
     epochs, times = runtime.in_turns(trainings, 2, 10.0, torch.device("cpu"))
     assert epochs == 20  # half a second each, in ten seconds
     assert calls[4:] == [("relu", 20), ("grelu", 20)] * 2
@@ -99,21 +94,10 @@ def test_they_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entry(activation: str, seconds: float, **changes: Any) -> dict[str, Any]:
-    return {
-        "dataset": "citeseer",
-        "backbone": "gcn",
-        "activation": activation,
-        "device": "no device",
-        "mode": "one",
-        "seeds": 1,
-        "seconds": seconds,
-        "repeats": [seconds, 2 * seconds],
-        "epochs_timed": 200,
-        "epochs": 200,
-        "versions": {"torch": "0"},
-        "commit": None,
-        "date": "2026-11-01",
-    } | changes
+    timing = {"dataset": "citeseer", "backbone": "gcn", "activation": activation, "mode": "one"}
+    timing |= {"device": "no device", "seeds": 1, "seconds": seconds, "epochs": 200}
+    timing |= {"repeats": [seconds, 2 * seconds], "epochs_timed": 200}
+    return timing | {"versions": {"torch": "0"}, "commit": None, "date": "2026-11-01"} | changes
 
 
 def test_the_page(tmp_path: Path) -> None:

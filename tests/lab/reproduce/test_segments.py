@@ -12,7 +12,7 @@ from tests.lab.fake_engine import lead, made_up
 
 
 def runs(slope: float, seeds: int = 12, dataset: str = "cora") -> list[Result]:
-    """Runs whose scores rise by so many points with each segment."""
+    """Runs whose scores rise by this many points with each segment."""
     return made_up(segments.cells(dataset), lambda place: slope * (place[1] - 2), range(seeds))
 
 
@@ -48,7 +48,6 @@ def test_rows() -> None:
         ([lead(0.2, outcome="no difference"), lead(-0.3, 0.8)], "undecided"),
         ([lead(0.9, 0.3)], "undecided"),  # better, perhaps large enough to matter
         ([lead(0.1, outcome="no difference"), lead(-1.5, 0.3)], "does not hold"),
-        ([lead(1.5, 2.0)], "undecided"),
         ([lead(0.1, None)], "undecided"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -112,31 +111,11 @@ def test_rows() -> None:
     assert relu.mean == pytest.approx(50.9)
     assert relu["untuned_mean"] == pytest.approx(55.9)
     assert grelu["untuned_mean"] == grelu.mean == pytest.approx(51.99)
+    # Tuned GReLU is ahead; untuned ReLU was trained with what its validation nodes did not choose.
     assert grelu["grelu_over_it"] is None
     assert relu["grelu_over_it"].difference == pytest.approx(1.09)
-    assert relu["grelu_over_it"].p < 0.001
     assert relu["grelu_over_it"].outcome == "better"
-
-
-def test_files(tmp_path: Path) -> None:
-    record = tmp_path / "tuned.jsonl"
-    others = [make_result(c, 0, 0.5) for c in node_table(["cora"], ["sgc"])]
-    Record(record).append([*runs({"relu": 5, "grelu": 0}), *others])
-    page, table = tuned.TABLE.render(record)
-    text = page.read_text()
-    assert "Made from `tuned.jsonl`: 160 runs (no device; torch 0).\n\n" in text
-    assert "Every cell chose from all 8 settings.\n" in text
-    assert (
-        "| Cora | ReLU | 50.9 ± 0.9 (10) | 0.003 | 0.0005 | 0.8 | 55.9 ± 0.9 "
-        "| +1.1 [+1.0, +1.1] * | < 0.001 |" in text
-    )
-    assert "| Cora | GReLU | **52.0 ± 0.9 (10)** | 0.01 | 0.0005 | 0.5 | 52.0 ± 0.9 |  |  |" in text
-    # Tuned GReLU is ahead; untuned ReLU was trained with what its validation nodes did not choose.
-    assert text.count("| ReLU | 1 | 0 | 0 | 0 | 1 |") == 1
-    assert text.count("| ReLU | 0 | 0 | 0 | 1 | 0 |") == 1
-    relu, grelu = csv.DictReader(table.read_text().splitlines())
-    assert (relu["lr"], relu["tried"], relu["grelu_over_it_outcome"]) == ("0.003", "8", "better")
-    assert grelu["grelu_over_it_p"] == ""
+    assert relu["untuned_over_it"].outcome == "worse"
 
 
 def test_a_page_of_what_is_there(tmp_path: Path) -> None:
@@ -159,17 +138,13 @@ def fakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_command_continues(fakes: Path) -> None:
     arguments = ["tuned", *SMALL]
+    none = invoke("reproduce", *arguments, "--seconds", 1e-9)
+    assert none.stdout == (
+        "0 of these 160 runs are in results/tuned.jsonl; the same command continues.\n"
+    )
     first = invoke("reproduce", *arguments, "--runs", 2)
     assert "32 of these 32 runs are in results/tuned.jsonl." in first.stdout
     shown = invoke("reproduce", *arguments)
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert "160 of these 160 runs are in results/tuned.jsonl." in shown.stdout
     assert "Written: results/tuned.md, results/tuned.csv." in shown.stdout
-
-
-def test_before_the_first_cell_is_there(fakes: Path) -> None:
-    shown = invoke("reproduce", "tuned", *SMALL, "--seconds", 1e-9)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert shown.stdout == (
-        "0 of these 160 runs are in results/tuned.jsonl; the same command continues.\n"
-    )

@@ -1,0 +1,140 @@
+"""Datasets by name: read by PyG's classes where it leaves no trace, and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch_geometric.datasets import Amazon
+
+from graphrelu.lab import data
+from graphrelu.lab.data import SOURCES, Counts, DataError, at_hand, data_root, load
+
+Tree = Callable[[Path], dict[str, tuple[int, int]]]
+MakeNpz = Callable[..., Path]
+RAW = "Amazon/Photo/raw/amazon_electronics_photo.npz"
+
+
+@pytest.fixture
+def photo(tmp_path: Path, make_npz: MakeNpz, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ring of twelve nodes stands in for Photo, with PyG's download of it replaced."""
+    photo = SOURCES["photo"]._replace(counts=Counts(12, 24, 3, 2))
+    monkeypatch.setattr(data, "SOURCES", {"photo": photo})
+    monkeypatch.setattr(Amazon, "download", lambda self: make_npz(RAW))
+    return tmp_path
+
+
+def test_what_is_missing_is_downloaded_once(
+    photo: Path, tree: Tree, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # PyG itself is silent under pytest
+    assert not at_hand("photo", photo)
+    graph = load("Photo", photo)
+    assert (graph.name, graph.family, graph.num_classes) == ("photo", "other", 2)
+    assert at_hand("photo", photo)
+    before = tree(photo)
+    assert RAW in before
+    assert not any("processed" in path for path in before)
+    monkeypatch.setattr(Amazon, "download", lambda self: pytest.fail("again"))
+    assert load("pyg:Amazon/Photo", photo).name == "pyg:Amazon/Photo"
+    assert tree(photo) == before
+    assert capfd.readouterr() == ("", "")
+
+
+def test_other_counts_are_refused(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SOURCES["photo"]._replace(counts=Counts(12, 24, 4, 3))
+    monkeypatch.setattr(data, "SOURCES", {"photo": source})
+    with pytest.raises(DataError) as caught:
+        load("photo", photo)
+    assert str(caught.value) == "photo has 3 features instead of 4, 2 classes instead of 3."
+
+
+def test_a_failed_download_and_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(self: Amazon) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(Amazon, "download", download)
+    with pytest.raises(DataError) as caught:
+        load("pyg:Amazon/Photo", tmp_path)
+    assert str(caught.value) == (
+        "PyG cannot load Amazon/Photo (no network); if a download broke off, remove "
+        f"{tmp_path / 'Amazon/Photo'} and try again."
+    )
+    path = tmp_path / RAW
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"half")
+    with pytest.raises(DataError, match=r"PyG cannot load Amazon/Photo \("):
+        load("pyg:Amazon/Photo", tmp_path)
+    with pytest.raises(DataError, match=r"PyG cannot load Amazon/Photo \(Not a directory"):
+        load("pyg:Amazon/Photo", path)
+
+
+def test_only_datasets_of_one_graph(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load("pyg:FakeDataset").num_features == 64  # without files
+    monkeypatch.setattr(Amazon, "__len__", lambda self: 3)
+    with pytest.raises(DataError, match="Amazon/Photo holds 3 graphs; choose a dataset of one"):
+        load("pyg:Amazon/Photo", photo)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("pyg:Amazn/Photo", r"PyG has no dataset class 'Amazn' \(did you mean Amazon\?\)\."),
+        ("pyg:download_url", r"PyG has no dataset class 'download_url'\."),
+        ("pyg:", r"PyG has no dataset class ''\."),
+        ("pyg:Amazon", r"PyG's Amazon needs a name; write pyg:Amazon/NAME\."),
+        ("pyg:KarateClub/Photo", r"PyG's KarateClub takes no name; write pyg:KarateClub\."),
+        ("pyg:Amazon/Nothing", r"PyG cannot load Amazon/Nothing \(AssertionError\); if a "),
+        ("pyg:KarateClub", r"pyg:KarateClub: class \d has fewer than 5 nodes"),
+        ("graph.gml", r"no dataset 'graph\.gml'; known are"),
+    ],
+)
+def test_faulty_requests(name: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=sentence):
+        load(name, tmp_path)
+
+
+def test_unknown_names_suggest_the_nearest() -> None:
+    with pytest.raises(DataError) as caught:
+        load("coar")
+    assert str(caught.value) == (
+        "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
+        "pubmed, blogcatalog, flickr, photo, computers, cs, physics, minesweeper, tolokers, "
+        "squirrel, chameleon, actor, digit-graphs, esol, mutag, proteins, paths to .npz, .pt, "
+        ".csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and "
+        "graphs:PATH."
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["cora", "blogcatalog", "flickr", "photo", "minesweeper", "squirrel", "actor"]
+)
+def test_real_graphs(name: str, real_root: Path, tree: Tree) -> None:
+    """They have the counts of the table, or would not load; nothing is written beside them."""
+    before = tree(real_root / SOURCES[name].place)
+    assert at_hand(name, real_root)
+    graph = load(name, real_root)
+    assert graph.name == name
+    assert tree(real_root / SOURCES[name].place) == before
+    if graph.train_mask is not None:
+        columns = graph.train_mask.shape[1:]
+        assert columns == ((10,) if name in ("squirrel", "actor", "minesweeper") else ())
+
+
+def test_labels() -> None:
+    labels = [SOURCES[name].label for name in ("citeseer", "chameleon")]
+    assert labels == ["CiteSeer", "Chameleon"]
+
+
+def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHRELU_DATA", str(tmp_path / "env"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_root(tmp_path) == tmp_path
+    assert data_root() == tmp_path / "env"
+    monkeypatch.delenv("GRAPHRELU_DATA")
+    assert data_root() == tmp_path / "cache" / "graphrelu"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert data_root() == Path.home() / ".cache" / "graphrelu"

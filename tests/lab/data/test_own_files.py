@@ -1,0 +1,236 @@
+"""The user's own files: the usual forms are read, and what is wrong costs one sentence. The size of
+a file is checked first, and no code in it is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+from torch_geometric.io import read_npz as pyg_read_npz
+from torch_geometric.utils import is_undirected
+
+from graphrelu.lab.data import DataError, load, own_files
+from graphrelu.lab.data.splits import make_split
+
+MakeNpz = Callable[..., Path]
+NODE = np.arange(12)
+MASKS = np.stack([(NODE + split) % 3 == 0 for split in range(5)])
+EDGES = np.stack([NODE[:-1], NODE[1:]], axis=1)
+CANNOT = "cannot be read as an .npz file"
+
+
+def refused(path: Path, sentence: str) -> None:
+    """A file costs one sentence, and little memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=sentence) as caught:
+            load(str(path))
+        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
+    finally:
+        tracemalloc.stop()
+    text = str(caught.value)
+    assert path.name in text
+    assert text.endswith(".")
+    assert "\n" not in text
+
+
+def test_npz_agrees_with_pyg(make_npz: MakeNpz) -> None:
+    path = make_npz()
+    graph, expected = load(str(path)), pyg_read_npz(str(path))
+    assert (graph.name, graph.family) == ("ring.npz", "other")
+    assert torch.equal(graph.edge_index, expected.edge_index)
+    assert torch.equal(graph.y, expected.y)
+    assert graph.num_edges == 24  # twelve undirected edges, no self-loops
+    assert graph.x.layout == torch.sparse_csr
+    # PyG sets every positive feature to one, here the values are kept.
+    assert torch.equal((graph.x.to_dense() > 0).float(), expected.x)
+    assert graph.x.values().tolist() == [float(n + 1) for n in range(12)]
+
+
+def test_npz_with_dense_features_and_masks(make_npz: MakeNpz) -> None:
+    sparse = ("attr_data", "attr_indices", "attr_indptr", "attr_shape")
+    features = np.arange(24.0).reshape(12, 2)
+    graph = load(str(make_npz(drop=sparse, attr_matrix=features, train_mask=NODE < 3)))
+    assert torch.equal(graph.x, torch.arange(24.0).view(12, 2))
+    assert graph.train_mask is not None
+    assert int(graph.train_mask.sum()) == 3
+
+
+def test_npz_with_unsorted_and_repeated_entries(make_npz: MakeNpz) -> None:
+    columns = np.arange(12) % 3
+    columns[:3] = [2, 0, 2]
+    graph = load(str(make_npz(attr_indices=columns, attr_indptr=np.array([0] + 11 * [3] + [12]))))
+    assert graph.x.to_dense()[0].tolist() == [2.0, 0.0, 4.0]
+
+
+def edge_list(path: Path, **changes: Any) -> Path:
+    """A path of twelve nodes as the heterophilous graphs are stored; each edge is there once."""
+    arrays = {
+        "node_features": np.eye(12, 4, dtype=np.float32),
+        "node_labels": NODE % 2,
+        "edges": EDGES,
+        "train_masks": MASKS,
+        "val_masks": np.roll(MASKS, 1, axis=1),
+        "test_masks": np.roll(MASKS, 2, axis=1),
+    }
+    np.savez(path, **{key: value for key, value in (arrays | changes).items() if value is not None})
+    return path
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"train_masks": MASKS.T},
+        {"edges": np.concatenate([EDGES, EDGES[:, ::-1], [[3, 3]]])},  # both directions, and a loop
+        {"edges": None, "edge_index": EDGES.T, "node_labels": None, "y": NODE % 2},  # PyG's names
+    ],
+)
+def test_npz_with_a_list_of_edges(tmp_path: Path, changes: dict[str, Any]) -> None:
+    graph = load(str(edge_list(tmp_path / "path.npz", **changes)))
+    assert (graph.num_nodes, graph.num_edges, graph.num_features) == (12, 22, 4)
+    assert is_undirected(graph.edge_index, num_nodes=12)
+    assert torch.equal(graph.y, torch.arange(12) % 2)
+    for seed in range(7):
+        split = make_split(graph, seed, "masks")
+        assert split.train.tolist() == [n for n in range(12) if (n + seed % 5) % 3 == 0]
+        assert split.note == f"the graph's own masks, split {seed % 5 + 1} of 5"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"node_labels": None}, "path.npz has no labels"),
+        ({"edges": np.zeros((2, 11), dtype=np.int64)}, "edges must have the shape [edges, 2]."),
+        ({"edges": np.full((3, 2), 12)}, "an edge names node 12, but the 12 nodes are numbered"),
+        ({"edges": np.zeros((3, 2))}, "edge_index must hold integers"),
+        ({"node_features": np.ones((11, 4))}, "has 12 labels for 11 nodes"),
+        ({"train_masks": np.ones((5, 11), dtype=bool)}, "train_mask must have the shape [12]"),
+        ({"edges": None}, "is of no known layout; known are .npz files with x, y and edge_index"),
+    ],
+)
+def test_faulty_lists_of_edges(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    refused(edge_list(tmp_path / "path.npz", **changes), re.escape(sentence))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"drop": ("adj_indptr",)}, "lacks adj_indptr."),
+        ({"drop": ("labels",)}, "has no labels"),
+        ({"drop": ("attr_data",)}, "has no node features"),
+        ({"labels": np.array(12 * ["a"])}, CANNOT),
+        ({"labels": np.array(12 * [None])}, CANNOT),  # a pickle
+        ({"adj_indices": np.full(24, 12)}, f"{CANNOT} (indices must be < 12)"),
+        ({"attr_indices": np.full(12, -1)}, f"{CANNOT} (indices must be >= 0)"),
+        ({"attr_shape": np.array([11, 3]), "attr_indptr": np.arange(12)}, "has 12 labels for 11"),
+        ({"attr_data": np.full(12, 1e300)}, "the features contain NaN or infinite"),
+        ({"attr_data": np.full(12, 1j)}, CANNOT),
+        ({"attr_indices": np.full(12, 0.5)}, "attr_shape must hold whole numbers."),
+        ({"attr_shape": np.array(12)}, CANNOT),
+        ({"attr_shape": np.array([-1, 3])}, CANNOT),
+        ({"train_mask": np.ones((3, 12))}, "train_mask must have the shape [12]"),
+        # Differences of unsigned numbers wrap around: four billion of the second row, it seems.
+        ({"attr_indptr": np.array([0, 5, 2, *range(3, 13)], dtype=np.uint32)}, CANNOT),
+    ],
+)
+def test_faulty_npz(make_npz: MakeNpz, change: dict[str, object], sentence: str) -> None:
+    refused(make_npz(**change), re.escape(sentence))
+
+
+def test_damaged_files(make_npz: MakeNpz, tmp_path: Path) -> None:
+    path = make_npz()
+    for content in (path.read_bytes()[:-200], b"", b"PK"):
+        path.write_bytes(content)
+        refused(path, CANNOT)
+    for content in (b"", b"PK", b"\x80\x02.", b"\x80\x02" + 10_000 * b"("):
+        (tmp_path / "x.pt").write_bytes(content)
+        refused(tmp_path / "x.pt", "cannot be loaded|is damaged or holds more than tensors")
+    for name in ("nowhere.npz", "nowhere.pt"):
+        refused(tmp_path / name, r"^There is no file .*\.$")
+
+
+def test_a_bomb_is_refused_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 MiB of zeros in some 16 KiB, where 8 MiB are allowed."""
+    monkeypatch.setenv(own_files.MOST_GIB_VARIABLE, str(8 / 1024))
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, edges=np.zeros(2**21, dtype=np.int64))
+    assert path.stat().st_size < 20 * 2**10
+    sentence = "declares 0.02 GiB, more than the 0.0078125 that are allowed; set GRAPHRELU_MOST_GIB"
+    refused(path, sentence)
+    monkeypatch.setenv(own_files.MOST_GIB_VARIABLE, "nan")
+    with pytest.raises(ValueError, match="must be a positive number, not 'nan'"):
+        load(str(path))
+
+
+def saved(path: Path, **fields: Any) -> Path:
+    """A ring of twelve nodes in a file of torch.save."""
+    node = torch.arange(12)
+    edges = torch.stack([node, (node + 1) % 12])
+    torch.save(Data(**{"x": torch.rand(12, 3), "edge_index": edges, "y": node % 2} | fields), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"edge_index": EdgeIndex(torch.tensor([[0, 1], [1, 2]]))},
+        {"y": (torch.arange(12) % 2).to(torch.uint16), "x": torch.nn.Parameter(torch.rand(12, 3))},
+        {"x": torch.rand(3, 12).t().half(), "name": "ring", "more": [torch.rand(2).cfloat()]},
+        {"x": torch.eye(12, 3).to_sparse_csr(), "edge_weight": torch.rand(12)},
+    ],
+)
+def test_a_saved_data_object(tmp_path: Path, fields: dict[str, Any]) -> None:
+    graph = load(str(saved(tmp_path / "ring.pt", **fields)))
+    assert graph.name == "ring.pt"
+    assert type(graph.edge_index) is type(graph.x) is torch.Tensor
+    assert not graph.x.requires_grad
+    torch.testing.assert_close(graph.x, fields.get("x", graph.x).detach().float())
+    if "edge_weight" in fields:
+        assert torch.equal(graph.edge_weight, fields["edge_weight"])
+
+
+class Trap:
+    """Unpickled, it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.path}",)
+
+
+def test_what_is_no_plain_data_object(tmp_path: Path) -> None:
+    trap, path = tmp_path / "trapped", tmp_path / "x.pt"
+    refused(saved(path, name=Trap(trap)), "holds more than tensors, and nothing of it was run")
+    assert not trap.exists()
+    torch.save((torch.rand(3), None), path)
+    refused(path, r"x\.pt holds a tuple; save it with torch\.save\(data, path\)")
+    expanded = torch.ones(1).expand(12, 2**40)
+    refused(saved(path, x=expanded), "GiB, more than the 8 that are allowed")
+    beyond = torch.sparse_coo_tensor([[0], [99]], [1.0], (12, 3), check_invariants=False)
+    refused(saved(path, x=beyond), "cannot be loaded")
+    refused(saved(path, y=[1]), "y must be a plain tensor of numbers")
+
+
+def test_digits() -> None:
+    graph = load("digits")
+    assert (graph.num_nodes, graph.num_features, graph.num_classes) == (1_797, 64, 10)
+    assert graph.num_edges == 24_678
+    assert (float(graph.x.min()), float(graph.x.max())) == (0, 1)
+    row, column = graph.edge_index
+    assert not bool((row == column).any())
+    assert is_undirected(graph.edge_index)
+    # Every node has its own ten neighbours at least, and the nearest one is among them.
+    assert int(row.bincount().min()) == 10
+    nearest = (graph.x - graph.x[0]).norm(dim=1)[1:].argmin() + 1
+    assert int(nearest) in column[row == 0].tolist()
