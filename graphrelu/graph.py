@@ -26,7 +26,9 @@ from graphrelu.functional import (
     pagerank,
     values_on_cpu,
 )
-from graphrelu.ops.diffuse import CSR, diffuse, index_dtype, normalized_csr
+from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
+from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
+from graphrelu.ops.native import LOOPS, normalized_csr
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
@@ -36,15 +38,6 @@ MAX_EXACT_NODES = 20_000
 MAX_GRAPHS, MAX_SETTINGS = 8, 8
 
 _MAX_UINT16 = 1 << 16  # indices below it
-
-
-class DiffusionSettings(NamedTuple):
-    """What, besides the graph, determines the operator S."""
-
-    alpha: float
-    steps: int
-    diffusion: str
-    add_self_loops: bool = False
 
 
 class PreparedGraph(NamedTuple):
@@ -266,10 +259,10 @@ def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
     """The normalised matrix, whose rows are targets and columns sources, and its transpose. Both
     are sorted by row, then by column; duplicates stay and add up. An undirected graph is kept
     once."""
-    if not add_self_loops and values_on_cpu(*edges[:3]) and not backend():
-        found = normalized_csr(*edges)
-        if found is not None:
-            return found
+    dtype = index_dtype(edges.source.size(0), edges.num_nodes)
+    is_plain = dtype == torch.int32 and not add_self_loops and not backend()
+    if is_plain and edges.weight.dtype in LOOPS and values_on_cpu(*edges[:3]):
+        return normalized_csr(*edges)
     source, target, weight, num_nodes = normalized_adjacency(edges, add_self_loops)
     dtype = index_dtype(source.size(0), num_nodes)
     starts = torch.arange(num_nodes + 1, device=source.device)

@@ -21,8 +21,8 @@ from graphrelu.graph import (
 )
 from graphrelu.ops import INTERPRETS
 from graphrelu.ops.apply import apply
-from graphrelu.ops.diffuse import project
-from graphrelu.ops.fused import Weights, fits, fused
+from graphrelu.ops.fused import Operator, Weights, fits, fused
+from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 from graphrelu.statistics import GraphStatistics
 
@@ -300,7 +300,8 @@ class GReLU(torch.nn.Module):
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
         if weights := self._fused_weights(x, graph, batch):
             form = form._replace(bias=True)  # without intercepts, theirs are zero
-            return fused(x, weights, graph, batch, batch_size, form, kept)
+            operator = Operator(graph.mass, graph.matrices, graph.settings)
+            return fused(x, weights, operator, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, update=True)
         if kept is not None:
             gamma, parameters = gamma * kept.nodes, parameters * kept.channels
@@ -310,7 +311,11 @@ class GReLU(torch.nn.Module):
         self, x: Tensor, graph: PreparedGraph, batch: Tensor | None
     ) -> Weights | None:
         """The weights for :func:`fused`; none where it is not there for this module."""
-        if not isinstance(self.channel_mlp, DiagonalMap) or not fits(x, self._form, graph):
+        if not isinstance(self.channel_mlp, DiagonalMap) or not fits(x, self._form):
+            return None
+        if graph.operator is not None or graph.edges is not None:
+            return None
+        if graph.matrices is not None and graph.matrices[0].col.dtype != torch.int32:
             return None
         if self.statistics is not None and self._sees_one_graph(batch):
             return None

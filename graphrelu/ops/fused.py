@@ -12,9 +12,8 @@ from torch import Tensor
 
 from graphrelu import functional
 from graphrelu.functional import Form, Kept, chebyshev_coefficients
-from graphrelu.graph import DiffusionSettings, PreparedGraph
 from graphrelu.ops import differentiated, map_by_loop
-from graphrelu.ops.diffuse import CSR
+from graphrelu.ops.diffuse import CSR, DiffusionSettings, diffuse
 from graphrelu.ops.native import LOOPS
 
 _GRAPH = "Tensor mass, Tensor? rowptr, Tensor? col, Tensor? value, Tensor? batch"
@@ -42,23 +41,29 @@ class Weights(NamedTuple):
     bias: Tensor
 
 
-def fits(x: Tensor, form: Form, graph: PreparedGraph) -> bool:
-    """Whether the operation is there for these features, this form and this graph."""
-    return (
-        x.is_cpu
-        and x.dtype in LOOPS
-        and (form.mode, form.K) == ("calibrated", 2)
-        and graph.operator is None
-        and graph.edges is None
-        and (graph.matrices is None or graph.matrices[0].col.dtype == torch.int32)
-        and not functional.backend()
-    )
+class Operator(NamedTuple):
+    """What the logits are diffused over: its mass, the matrix with its transpose, where there is
+    one, and the settings."""
+
+    mass: Tensor
+    matrices: tuple[CSR, CSR] | None
+    settings: DiffusionSettings
+
+    def diffuse(self, z: Tensor) -> Tensor:
+        alpha, steps, kind, _ = self.settings
+        return z if self.matrices is None else diffuse(z, *self.matrices, alpha, steps, kind)
+
+
+def fits(x: Tensor, form: Form) -> bool:
+    """Whether there are loops for these features and this form."""
+    is_usual = (form.mode, form.K) == ("calibrated", 2)
+    return x.is_cpu and x.dtype in LOOPS and is_usual and not functional.backend()
 
 
 def equations(
     x: Tensor,
     weights: Weights,
-    graph: PreparedGraph,
+    operator: Operator,
     batch: Tensor | None,
     batch_size: int,
     form: Form,
@@ -71,7 +76,7 @@ def equations(
 
     blocks = functional.Blocks(weights.node, channel_map, None)
     rest = blocks, form, batch, batch_size
-    gamma, parameters = functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
+    gamma, parameters = functional.hyperfunction(x, operator.mass, operator.diffuse, *rest)
     if kept is not None:
         gamma, parameters = gamma * kept.nodes, parameters * kept.channels
     return functional.apply(x, gamma, parameters, form.base_slopes, batch)
@@ -263,11 +268,11 @@ class _Fused(torch.autograd.Function):
             transposed = matrix
         if torch.is_grad_enabled():
             found = None if matrix[0] is None else (CSR(*matrix), CSR(*transposed))
-            graph = PreparedGraph(ctx.settings, mass, found)
+            operator = Operator(mass, found, ctx.settings)
             masks = None if kept[0] is None else Kept(*kept)
 
             def again(x: Tensor, *weights: Tensor) -> Tensor:
-                own = graph, batch, ctx.batch_size, ctx.form, masks
+                own = operator, batch, ctx.batch_size, ctx.form, masks
                 return equations(x, Weights(*weights), *own)
 
             return *differentiated(again, inputs, grad), *([None] * 13)
@@ -296,7 +301,7 @@ def _numbers(settings: DiffusionSettings, form: Form) -> tuple[Any, ...]:
 def fused(
     x: Tensor,
     weights: Weights,
-    graph: PreparedGraph,
+    operator: Operator,
     batch: Tensor | None,
     batch_size: int,
     form: Form,
@@ -307,17 +312,17 @@ def fused(
     Args:
         x: `[N, C]`.
         weights: In the type of `x`.
-        graph: What the logits are diffused over.
+        operator: With indices of 32 bits.
         batch: The graph of each node, sorted, `[N]`; none where `B` is one.
         batch_size: `B`.
         form: Calibrated, with two segments.
         kept: What dropout leaves.
     """
     matrices: list[Tensor | None] = [None] * 6
-    if graph.matrices is not None:
-        matrix, transposed = graph.matrices
-        matrices = [*matrix, *([None] * 3 if transposed is matrix else transposed)]
+    if operator.matrices is not None:
+        matrix, transposed = operator.matrices
+        matrices = [*matrix, *([None] * 3 if transposed.col is matrix.col else transposed)]
     masks = (None, None) if kept is None else kept
-    rest = batch, *masks, batch_size, graph.settings, form
-    out: Tensor = _Fused.apply(x, *weights, graph.mass, *matrices, *rest)[0]
+    rest = batch, *masks, batch_size, operator.settings, form
+    out: Tensor = _Fused.apply(x, *weights, operator.mass, *matrices, *rest)[0]
     return out

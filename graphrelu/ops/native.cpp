@@ -333,17 +333,15 @@ void grelu_apply_backward(const Real* grad, const Real* x, const Real* gamma,
 
 // The normalised adjacency matrix D^-1/2 A D^-1/2 in compressed rows, which are targets, sorted by
 // row and then by column; and its transpose. Duplicates stay, in their order. Returns 1 where both
-// are the same, and 0 where not; -1 for an edge that is not within 0, ..., nodes - 1 or, where a
-// batch is given, joins two graphs.
-int grelu_prepare(const int64_t* source, const int64_t* target, const Real* weight,
-                  const int64_t* batch, int64_t edges, int64_t nodes, int32_t* rowptr, int32_t* col,
-                  Real* value, int32_t* rowptr_t, int32_t* col_t, Real* value_t) {
+// are the same, and 0 where not; -1 for an edge whose ends are not among the nodes.
+int grelu_prepare(const int64_t* source, const int64_t* target, const Real* weight, int64_t edges,
+                  int64_t nodes, int32_t* rowptr, int32_t* col, Real* value, int32_t* rowptr_t,
+                  int32_t* col_t, Real* value_t) {
     std::vector<double> scale(nodes, 0.0);
     for (int64_t e = 0; e < edges; e++) {
         const int64_t s = source[e], t = target[e];
         if (s < 0 || s >= nodes || t < 0 || t >= nodes) return -1;
-        if (batch != nullptr && batch[s] != batch[t]) return -1;
-        scale[t] += weight == nullptr ? 1.0 : weight[e];
+        scale[t] += weight[e];
     }
     for (double& degree : scale) degree = degree == 0.0 ? 0.0 : 1.0 / std::sqrt(degree);
 
@@ -365,8 +363,7 @@ int grelu_prepare(const int64_t* source, const int64_t* target, const Real* weig
         const int32_t e = by_target[i], f = by_source[i];
         // The product of the two scales commutes: a symmetric graph stays symmetric bit for bit.
         auto normalized = [&](int32_t e) {
-            const double own = weight == nullptr ? 1.0 : weight[e];
-            return static_cast<Real>(own * (scale[source[e]] * scale[target[e]]));
+            return static_cast<Real>(weight[e] * (scale[source[e]] * scale[target[e]]));
         };
         col[i] = static_cast<int32_t>(source[e]);
         col_t[i] = static_cast<int32_t>(target[f]);
