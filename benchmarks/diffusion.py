@@ -49,9 +49,10 @@ def by_edge_index(edges: Edges, steps: int) -> Callable[[Tensor], Tensor]:
     return power_iteration
 
 
-def forms(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype
-) -> dict[str, Callable[[Tensor], Tensor]]:
+Product = Callable[[Tensor], Tensor]
+
+
+def forms(edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> dict[str, Product]:
     """Ours with some numbers of products, and power iteration with ten by PyG's means."""
     edges = as_edges(edge_index, None, num_nodes, dtype)
     matrix = to_csr(edges, add_self_loops=False)[0]  # all graphs are undirected
