@@ -106,7 +106,7 @@ node_modules/axe-core/$(AXE):
 	then touch $@; else echo "axe-core cannot be installed here."; fi
 
 # torch first and on its own: a later requirement must not pull in another build of it.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt hatch_build.py graphrelu/ops/native.cpp
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[lab,dev]"

@@ -49,16 +49,20 @@ def by_edge_index(edges: Edges, steps: int) -> Callable[[Tensor], Tensor]:
     return power_iteration
 
 
-def forms(edge_index: Tensor, edges: Edges) -> dict[str, Callable[[Tensor], Tensor]]:
+Product = Callable[[Tensor], Tensor]
+
+
+def forms(edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> dict[str, Product]:
     """Ours with some numbers of products, and power iteration with ten by PyG's means."""
-    matrix = to_csr(edges)[0]  # all graphs are undirected
+    edges = as_edges(edge_index, None, num_nodes, dtype)
+    matrix = to_csr(edges, add_self_loops=False)[0]  # all graphs are undirected
     ours = partial(diffuse, matrix=matrix, transposed=matrix, alpha=ALPHA)
-    made: dict[str, Callable[[Tensor], Tensor]] = {
+    made: dict[str, Product] = {
         f"{kind}, {steps}": partial(ours, steps=steps, kind=kind) for kind, steps in FORMS
     }
     appnp = APPNP(10, ALPHA, cached=True, add_self_loops=False)
     made["APPNP, 10"] = partial(appnp, edge_index=edge_index)
-    made["EdgeIndex.matmul, 10"] = by_edge_index(edges, 10)
+    made["EdgeIndex.matmul, 10"] = by_edge_index(normalized_adjacency(edges), 10)
     return made
 
 
@@ -68,11 +72,11 @@ def errors(name: str, root: Path | None) -> list[dict[str, object]]:
     operator = exact_operator(edges, ALPHA)
     inputs = columns(row_normalized(graph.x) if graph.family == "citation" else graph.x)
     single = torch.randn(graph.num_nodes, 1)
-    narrow = forms(graph.edge_index, edges._replace(weight=edges.weight.float()))
+    narrow = forms(graph.edge_index, graph.num_nodes, torch.float)
     rivals = {form: partial(run, single) for form, run in narrow.items()}
     times = milliseconds(rivals, single.device, budget=SECONDS)
     rows = []
-    for form, run in forms(graph.edge_index, edges).items():
+    for form, run in forms(graph.edge_index, graph.num_nodes, torch.double).items():
         row: dict[str, object] = {"graph": name, "form": form}
         for what, x in inputs.items():
             exact = operator @ x

@@ -308,12 +308,17 @@ def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: i
     return gamma.clamp(max=form.gamma_max)
 
 
-def dropped(gamma: Tensor, parameters: Tensor, dropout: float) -> tuple[Tensor, Tensor]:
-    """For a training step: each node, and each channel, is plain ReLU with this probability.
-    Nothing is rescaled."""
-    nodes = F.dropout(gamma.new_ones(gamma.size(0), 1), p=dropout) > 0
-    channels = F.dropout(parameters.new_ones(parameters.size(3)), p=dropout) > 0
-    return gamma * nodes, parameters * channels
+class Kept(NamedTuple):
+    """What dropout leaves: nodes `[N, 1]` and channels `[C]`; the others are plain ReLU."""
+
+    nodes: Tensor
+    channels: Tensor
+
+
+def kept(like: Tensor, num_nodes: int, channels: int, dropout: float) -> Kept:
+    """For a training step; nothing is rescaled."""
+    nodes = F.dropout(like.new_ones(num_nodes, 1), p=dropout) > 0
+    return Kept(nodes, F.dropout(like.new_ones(channels), p=dropout) > 0)
 
 
 def log_sum_exp(logits: Tensor, form: Form) -> Tensor:

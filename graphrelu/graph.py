@@ -27,24 +27,17 @@ from graphrelu.functional import (
     values_on_cpu,
 )
 from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
+from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
+from graphrelu.ops.native import LOOPS, normalized_csr
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
 
 # Graphs that are remembered, for one setting each. Several layers of a model, and the epochs of
 # full-batch training, call with the same graph: a few suffice.
-MAX_GRAPHS = 8
+MAX_GRAPHS, MAX_SETTINGS = 8, 8
 
 _MAX_UINT16 = 1 << 16  # indices below it
-
-
-class DiffusionSettings(NamedTuple):
-    """What, besides the graph, determines the operator S."""
-
-    alpha: float
-    steps: int
-    diffusion: str
-    add_self_loops: bool = False
 
 
 class PreparedGraph(NamedTuple):
@@ -262,10 +255,15 @@ def sorted_entries(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Te
     return torch.argsort(row * num_cols + col, stable=True)
 
 
-def to_csr(edges: Edges) -> tuple[CSR, CSR]:
-    """The matrix, whose rows are targets and columns sources, and its transpose. Both are sorted by
-    row, then by column; duplicates stay and add up."""
-    source, target, weight, num_nodes = edges
+def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
+    """The normalised matrix, whose rows are targets and columns sources, and its transpose. Both
+    are sorted by row, then by column; duplicates stay and add up. An undirected graph is kept
+    once."""
+    dtype = index_dtype(edges.source.size(0), edges.num_nodes)
+    is_plain = dtype == torch.int32 and not add_self_loops and not backend()
+    if is_plain and edges.weight.dtype in LOOPS and values_on_cpu(*edges[:3]):
+        return normalized_csr(*edges)
+    source, target, weight, num_nodes = normalized_adjacency(edges, add_self_loops)
     dtype = index_dtype(source.size(0), num_nodes)
     starts = torch.arange(num_nodes + 1, device=source.device)
 
@@ -277,14 +275,21 @@ def to_csr(edges: Edges) -> tuple[CSR, CSR]:
 
     matrix, transposed = compressed(target, source), compressed(source, target)
     if values_on_cpu(*matrix) and all(map(torch.equal, matrix, transposed)):
-        transposed = matrix  # an undirected graph is kept once
+        transposed = matrix
     return matrix, transposed
 
 
-def _operator(edges: Edges, settings: DiffusionSettings) -> PreparedGraph:
-    alpha, steps, kind, add_self_loops = settings
-    edges = normalized_adjacency(edges, add_self_loops)
+def _normalized(edges: Edges, settings: DiffusionSettings) -> tuple[CSR, CSR] | Edges:
+    """What all settings of a graph share."""
+    normalize = normalized_adjacency if edges.weight.requires_grad else to_csr
+    return normalize(edges, settings.add_self_loops)
+
+
+def _operator(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -> PreparedGraph:
+    """Of a sorted matrix and its transpose, or of edges whose weights are learned."""
+    alpha, steps, kind, _ = settings
     if kind == "exact":
+        edges = graph if isinstance(graph, Edges) else _as_edges(graph[0])
         if edges.num_nodes > MAX_EXACT_NODES:
             raise ValueError(
                 f"diffusion='exact' inverts a dense matrix and takes at most {MAX_EXACT_NODES:,} "
@@ -292,13 +297,14 @@ def _operator(edges: Edges, settings: DiffusionSettings) -> PreparedGraph:
             )
         operator = exact_operator(edges, alpha)
         return PreparedGraph(settings, operator.sum(dim=0), operator=operator)
-    ones = edges.weight.new_ones(edges.num_nodes, 1)
-    if edges.weight.requires_grad:
-        mass = pagerank(ones, edges.transposed(), alpha, steps, kind)
-        return PreparedGraph(settings, mass.view(-1), edges=edges)
-    matrix, transposed = to_csr(edges)
+    if isinstance(graph, Edges):
+        ones = graph.weight.new_ones(graph.num_nodes, 1)
+        mass = pagerank(ones, graph.transposed(), alpha, steps, kind)
+        return PreparedGraph(settings, mass.view(-1), edges=graph)
+    matrix, transposed = graph
+    ones = matrix.value.new_ones(matrix.rowptr.numel() - 1, 1)
     mass = diffuse(ones, transposed, matrix, alpha, steps, kind)
-    return PreparedGraph(settings, mass.view(-1), (matrix, transposed))
+    return PreparedGraph(settings, mass.view(-1), graph)
 
 
 # The memory.
@@ -315,7 +321,8 @@ class _Known(NamedTuple):
     parts: list[weakref.ref[Tensor]]
     versions: list[int]
     copies: list[Tensor]
-    graph: PreparedGraph
+    matrices: tuple[CSR, CSR] | Edges
+    operators: dict[DiffusionSettings, PreparedGraph]
 
     def is_still(self, parts: Sequence[Tensor], versions: list[int], held: list[Tensor]) -> bool:
         if versions != self.versions or not all(map(torch.equal, self.copies, held)):
@@ -378,24 +385,31 @@ def remembered(
     read: Callable[[], Edges],
 ) -> PreparedGraph:
     """The operator of the graph that `read` makes of `parts`, tensors that are recognised when
-    they come again, and `key`, whatever else it depends on."""
+    they come again, and `key`, whatever else it depends on. Several settings share a matrix."""
     watched = None if torch.compiler.is_compiling() else _watched(parts)
     if watched is None:
-        return _operator(read(), settings)
+        return _operator(_normalized(read(), settings), settings)
     versions, held = watched
-    key = (*map(id, parts), *key, settings)
+    key = (*map(id, parts), *key, settings.diffusion, settings.add_self_loops)
     with _lock:
         known = _cache.get(key)
-        if known is not None and known.is_still(parts, versions, held):
+        if known is not None and not known.is_still(parts, versions, held):
+            known = None
+        if known is not None and settings in known.operators:
             _cache.move_to_end(key)
-            return known.graph
+            return known.operators[settings]
     # What is remembered must serve training too, whatever mode the first call was in.
     with torch.inference_mode(False), torch.no_grad():
-        graph = _operator(read(), settings)
-    refs = [weakref.ref(part, lambda _: _forget(key)) for part in parts]
-    copies = [tensor.clone() for tensor in held] if held[0].is_cpu else []
+        if known is None:
+            refs = [weakref.ref(part, lambda _: _forget(key)) for part in parts]
+            copies = [tensor.clone() for tensor in held] if held[0].is_cpu else []
+            known = _Known(refs, versions, copies, _normalized(read(), settings), {})
+        graph = _operator(known.matrices, settings)
     with _lock:
-        _cache[key] = _Known(refs, versions, copies, graph)
+        if len(known.operators) >= MAX_SETTINGS:
+            known.operators.clear()
+        known.operators[settings] = graph
+        _cache[key] = known
         _cache.move_to_end(key)
         while len(_cache) > MAX_GRAPHS:
             _cache.popitem(last=False)

@@ -21,7 +21,8 @@ from graphrelu.graph import (
 )
 from graphrelu.ops import INTERPRETS
 from graphrelu.ops.apply import apply
-from graphrelu.ops.diffuse import project
+from graphrelu.ops.fused import Operator, Weights, fits, fused
+from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 from graphrelu.statistics import GraphStatistics
 
@@ -293,12 +294,38 @@ class GReLU(torch.nn.Module):
             edge_index, edge_weight, batch, batch_size = graph_around(
                 x, self.channels, is_needed=self.topology
             )
-        gamma, parameters, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size, update=True
-        )
+        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
+        form, kept = self._form, None
         if self.training and self.dropout > 0:
-            gamma, parameters = functional.dropped(gamma, parameters, self.dropout)
-        return operations(x).apply(x, gamma, parameters, self._form.base_slopes, batch)
+            kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
+        if weights := self._fused_weights(x, graph, batch):
+            form = form._replace(bias=True)  # without intercepts, theirs are zero
+            operator = Operator(graph.mass, graph.matrices, graph.settings)
+            return fused(x, weights, operator, batch, batch_size, form, kept)
+        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, update=True)
+        if kept is not None:
+            gamma, parameters = gamma * kept.nodes, parameters * kept.channels
+        return operations(x).apply(x, gamma, parameters, form.base_slopes, batch)
+
+    def _fused_weights(
+        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None
+    ) -> Weights | None:
+        """The weights for :func:`fused`; none where it is not there for this module."""
+        if not isinstance(self.channel_mlp, DiagonalMap) or not fits(x, self._form):
+            return None
+        if graph.operator is not None or graph.edges is not None:
+            return None
+        if graph.matrices is not None and graph.matrices[0].col.dtype != torch.int32:
+            return None
+        if self.statistics is not None and self._sees_one_graph(batch):
+            return None
+        node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
+        if self.node_mlp is not None:
+            node = self.node_mlp.weight.to(x.dtype)
+        channel, bias = (p.to(x.dtype) for p in self.channel_mlp.parameters())
+        if not self.bias:
+            channel, bias = (F.pad(p, (0, 0, 0, self.K)) for p in (channel, bias))
+        return Weights(node, channel, bias)
 
     @property
     def _form(self) -> Form:
@@ -316,9 +343,8 @@ class GReLU(torch.nn.Module):
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped. Running statistics stay as
         they are."""
-        gamma, parameters, batch = self._hyperfunction(
-            x, edge_index, edge_weight, batch, batch_size
-        )
+        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
+        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
         return functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
 
     def gamma(
@@ -332,23 +358,45 @@ class GReLU(torch.nn.Module):
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
         :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, but that
         nothing is dropped. Running statistics stay as they are."""
-        return self._hyperfunction(x, edge_index, edge_weight, batch, batch_size)[0]
+        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
+        return self._hyperfunction(x, graph, batch, batch_size)[0]
 
-    def _hyperfunction(
+    def _read(
         self,
         x: Tensor,
         edge_index: Any,
         edge_weight: Tensor | None,
         batch: Tensor | None,
         batch_size: int | None,
-        update: bool = False,
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The factors of the coefficients, as :func:`graphrelu.functional.hyperfunction` gives
-        them, and the batch vector."""
+    ) -> tuple[PreparedGraph, Tensor | None, int]:
+        """The graph, checked and prepared, and the batch."""
         check_features(x, edge_index, edge_weight, self.channels)
         batch, batch_size = check_batch(x, batch, batch_size)
+        settings = DiffusionSettings(self.alpha, self.steps, self.diffusion)
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
-        dtype, form = torch.promote_types(x.dtype, torch.float32), self._form
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        if not self.topology:
+            # Not `x.new_ones`: below a vmap, that is a mass for each replica.
+            mass = torch.ones(x.size(0), dtype=dtype, device=x.device)
+            return PreparedGraph(settings, mass), batch, batch_size
+        if isinstance(edge_index, PreparedGraph):
+            check_prepared(edge_index, settings, x, dtype)
+            return edge_index, batch, batch_size
+        check = functional.values_on_cpu(x)
+        with without_autocast(x):
+            rest = x.size(0), dtype, settings, batch, check
+            return prepare(edge_index, edge_weight, *rest), batch, batch_size
+
+    def _hyperfunction(
+        self,
+        x: Tensor,
+        graph: PreparedGraph,
+        batch: Tensor | None,
+        batch_size: int,
+        update: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """:func:`graphrelu.functional.hyperfunction`, of this module."""
+        dtype, form = graph.mass.dtype, self._form
         node_mlp, slopes = self.node_mlp, self.shared_slopes
         blocks = Blocks(
             None if node_mlp is None else node_mlp.weight.to(dtype),
@@ -359,10 +407,8 @@ class GReLU(torch.nn.Module):
         if self.statistics is not None and self._sees_one_graph(batch):
             statistics = partial(self.statistics, num_nodes=x.size(0), form=form, update=update)
         with without_autocast(x):
-            graph = self._graph(x, edge_index, edge_weight, dtype, batch)
-            rest = form, batch, batch_size, operations(x), statistics
-            out = functional.hyperfunction(x, graph.mass, graph.diffuse, blocks, *rest)
-        return *out, batch
+            rest = blocks, form, batch, batch_size, operations(x), statistics
+            return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
 
     def _sees_one_graph(self, batch: Tensor | None) -> bool:
         """Statistics are of one graph that is seen in parts, not of a batch of graphs."""
@@ -372,25 +418,6 @@ class GReLU(torch.nn.Module):
                 "each has statistics of its own."
             )
         return batch is None
-
-    def _graph(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None,
-        dtype: torch.dtype,
-        batch: Tensor | None,
-    ) -> PreparedGraph:
-        settings = DiffusionSettings(self.alpha, self.steps, self.diffusion)
-        if not self.topology:
-            # Not `x.new_ones`: below a vmap, that is a mass for each replica.
-            mass = torch.ones(x.size(0), dtype=dtype, device=x.device)
-            return PreparedGraph(settings, mass)
-        if isinstance(edge_index, PreparedGraph):
-            check_prepared(edge_index, settings, x, dtype)
-            return edge_index
-        check = functional.values_on_cpu(x)
-        return prepare(edge_index, edge_weight, x.size(0), dtype, settings, batch, check)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

@@ -99,7 +99,8 @@ class HeteroGReLU(torch.nn.Module):
             out = {}
             for (name, x), gamma, channels in zip(x_dict.items(), weights, parameters, strict=True):
                 if self.training and form.dropout > 0:
-                    gamma, channels = functional.dropped(gamma, channels, form.dropout)
+                    kept = functional.kept(gamma, x.size(0), x.size(1), form.dropout)
+                    gamma, channels = gamma * kept.nodes, channels * kept.channels
                 out[name] = ops.apply(x, gamma, channels, form.base_slopes)
         return out
 

@@ -58,14 +58,11 @@ def test_a_node_or_channel_is_relu_or_as_without_dropout(variant: str, batched: 
 
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
 def test_share_of_what_is_dropped(dropout: float) -> None:
-    """One mask for all weights of a node, and one for all segments of a channel."""
-    gamma, parameters = torch.rand(4000, 3) + 0.5, torch.rand(2, 2, 3, 600) + 0.5
-    nodes, channels = functional.dropped(gamma, parameters, dropout)
-    cases = (nodes, gamma, 1, 0.04), (channels, parameters, (0, 1, 2), 0.08)
-    for out, whole, dims, tolerance in cases:
-        zero = (out == 0).all(dim=dims, keepdim=True)
-        assert float(zero.float().mean()) == pytest.approx(dropout, abs=tolerance)
-        assert torch.equal(out, whole * ~zero)
+    """Of the nodes, and of the channels."""
+    kept = functional.kept(torch.ones(1), 4000, 600, dropout)
+    assert (kept.nodes.shape, kept.channels.shape) == ((4000, 1), (600,))
+    for mask, tolerance in zip(kept, (0.04, 0.08), strict=True):
+        assert float((~mask).float().mean()) == pytest.approx(dropout, abs=tolerance)
 
 
 def test_without_dropout_no_random_number_is_drawn() -> None:

@@ -151,16 +151,17 @@ def test_index_type() -> None:
 def test_module_with_64_bit_indices() -> None:
     """As if its graph had too many nodes or edges for 32 bits."""
     edge_index, batch = batch_of_graphs([20, 30])
-    act, x = opened(GReLU(4)), torch.randn(50, 4, requires_grad=True)
+    act = opened(GReLU(4)).double()
+    x = torch.randn(50, 4, dtype=torch.double, requires_grad=True)
     settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
     found = []
     for dtype in (torch.int32, torch.int64):
         graph_module.clear_cache()
         with mock.patch.object(graph_module, "index_dtype", lambda *_, dtype=dtype: dtype):
-            graph = prepare(edge_index, None, 50, torch.float, settings, None, True)
+            graph = prepare(edge_index, None, 50, torch.double, settings, None, True)
         assert graph.matrices[0].col.dtype == dtype
         found.append(outcome(act(x, graph, batch=batch), [x, *act.parameters()]))
-    assert_close(*found, 1e-6)
+    assert_close(*found, 1e-10)
 
 
 def test_more_graphs_than_a_grid_has_columns() -> None:

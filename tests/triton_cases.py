@@ -20,7 +20,7 @@ from torch import Tensor
 from graphrelu import GReLU, functional
 from graphrelu.lab.record.machine import commit, device_name, environment, now
 from graphrelu.ops import uses_triton
-from graphrelu.ops.diffuse import project
+from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 from tests.helpers import OTHER, SHARP, batch_of_graphs, opened, random_graph, reference
 

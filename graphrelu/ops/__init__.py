@@ -1,6 +1,9 @@
-r"""The four operations that GReLU has fast implementations of.
+r"""The operations that GReLU has fast implementations of.
 
-- :func:`~graphrelu.ops.diffuse.project`: from the features to the node logits, and to the mean of
+On a CPU the usual form is one operation, :func:`~graphrelu.ops.fused.fused`, in compiled loops. On
+a GPU, and for everything else, it is a chain of four:
+
+- :func:`~graphrelu.ops.project.project`: from the features to the node logits, and to the mean of
   each graph.
 - :func:`~graphrelu.ops.diffuse.diffuse`: personalised PageRank over a sorted matrix.
 - :func:`~graphrelu.ops.weigh.weigh`: from the diffused logits to the weight of each node.

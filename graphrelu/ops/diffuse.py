@@ -1,152 +1,16 @@
-r"""The diffusion, in two operations. `project` takes from the features what the two blocks see of
-it: the node logits and the mean of each graph. `diffuse` is personalised PageRank of the logits,
-over a sorted matrix; its gradient is a diffusion again, over the transposed matrix. The features
-themselves are never diffused, and `diffuse` saves nothing of them."""
+r"""Diffuse: personalised PageRank over a sorted matrix. Its gradient is a diffusion again, over the
+transposed matrix; nothing of the features is saved."""
 
 import sys
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphrelu import functional
-from graphrelu.functional import nodes_per_graph, polynomial, without_autocast
-from graphrelu.ops import (
-    INTERPRETS,
-    differentiated,
-    map_by_loop,
-    replicated,
-    stacked,
-    uses_triton,
-)
-
-_INPUTS = "Tensor x, Tensor weight, Tensor mass, Tensor? batch"
-torch.library.define("graphrelu::project", f"({_INPUTS}, SymInt batch_size) -> (Tensor, Tensor)")
-torch.library.define(
-    "graphrelu::project_backward",
-    f"({_INPUTS}, Tensor grad_logits, Tensor grad_mean) -> (Tensor, Tensor)",
-)
-
-
-@torch.library.impl("graphrelu::project", "default")
-def _project(
-    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
-) -> tuple[Tensor, Tensor]:
-    if (x.is_cuda or INTERPRETS) and weight.size(-2) == 1 and uses_triton(x):
-        from graphrelu.ops.triton import project as kernels
-
-        return kernels.forward(x, weight, mass, batch, batch_size)
-    return functional.project(x, weight, mass, batch, batch_size)
-
-
-@torch.library.impl("graphrelu::project_backward", "default")
-def _project_backward(
-    x: Tensor,
-    weight: Tensor,
-    mass: Tensor,
-    batch: Tensor | None,
-    grad_logits: Tensor,
-    grad_mean: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of x and the weight. On one graph that of x is one product of rank H + 1
-    instead of two large terms and their sum."""
-    if (x.is_cuda or INTERPRETS) and weight.size(-2) == 1 and uses_triton(x):
-        from graphrelu.ops.triton import project as kernels
-
-        return kernels.backward(x, weight, mass, batch, grad_logits, grad_mean)
-    with without_autocast(x):
-        grad_weight = grad_logits.mT @ x.to(weight.dtype)
-        mass = mass.unsqueeze(-1)
-        if batch is None:
-            mean = grad_mean / max(1, x.size(-2))
-            left = torch.cat([grad_logits, mass.expand(*x.shape[:-1], 1)], dim=-1)
-            grad_x = left @ torch.cat([weight, mean], dim=-2)
-        else:
-            nodes = nodes_per_graph(batch, grad_mean.size(-2)).clamp(min=1)
-            mean = grad_mean / nodes.unsqueeze(-1)
-            graphs = batch.expand(x.shape[:-1])
-            if x.dim() > 2:
-                graphs, _ = functional.joined(graphs, grad_mean.size(-2))
-            of_node = mean.flatten(0, -2).index_select(0, graphs).view(x.shape)
-            grad_x = (grad_logits @ weight).addcmul_(mass, of_node)
-    if grad_x.dtype != x.dtype or not x.is_contiguous():
-        grad_x = torch.empty_like(x).copy_(grad_x)
-    return grad_x, grad_weight
-
-
-def _project_shapes(
-    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
-) -> tuple[Tensor, Tensor]:
-    logits = weight.new_empty(*x.shape[:-1], weight.size(-2))
-    return logits, weight.new_empty(*x.shape[:-2], batch_size, x.size(-1))
-
-
-def _project_backward_shapes(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), weight.new_empty(weight.shape)
-
-
-torch.library.register_fake("graphrelu::project", _project_shapes)
-torch.library.register_fake("graphrelu::project_backward", _project_backward_shapes)
-_project_operator = torch.ops.graphrelu.project.default
-_project_backward_operator = torch.ops.graphrelu.project_backward.default
-map_by_loop(_project_backward_operator)
-
-
-class _Project(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
-    ) -> tuple[Tensor, Tensor]:
-        return _project_operator(x, weight, mass, batch, batch_size)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs[:4])
-        ctx.batch_size = inputs[4]
-
-    @staticmethod
-    def backward(ctx: Any, grad_logits: Tensor, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, mass, batch = ctx.saved_tensors
-        needs_x, _, needs_mass, *_ = ctx.needs_input_grad
-        if torch.is_grad_enabled() or needs_mass:  # of learned edge weights
-            equations = partial(functional.project, batch=batch, batch_size=ctx.batch_size)
-            grads = differentiated(equations, (x, weight, mass), (grad_logits, grad_mean))
-            return *grads, None, None
-        if not needs_x:
-            return None, grad_logits.mT @ x.to(weight.dtype), None, None, None
-        return (
-            *_project_backward_operator(x, weight, mass, batch, grad_logits, grad_mean),
-            None,
-            None,
-            None,
-        )
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        all_args, dims, own_dims = list(args), in_dims[:4], (2, 2, 1, 1)
-        # A mass or batch that all replicas share stays as it is.
-        places = [
-            i
-            for i, (arg, dim) in enumerate(zip(args[:4], dims, strict=True))
-            if i < 2 or not (arg is None or (dim is None and arg.dim() == 1))
-        ]
-        mapped = ([part[i] for i in places] for part in (dims, args, own_dims))
-        tensors, sizes = stacked(info.batch_size, *mapped)
-        for i, tensor in zip(places, tensors, strict=True):
-            all_args[i] = tensor
-        outs = _Project.apply(*all_args)
-        return tuple(out.unflatten(0, sizes) for out in outs), (0, 0)
-
-
-def project(
-    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size: int = 1
-) -> tuple[Tensor, Tensor]:
-    """:func:`graphrelu.functional.project` in one pass, and its gradient in another."""
-    return _Project.apply(x, weight, mass, batch, batch_size)
-
+from graphrelu.functional import polynomial, without_autocast
+from graphrelu.ops import INTERPRETS, map_by_loop, replicated, uses_triton
 
 # Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
 _MULTIPLIES_VECTORS = torch.backends.mkl.is_available() and sys.platform == "linux"
@@ -155,6 +19,15 @@ _MAX_INT32 = torch.iinfo(torch.int32).max
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 1], [0], [1.0], check_invariants=False)
+
+
+class DiffusionSettings(NamedTuple):
+    """What, besides the graph, determines the operator S."""
+
+    alpha: float
+    steps: int
+    diffusion: str
+    add_self_loops: bool = False
 
 
 class CSR(NamedTuple):
