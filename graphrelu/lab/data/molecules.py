@@ -21,7 +21,6 @@ from graphrelu.lab.data.splits import SET_SHARES
 from graphrelu.lab.data.splits import SplitKind as SplitKind
 from graphrelu.lab.data.tables import check_column, numbers, read_table, with_header
 
-Molecules = GraphSet
 PART_OF = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 
 
