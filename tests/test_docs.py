@@ -1,8 +1,10 @@
 """The pages: their links lead somewhere, their code runs, and the site can be made of them."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
+from typing import Any
 from unittest.mock import create_autospec
 
 import pytest
@@ -18,11 +20,8 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/**/*.md", "results/*.md", "benchmarks/results/*.md")
     for path in ROOT.glob(pattern)
 )
-API = (
+DOCSTRINGS = (  # of the API page in the site
     "functional",
-    "grelu",
-    "context",
-    "conversion",
     "lab/models/activations",
     "lab/own_model",
     "lab/models/undecomposed",
@@ -141,8 +140,8 @@ def test_docstrings_become_markdown(docstring: str, expected: str) -> None:
     assert rest.to_markdown(docstring) == expected
 
 
-@pytest.mark.parametrize("module", API)
-def test_docstrings_of_the_reference_are_understood(module: str) -> None:
+@pytest.mark.parametrize("module", DOCSTRINGS)
+def test_docstrings_of_the_api_page_are_understood(module: str) -> None:
     tree = ast.parse((ROOT / "graphrelu" / f"{module}.py").read_text())
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
     found = [ast.get_docstring(node) for node in ast.walk(tree) if isinstance(node, kinds)]
@@ -150,6 +149,30 @@ def test_docstrings_of_the_reference_are_understood(module: str) -> None:
     assert texts
     for text in texts:
         assert not re.search(r"\\[a-z{,]|:\w+:`|`_|\.\. ", text), text
+
+
+@pytest.mark.parametrize("name", sorted({*graphrelu.__all__} - {"__version__"}))
+def test_api_page_has_the_arguments(name: str) -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    (section,) = re.findall(rf"^## {name}\n(.*?)(?=^## )", text, re.MULTILINE | re.DOTALL)
+    (shown,) = re.findall(r"```py\n(.*?)```", section, re.DOTALL)
+    defined: dict[str, Any] = {}
+    exec(f"def {shown.strip()}: ...", defined)
+    real = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in inspect.signature(getattr(graphrelu, name)).parameters.values()
+    ]
+    assert [*inspect.signature(defined[name]).parameters.values()] == real
+
+    table = section.partition("| argument |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| `(\S+)` \| (?:`(.*?)` )?\|", table, re.MULTILINE)
+    assert [(argument, ast.literal_eval(default or "None")) for argument, default in rows] == [
+        (
+            str(parameter.replace(default=parameter.empty)),
+            None if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in real
+    ]
 
 
 def test_citation() -> None:
