@@ -27,7 +27,7 @@ BROWSERS := chromium chromium-browser google-chrome
 	readme docs clean
 
 run: $(STAMP)
-	$(BIN)/graphrelu compare --activations relu,prelu,grelu --report report.html
+	$(BIN)/graphrelu compare esol --report report.html
 
 test: lint browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile

@@ -2,15 +2,19 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 import torch
-from torch_geometric.utils import get_laplacian, to_dense_adj
+
+from graphrelu import convert
+from scripts import picture
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -28,11 +32,13 @@ def accuracies(lines: list[str]) -> list[float]:
     return [float(line.split("accuracy ")[1].split(" ")[0]) for line in lines if "accuracy" in line]
 
 
-def test_gcn(capsys: pytest.CaptureFixture[str]) -> None:
-    load("gcn").main(seeds=2, epochs=40)
-    found = accuracies(capsys.readouterr().out.splitlines())
-    assert len(found) == 2
-    assert min(found) > 80
+def test_molecules(capsys: pytest.CaptureFixture[str]) -> None:
+    load("molecules").main(seeds=2, epochs=3)
+    *seeds, relu, grelu = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in (*seeds, relu, grelu)] == ["ReLU", "GReLU"] * 3
+    found = [float(line.split("error ")[1].split(" ")[0]) for line in (relu, grelu)]
+    assert found[0] != found[1]
+    assert max(found) < 1.7  # that of the mean of all molecules
 
 
 def test_minibatch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,21 +55,35 @@ def test_lightning(capsys: pytest.CaptureFixture[str]) -> None:
     assert accuracies(capsys.readouterr().out.splitlines())[-1] > 85
 
 
-def test_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tour(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its cells run in order, with fewer epochs, and its saved outputs are theirs."""
-    cells = json.loads((EXAMPLES / "verdict.ipynb").read_text())["cells"]
+    monkeypatch.syspath_prepend(EXAMPLES)
+    figures: list[Any] = []
+    monkeypatch.setattr(plt, "show", lambda: figures.append(plt.gcf()) or plt.close())
+    cells = json.loads((EXAMPLES / "tour.ipynb").read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
     names: dict[str, Any] = {}
     printed = []
     for cell in code:
-        exec("".join(cell["source"]).replace("epochs=40", "epochs=2"), names)
+        exec("".join(cell["source"]).replace("epochs = 40", "epochs = 2"), names)
         printed.append(capsys.readouterr().out)
     saved = ["".join("".join(out.get("text", "")) for out in cell["outputs"]) for cell in code]
-    assert printed[:2] == saved[:2]
-    assert "True" in printed[1]
-    (shown,) = code[2]["outputs"]
-    assert saved[3].strip() in "".join(shown["data"]["text/plain"])
-    assert list(names["result"].table.index) == ["relu", "grelu"]
+    assert printed[0] == saved[0]
+    sizes = [re.findall(r"[\d,]+ parameters", text) for text in (printed[3], saved[3])]
+    assert sizes[0] == sizes[1] != []
+    images = [out for cell in code for out in cell["outputs"] if "image/png" in out.get("data", {})]
+    assert len(figures) == len(images) == 2
+
+
+def test_picture_of_a_fresh_layer_is_relu() -> None:
+    example = load("molecules")
+    molecules = example.read_molecules()[:3]
+    model = convert(example.GCN(molecules[0].num_features)).eval()
+    x = torch.linspace(-2, 2, 5)
+    found = [picture.curves(own, x) for own in picture.functions(model, molecules)]
+    for molecule, own in zip(molecules, found, strict=True):
+        assert torch.equal(own, x.relu().view(1, -1, 1).expand(molecule.num_nodes, 5, 64))
+    plt.close(picture.draw(model, molecules))
 
 
 SMALL = ["--nodes", "4000", "--edges", "40000", "--parts", "8", "--save-every", "3"]
@@ -95,37 +115,3 @@ def test_distributed_comes_out_the_same(tmp_path: Path) -> None:
         load("distributed").main([*SMALL, "--checkpoint", str(path), "--epochs", epochs])
     states = [torch.load(path, weights_only=True)["model"] for path in paths]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])
-
-
-def test_convert_pretrained(capsys: pytest.CaptureFixture[str]) -> None:
-    load("convert_pretrained").main(epochs=30)
-    out = capsys.readouterr().out
-    assert "act after convs.1: ReLU() -> GReLU(32)" in out
-    assert "the same output: True" in out
-    before, *after = accuracies(out.splitlines())
-    assert len(after) == 2
-    assert 60 < before < min(after)
-
-
-def test_spectral(capsys: pytest.CaptureFixture[str]) -> None:
-    load("spectral").main()
-    assert float(capsys.readouterr().out.split(": ")[1].split(" ")[0]) > 80
-
-
-def test_spectral_filter_is_a_polynomial_of_the_laplacian() -> None:
-    example = load("spectral")
-    torch.manual_seed(1)
-    x, edge_index, _ = example.communities()
-    x, nodes = x.double(), len(x)
-    conv = example.SpectralConv(x.size(1), 5, degree=3).double()
-    index, weight = get_laplacian(edge_index, normalization="sym", dtype=torch.double)
-    laplacian = to_dense_adj(index, edge_attr=weight, max_num_nodes=nodes)[0]
-    expected = sum(
-        torch.linalg.matrix_power(laplacian, p) @ x @ conv.theta[p] for p in range(len(conv.theta))
-    )
-    eigenvalues, eigenvectors = torch.linalg.eigh(laplacian)
-    torch.testing.assert_close(conv(x, eigenvalues, eigenvectors), expected)
-
-    low = example.spectrum(edge_index, nodes, frequencies=7)
-    assert [part.shape for part in low] == [(7,), (nodes, 7)]
-    torch.testing.assert_close(low[0].double(), eigenvalues[:7], atol=1e-5, rtol=1e-5)
