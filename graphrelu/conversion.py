@@ -16,28 +16,22 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType, FunctionType
+from traceback import walk_stack
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-from torch.nn import Module, MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
+from torch import Tensor, nn
+from torch.nn import Module
 from torch.overrides import TorchFunctionMode, handle_torch_function
+from torch_geometric import nn as gnn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import EdgePooling, HANConv, HeteroConv, HGTConv, MessagePassing
-from torch_geometric.nn import Sequential as GraphSequential
-from torch_geometric.nn.pool import ASAPooling, PANPooling, SAGPooling, TopKPooling
+from torch_geometric.nn import EdgePooling, MessagePassing
 from torch_geometric.typing import SparseTensor
-from torch_geometric.utils import is_torch_sparse_tensor
+from torch_geometric.utils import is_torch_sparse_tensor, to_undirected
 
-from graphrelu.context import (
-    Graph,
-    enter_run,
-    lines_of_calls,
-    prepare_checkpoints,
-    runs_around,
-)
+from graphrelu.context import Graph, prepare_checkpoints, scopes_around
 from graphrelu.functional import has_values, values_on_cpu
 from graphrelu.grelu import GReLU
 
@@ -46,9 +40,9 @@ __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
 OTHERS = "PReLU ELU CELU SELU GELU SiLU Mish Softplus Hardswish ReLU6 Tanh"
 MODULES: dict[type[Module], str] = {
-    torch.nn.ReLU: "relu",
-    torch.nn.LeakyReLU: "leaky_relu",
-    **{getattr(torch.nn, name): name.lower() for name in OTHERS.split()},
+    nn.ReLU: "relu",
+    nn.LeakyReLU: "leaky_relu",
+    **{getattr(nn, name): name.lower() for name in OTHERS.split()},
 }
 # F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
 FUNCTIONS: dict[Callable[..., Any], str] = {
@@ -58,12 +52,12 @@ FUNCTIONS: dict[Callable[..., Any], str] = {
     for home in (F, torch, Tensor)
     if hasattr(home, name + end)
 }
-_POOLINGS = (TopKPooling, SAGPooling, ASAPooling, PANPooling, EdgePooling)
-_ATTENTION = (MultiheadAttention, TransformerEncoder, TransformerEncoderLayer)
+_POOLINGS = (gnn.TopKPooling, gnn.SAGPooling, gnn.ASAPooling, gnn.PANPooling, EdgePooling)
+_ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+_HETEROGENEOUS = (gnn.HeteroConv, gnn.HGTConv, gnn.HANConv)
 # The classes of these packages have no methods that are the model's own.
 _FRAMEWORKS = ("torch", "pytorch_lightning", "lightning", "builtins")
 _WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed")
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _EDGES = ("edge_index", "adj_t", "adj")
 
@@ -141,7 +135,7 @@ def convert(
         >>> torch.equal(converted(x, edge_index), model(x, edge_index))
         True
     """
-    _check_arguments(model, activations, exclude, grelu_options)
+    _check_arguments(model, activations, grelu_options)
     plan = Plan(tuple(activations), graph)
     findings = _run_on_examples(model, plan, example)
     modules = {name for name, _ in model.named_modules(remove_duplicate=False) if name}
@@ -150,12 +144,9 @@ def convert(
             raise ValueError(
                 f"exclude must name modules of the model or places of activations, got {name!r}."
             )
-    report = Replacements()
-    for place, finding in findings.items():
-        reason = _reason(place, finding, plan, exclude)
-        slope = f", negative_slope={place.slope:g}" if place.slope else ""
-        after = "" if reason else f"GReLU({place.width}{slope})"
-        report.append(Replacement(str(place), finding.before, after, reason))
+    report = Replacements(
+        _replacement(place, finding, plan, exclude) for place, finding in findings.items()
+    )
     report += _never_called(model, findings)
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
@@ -164,15 +155,16 @@ def convert(
         )
     converted = model if inplace else copy.deepcopy(model)
     _put_methods(converted, plan)
+    plan.intercepts = False
     for (place, finding), replacement in zip(findings.items(), report, strict=False):
         plan.places[place] = None
         if replacement.after:
             owner: Any = converted.get_submodule(place.owner)
             if not hasattr(owner, "grelus"):
                 owner._modules = Children(owner._modules)
-                owner.grelus = GReLUs()
+                owner.grelus = nn.ModuleList()
             plan.places[place] = len(owner.grelus)
-            plan.replaces_functions |= finding.is_function
+            plan.intercepts |= finding.is_function
             options = {"negative_slope": place.slope, **grelu_options}
             grelu = GReLU(place.width, **options).to(finding.like).train(owner.training)
             owner.grelus.append(grelu)
@@ -196,14 +188,9 @@ def replacements(model: Module) -> Replacements:
     )
 
 
-def _check_arguments(
-    model: Any, activations: Any, exclude: Any, grelu_options: dict[str, Any]
-) -> None:
+def _check_arguments(model: Any, activations: Any, grelu_options: dict[str, Any]) -> None:
     if not isinstance(model, Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    for argument, value in (("activations", activations), ("exclude", exclude)):
-        if isinstance(value, str) or not all(isinstance(name, str) for name in value):
-            raise TypeError(f"{argument} must be a list of names, got {value!r}.")
     names = [name for name in MODULES.values() if name != "prelu"]
     for name in activations:
         if name not in names:
@@ -211,29 +198,27 @@ def _check_arguments(
     for module in model.modules():
         home, kind = type(module).__module__, type(module).__name__
         if home.startswith(_WRAPPERS) or isinstance(model, torch.jit.ScriptModule):
-            problem = f"not be compiled or wrapped yet, got a {kind} in it: convert it first"
-        elif "_replacements" in vars(module):
-            problem = "not be converted already: convert the whole of it at once"
-        elif isinstance(module, (HeteroConv, HGTConv, HANConv, torch.fx.GraphModule)):
-            problem = (
-                f"be for one type of nodes and not traced, got a {kind} in it: for several types, "
-                "use graphrelu.HeteroGReLU"
+            raise ValueError(
+                f"model must not be compiled or wrapped yet, got a {kind} in it: convert it first."
             )
-        elif hasattr(module, "grelus"):
-            problem = f"not have an attribute grelus, where GReLUs are put, got a {kind} with one"
-        else:
-            continue
-        raise ValueError(f"model must {problem}.")
+        if isinstance(module, (*_HETEROGENEOUS, torch.fx.GraphModule)):
+            raise ValueError(
+                f"model must be for one type of nodes and not traced, got a {kind} in it: for "
+                "several types, use graphrelu.HeteroGReLU."
+            )
+        if "_replacements" in vars(module) or hasattr(module, "grelus"):
+            raise ValueError(
+                f"model must not have GReLUs from convert, nor an attribute grelus, got a {kind} "
+                "with them: convert the whole model at once."
+            )
     for name in ("channels", "negative_slope"):
         if name in grelu_options:
             raise TypeError(f"{name} must not be given: it follows from the activation replaced.")
-    GReLU(1, **grelu_options)  # says what is wrong with an option
-    for name, value in (("K", 1), ("mode", "paper")):
-        if grelu_options.get(name) == value:
-            raise ValueError(
-                f"{name} must not be {value!r}, with which a fresh GReLU is no ReLU: build the "
-                "model with such a GReLU instead."
-            )
+    if GReLU(1, **grelu_options).mode == "paper" or grelu_options.get("K") == 1:
+        raise ValueError(
+            "mode must not be 'paper', and K not 1, with which a fresh GReLU is no ReLU: build the "
+            "model with such a GReLU instead."
+        )
 
 
 # The run on the example: which activations a model calls, and why some of them stay.
@@ -245,7 +230,7 @@ class Place(NamedTuple):
     owner: str  # the module whose code calls it
     activation: str
     slope: float
-    where: str  # the name of the activation, or the lines of the functions that lead to the call
+    where: str  # the name of the activation, or the line of the call
     after: str  # the layer called before
     number: int  # of the call since then
     width: int
@@ -270,7 +255,8 @@ class Plan:
 
     activations: tuple[str, ...]  # the names of those that are replaced
     graph: str | None  # the name of the model's argument
-    replaces_functions: bool = False
+    # Functions are intercepted while the example runs, and where one was replaced.
+    intercepts: bool = True
     findings: dict[Place, Finding] | None = None  # while the example runs
     places: dict[Place, int | None] = field(default_factory=dict)  # which of the owner's GReLUs
 
@@ -279,10 +265,11 @@ def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Fin
     """Runs a copy of the model on the examples, in its own mode and then in the other one."""
     model = copy.deepcopy(model)
     _put_methods(model, plan)
-    findings = plan.findings = {}
     examples = example if isinstance(example, list) else [example]
     if example is None:
         examples = [_made_up_example(model)]
+    findings: dict[Place, Finding] = {}
+    plan.findings = findings
     devices = {p.get_device() for p in model.parameters() if p.is_cuda}
     with torch.random.fork_rng(devices=devices):
         for one in examples:
@@ -291,8 +278,11 @@ def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Fin
             except Exception as error:
                 if example is not None:
                     raise
-                reason = f"on a small graph it raises {type(error).__name__}"
-                raise _example_needed(model, reason) from error
+                raise ValueError(
+                    "example must be given, such as example=data or example=(x, edge_index), to "
+                    f"see where {type(model).__name__} calls activations: on a small graph it "
+                    f"raises {error!r}."
+                ) from error
         model.train(not model.training)
         for one in examples:
             with contextlib.suppress(Exception):  # one graph may be too few to train with
@@ -329,66 +319,56 @@ def call_with(model: Module, data: Data) -> Any:
 def _made_up_example(model: Module) -> Any:
     """Three paths of 13 nodes together, for models that are called with `x` and `edge_index`, or
     with `data`; what has a default keeps it."""
-    batch = torch.tensor([0] * 6 + [1] * 4 + [2] * 3)
-    first = torch.arange(12)[batch[1:] == batch[:-1]]
-    edge_index = torch.stack([first, first + 1])
-    edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
+    first = torch.tensor([0, 1, 2, 3, 4, 6, 7, 8, 10, 11])
+    edge_index = to_undirected(torch.stack([first, first + 1]))
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    names = ("in_channels", "in_features", "dim_in")
-    widths = [getattr(module, name, None) for module in model.modules() for name in names]
-    width = next((width for width in widths if isinstance(width, int)), None)
-    if width is None:
-        raise _example_needed(model, "it tells no width of its input")
-    if width <= 0:
-        raise _example_needed(model, "its input has no width yet")
-    x = torch.linspace(-1, 1, 13 * width).view(13, width).to(like.dtype)
-    weight = torch.ones(edge_index.size(1), dtype=like.dtype)
-    data = Data(x=x, edge_index=edge_index, edge_weight=weight, batch=batch).to(like.device)
-    parameters = inspect.signature(model.forward).parameters.values()
-    required = [p.name for p in parameters if p.default is p.empty and p.kind in _NAMED]
-    if isinstance(model, GraphSequential):
-        required = parameter_names(model)
-    unknown = [name for name in required if name not in data]
-    if unknown and len(required) > 1:
-        raise _example_needed(model, f"its argument {unknown[0]!r} is unknown")
-
-    return (data,) if unknown else {name: data[name] for name in required}
+    sizes = ("in_channels", "in_features", "dim_in")
+    widths = [getattr(module, size, None) for module in model.modules() for size in sizes]
+    width = max(1, next((width for width in widths if isinstance(width, int)), 1))
+    data = Data(
+        x=torch.linspace(-1, 1, 13 * width, dtype=like.dtype).view(13, width),
+        edge_index=edge_index,
+        edge_weight=torch.ones(edge_index.size(1), dtype=like.dtype),
+        batch=torch.tensor([0] * 6 + [1] * 4 + [2] * 3),
+    ).to(like.device)
+    names = parameter_names(model)
+    if not isinstance(model, gnn.Sequential):
+        parameters = inspect.signature(model.forward).parameters
+        names = [name for name in names if parameters[name].default is inspect.Parameter.empty]
+    if len(names) == 1 and names[0] not in data:
+        return (data,)
+    return {name: data[name] for name in names if name in data}
 
 
-def _example_needed(model: Module, reason: str) -> ValueError:
-    return ValueError(
-        "example must be given, such as example=data or example=(x, edge_index), as "
-        f"{type(model).__name__} does not show where it calls activations: {reason}."
-    )
-
-
-def _reason(place: Place, finding: Finding, plan: Plan, exclude: Sequence[str]) -> str:
-    """Why an activation stays; empty where it does not."""
+def _replacement(place: Place, finding: Finding, plan: Plan, exclude: Sequence[str]) -> Replacement:
     inside = [f"{place.owner}.", f"{place.where}."]
     if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
-        return "it is excluded"
-    if place.activation == "prelu":
-        return "its slope is a parameter"
-    if place.activation not in plan.activations:
+        reason = "it is excluded"
+    elif place.activation == "prelu":
+        reason = "its slope is a parameter"
+    elif place.activation not in plan.activations:
         reason = f"activations does not name {place.activation!r}"
-        return reason if place.activation in EXACT else f"{reason}, which no GReLU starts as"
-    return "its slope is above 1" if place.slope > 1 else finding.misfit
+        reason += "" if place.activation in EXACT else ", which no GReLU starts as"
+    else:
+        reason = "its slope is above 1" if place.slope > 1 else finding.misfit
+    slope = f", negative_slope={place.slope:g}" if place.slope else ""
+    after = "" if reason else f"GReLU({place.width}{slope})"
+    return Replacement(str(place), finding.before, after, reason)
 
 
 def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacement]:
     """The activation modules that the run on the example did not see, with the reason."""
     modules = dict(model.named_modules(remove_duplicate=False))
-    names = {name for place in called for name in (place.owner, place.where)}
-    called_modules = {modules[name] for name in names if name in modules}
-    layers = [name for name, _, kind in _parts(model) if kind in ("convolution", "closed")]
+    called_modules = [modules.get(name) for place in called for name in (place.owner, place.where)]
+    layers = [name for name, _, kind in _parts(model) if kind in ("layer", "convolution")]
     for name, module in model.named_modules():
         if isinstance(module, tuple(MODULES)) and module not in called_modules:
             reason = "the run on the example does not call it"
-            layer = next((layer for layer in layers if name.startswith(f"{layer}.")), None)
-            if layer is not None:
-                reason = f"it is a part of {layer}, a {type(modules[layer]).__name__}"
-            elif type(module) not in MODULES:
+            if type(module) not in MODULES:
                 reason = f"its class {type(module).__name__} may compute something else"
+            for layer in layers:
+                if name.startswith(f"{layer}."):
+                    reason = f"it is a part of {layer}, a {type(modules[layer]).__name__}"
             yield Replacement(name, repr(module), "", reason)
 
 
@@ -397,7 +377,7 @@ def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacemen
 
 def parameter_names(module: Module, method: str = "forward") -> list[str]:
     """The positional arguments of a method."""
-    if isinstance(module, GraphSequential) and method == "forward":
+    if isinstance(module, gnn.Sequential) and method == "forward":
         return list(module.signature.param_dict)
     parameters = inspect.signature(getattr(module, method)).parameters.values()
     return [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
@@ -456,28 +436,15 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
     """None where it is not known, and where sources and targets are two sets of nodes."""
     x = arguments.get("x", next(iter(arguments.values()), None))
     if isinstance(x, (tuple, list)):
-        first, second = x if len(x) == 2 else (None, None)
-        if not isinstance(first, Tensor) or not isinstance(second, Tensor):
+        if len(x) != 2 or x[0] is not x[1]:
             return None
-        # As many sources as targets are one set of nodes only if they start in the same memory.
-        is_one = torch.compiler.is_compiling() or first.data_ptr() == second.data_ptr()
-        return first.size(0) if is_one and first.size(0) == second.size(0) else None
+        x = x[0]
     if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
         return x.size(0) if x.dim() == 2 else None
     return None if batch is None else batch.size(0)
 
 
 # The GReLUs of a module, among its other children.
-
-
-class GReLUs(torch.nn.ModuleList):
-    """The GReLUs that a module calls."""
-
-    def __prepare_scriptable__(self) -> None:
-        raise TypeError(
-            "A converted model cannot be compiled by torch.jit.script, as it decides while it runs "
-            "which GReLU to call: use torch.compile."
-        )
 
 
 class Children(dict[str, Any]):
@@ -487,12 +454,14 @@ class Children(dict[str, Any]):
 
     def _shown(self) -> dict[str, Any]:
         caller = "" if torch.compiler.is_compiling() else _who_iterates()
-        if caller in ("torch.fx._symbolic_trace", "torch_geometric.nn.fx"):
+        if caller.startswith(("torch.fx._symbolic_trace", "torch_geometric.nn.fx", "torch.jit")):
             raise ValueError(
-                "A converted model cannot be traced, as by torch.fx or to_hetero, which would lose "
-                "its GReLUs: for several types of nodes, use graphrelu.HeteroGReLU."
+                "A converted model cannot be traced or scripted, as by torch.fx, to_hetero and "
+                "torch.jit, which would lose its GReLUs: use torch.compile or, for several types "
+                "of nodes, graphrelu.HeteroGReLU."
             )
-        in_forward = any(call.is_forward for run in runs_around() for call in run.calls)
+        run = current_run()
+        in_forward = run is not None and any(call.method.name == "forward" for call in run.calls)
         hides = in_forward and caller != Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
@@ -515,12 +484,10 @@ class Children(dict[str, Any]):
 def _who_iterates() -> str:
     """The Python module that goes through children, perhaps by `parameters` or the like."""
     generators = ("children", "modules", "_members", "parameters", "buffers")
-    frame: FrameType | None = sys._getframe(3)
-    while frame is not None:
+    for frame, _ in walk_stack(sys._getframe(3)):
         caller = str(frame.f_globals.get("__name__"))
         if caller != Module.__module__ or not frame.f_code.co_name.endswith(generators):
             return caller
-        frame = frame.f_back
     return ""
 
 
@@ -531,36 +498,28 @@ def _who_iterates() -> str:
 class Call:
     """One call of a method whose code may call activations."""
 
-    module: Module
-    path: str  # of the module
-    is_forward: bool
+    method: "Method"
     after: str = ""  # the layer that returned last
     counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of activations since then
 
 
+@dataclass(eq=False)
 class Run:
     """One call of a converted model, from its first method on."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self.calls: list[Call] = []  # from the outermost to the innermost
-        self.depth_closed = 0  # how deep it is in modules in which activations stay
-        self.graph: Graph | None = None  # the one seen last
-        self.batches: list[tuple[Tensor, int | None]] = []  # batch vectors and their sizes
-        self.error: Exception | None = None  # of a GReLU, which the model may have caught
-        # What is compiled has GReLUs for modules only.
-        compiles = torch.compiler.is_compiling()
-        self.intercepts = not compiles and (plan.replaces_functions or plan.findings is not None)
+    plan: Plan
+    calls: list[Call] = field(default_factory=list)  # from the outermost to the innermost
+    depth: int = 0  # in how many layers it is, in which activations stay
+    graph: Graph | None = None  # the one seen last
+    batches: list[tuple[Tensor, int | None]] = field(default_factory=list)  # and their sizes
+    error: Exception | None = None  # of a GReLU, which the model may have caught
 
     def __copy__(self) -> "Run":
-        twin = Run(self.plan)
-        vars(twin).update(vars(self))
-        twin.calls = [replace(call, counts=dict(call.counts)) for call in self.calls]
-        twin.batches = list(self.batches)
-        return twin
+        calls = [replace(call, counts=dict(call.counts)) for call in self.calls]
+        return replace(self, calls=calls, batches=list(self.batches))
 
     def interceptor(self) -> contextlib.AbstractContextManager[Any]:
-        is_needed = self.intercepts and not self.depth_closed
+        is_needed = self.plan.intercepts and not self.depth
         return Interceptor(self) if is_needed else contextlib.nullcontext()
 
     def note_graph(self, graph: Graph) -> None:
@@ -575,38 +534,31 @@ class Run:
             known = known._replace(batch=batch, batch_size=batch_size)
         self.graph = known
 
-    def note_layer(self, layer: "Method") -> None:
-        """A layer has returned: what comes now comes after it."""
-        for call in self.calls:
-            if call.module is not layer.module:
-                call.after, call.counts = layer.path, {}
-
-    def closed(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def in_layer(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What a function returns in which activations stay."""
-        is_intercepted = self.intercepts and not self.depth_closed
-        self.depth_closed += 1
+        is_intercepted = self.plan.intercepts and not self.depth
+        self.depth += 1
         try:
             if is_intercepted:
                 return without_interceptor(function, *args, **kwargs)
             return function(*args, **kwargs)
         finally:
-            self.depth_closed -= 1
+            self.depth -= 1
 
     def misfit(self, x: Any) -> str:
         """Why no GReLU fits here; empty where one does."""
-        graph = self.graph
+        shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
         is_matrix = isinstance(x, Tensor) and x.dim() == 2 and x.layout == torch.strided
         if not is_matrix or not x.is_floating_point():
-            shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
             return f"it sees {shape}, which is no matrix of node features"
-        if graph is None:
+        if self.graph is None:
             return "no graph is known before it"
-        if graph.num_nodes is None:
+        if self.graph.num_nodes is None:
             return "the convolution before it tells no number of nodes, or two of them"
-        if x.size(0) != graph.num_nodes:
-            return f"it sees {list(x.shape)} where the graph has {graph.num_nodes} nodes"
-        if graph.batch is None and self.batches:
-            return f"it sees {list(x.shape)}, and no batch vector has {x.size(0)} entries"
+        if x.size(0) != self.graph.num_nodes:
+            return f"it sees {shape} where the graph has {self.graph.num_nodes} nodes"
+        if self.graph.batch is None and self.batches:
+            return f"it sees {shape}, and no batch vector has {x.size(0)} entries"
         return ""
 
     def activate(
@@ -623,7 +575,7 @@ class Run:
         number = call.counts.get((activation, where), 0)
         call.counts[activation, where] = number + 1
         width = x.size(1) if isinstance(x, Tensor) and x.dim() == 2 else 0
-        place = Place(call.path, activation, slope, where, call.after, number, width)
+        place = Place(call.method.path, activation, slope, where, call.after, number, width)
         if plan.findings is not None:
             misfit = self.misfit(x)
             if misfit or place not in plan.findings:
@@ -633,11 +585,18 @@ class Run:
             return original()
         index = plan.places.get(place)
         if index is None:
-            if activation in plan.activations and place not in plan.places:
-                self._warn(place, x)
+            is_new = activation in plan.activations and place not in plan.places
+            if is_new and not torch.compiler.is_compiling() and not self.misfit(x):
+                plan.places[place] = None  # and no second warning
+                warnings.warn(
+                    f"The activation at {str(place)!r} was not met in the run on the example and "
+                    f"stays {activation}: convert the model with an example that takes the same "
+                    "path.",
+                    stacklevel=2,
+                )
             return original()
         try:
-            grelus: Any = call.module.grelus
+            grelus: Any = call.method.module.grelus
             return self._apply(grelus[index], place, x, in_place=bool(options.get("inplace")))
         except Exception as error:
             self.error = self.error or error
@@ -655,8 +614,7 @@ class Run:
         if torch.is_grad_enabled() and x.requires_grad and has_values(x):
             # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
             given = given.view_as(given)
-            like = x if x.is_contiguous() else torch.empty_like(x, device="meta")
-            given.register_hook(partial(_laid_out, like.stride()))
+            given.register_hook(partial(_laid_out_like, torch.empty_like(x, device="meta")))
         out: Tensor = grelu(given, *self.graph[:4])
         # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
         if values_on_cpu(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
@@ -668,27 +626,16 @@ class Run:
             return x.copy_(out)
         return out if x.is_contiguous() else torch.empty_like(x).copy_(out)
 
-    def _warn(self, place: Place, x: Any) -> None:
-        if torch.compiler.is_compiling() or self.misfit(x):
-            return
-        self.plan.places[place] = None  # and no second warning
-        warnings.warn(
-            f"The activation at {str(place)!r} was not met in the run on the example and stays "
-            f"{place.activation}: convert the model with an example that takes the same path.",
-            stacklevel=2,
-        )
 
-
-def _laid_out(stride: tuple[int, ...], grad: Tensor) -> Tensor:
-    if grad.stride() == stride:
+def _laid_out_like(like: Tensor, grad: Tensor) -> Tensor:
+    if grad.stride() == like.stride():
         return grad
-    return grad.new_empty_strided(grad.shape, stride).copy_(grad)
+    return torch.empty_like(like, device=grad.device).copy_(grad)
 
 
-def current_run(plan: Plan) -> Run | None:
-    """The run of this model; another model's calls inside are their own."""
-    runs = runs_around()
-    return runs[-1] if runs and runs[-1].plan is plan else None
+def current_run() -> Run | None:
+    """The innermost."""
+    return next((run for run in reversed(scopes_around()) if isinstance(run, Run)), None)
 
 
 class Interceptor(TorchFunctionMode):
@@ -708,20 +655,19 @@ class Interceptor(TorchFunctionMode):
         if func is without_interceptor:
             return args[0](*args[1:], **(kwargs or {}))
         original, run = partial(func, *args, **(kwargs or {})), self.run
-        if func not in FUNCTIONS or current_run(run.plan) is not run:
+        if func not in FUNCTIONS or current_run() is not run:
             return original()
         prepare_checkpoints()
-        lines = lines_of_calls(sys._getframe())
-        if not lines:
+        line = line_of_the_call()
+        if not line:
             return original()
         name = FUNCTIONS[func].removesuffix("_")
         is_python = isinstance(func, FunctionType)
         names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
         options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
         options["inplace"] = FUNCTIONS[func] != name or options.get("inplace")
-        path = run.calls[-1].path
-        where = " < ".join([f"{path}.{lines[0]}" if path else lines[0], *lines[1:]])
-        return run.activate(name, where, options, None, original)
+        path = run.calls[-1].method.path
+        return run.activate(name, f"{path}.{line}" if path else line, options, None, original)
 
 
 def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -730,13 +676,24 @@ def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any)
     return handle_torch_function(without_interceptor, (), function, *args, **kwargs)
 
 
+def line_of_the_call() -> str:
+    """The line of the model's code that calls a function of torch, counted from the start of the
+    function that it is in; empty where a module of torch, or a checkpoint, calls it."""
+    for frame, line in walk_stack(sys._getframe(2)):
+        caller = str(frame.f_globals.get("__name__"))
+        if caller.startswith(("torch.nn.modules.", "torch.utils.checkpoint", "graphrelu.context")):
+            return ""
+        if not caller.startswith("torch."):
+            return f"{frame.f_code.co_name}:{line - frame.f_code.co_firstlineno}"
+    return ""
+
+
 class Method:
     """A method of a module of a converted model, in the place of the method itself. By its kind:
 
     - model: its code may call activations;
-    - layer: what follows comes after it;
-    - convolution: a layer in which activations stay; its graph is that of what follows;
-    - closed: a layer in which activations stay;
+    - layer: activations stay in it, and what follows comes after it;
+    - convolution: a layer whose graph is that of what follows;
     - activation: it has one GReLU for each place where it is called.
     """
 
@@ -747,53 +704,38 @@ class Method:
         self.kind = kind
         self.plan = plan
         self.names = parameter_names(module, name)
-        self.original = vars(module).get(name)  # of the instance, else that of the class
+        own = vars(module).get(name)  # of the instance, else that of the class
+        self.__wrapped__ = own or partial(getattr(type(module), name), module)
         vars(module)[name] = self
-
-    @property
-    def __wrapped__(self) -> Callable[..., Any]:
-        return self.original or getattr(type(self.module), self.name).__get__(self.module)
 
     @property
     def __code__(self) -> Any:
         """For torch.export."""
-        return self.__wrapped__.__code__
-
-    def __getstate__(self) -> dict[str, Any]:
-        is_written = isinstance(self.module, GraphSequential)  # by PyG, and not to be saved
-        return {**vars(self), "original": None if is_written else self.original}
+        return getattr(type(self.module), self.name).__code__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.plan.replaces_functions and torch.compiler.is_compiling():
+        if self.plan.intercepts and torch.compiler.is_compiling():
             return _uncompiled(self, args, kwargs)
         return _call(self, args, kwargs)
-
-    def run_original(self, *args: Any, **kwargs: Any) -> Any:
-        if self.original is not None:
-            return self.original(*args, **kwargs)
-        return getattr(type(self.module), self.name)(self.module, *args, **kwargs)
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
         if self.kind == "activation":
-            if run.depth_closed:
-                return self.run_original(*args, **kwargs)
-            return run.closed(self._activate, run, args, kwargs)
+            activate = self.__wrapped__ if run.depth else partial(self._activate, run)
+            return run.in_layer(activate, *args, **kwargs)
         if self.kind == "convolution":
             run.graph = None  # of a graph that cannot be read nothing is known
         if self.kind in ("model", "convolution"):
             guess = run.graph is None and self.name == "forward"
             run.note_graph(read_graph(self.names, args, kwargs, self.plan.graph, guess))
         if self.kind == "model":
-            run.calls.append(Call(self.module, self.path, self.name == "forward"))
+            run.calls.append(Call(self))
             try:
-                out = self.run_original(*args, **kwargs)
+                out = self.__wrapped__(*args, **kwargs)
             finally:
                 run.calls.pop()
-        elif self.kind == "layer":
-            out = self.run_original(*args, **kwargs)
         else:
-            out = run.closed(self.run_original, *args, **kwargs)
+            out = run.in_layer(self.__wrapped__, *args, **kwargs)
         if isinstance(self.module, _POOLINGS):
             # A single graph needs no batch vector, though the layer makes one.
             batch = out[2 if isinstance(self.module, EdgePooling) else 3] if run.batches else None
@@ -801,28 +743,21 @@ class Method:
         if self.name == "reset_parameters":
             for grelu in getattr(self.module, "grelus", ()):
                 grelu.reset_parameters()
-        run.note_layer(self)
+        for call in run.calls:  # what comes now comes after this layer
+            if call.method.module is not self.module:
+                call.after, call.counts = self.path, {}
         return out
 
-    def _activate(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        original = partial(self.run_original, *args, **kwargs)
+    def _activate(self, run: Run, *args: Any, **kwargs: Any) -> Any:
+        original = partial(self.__wrapped__, *args, **kwargs)
         options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
         return run.activate(MODULES[type(self.module)], self.path, options, self.module, original)
 
 
-class Rewriting(Method):
-    """PyG's Sequential writes a new `forward` for each copy of itself; the method is put back."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        vars(self.module).pop("forward", None)
-        self.run_original(*args, **kwargs)
-        Method(self.module, "forward", self.path, "model", self.plan)
-
-
 def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prepare_checkpoints()
-    run = current_run(method.plan)
-    if run is not None:
+    run = current_run()
+    if run is not None and run.plan is method.plan:  # another model's calls inside are their own
         return method.inside(run, args, kwargs)
     if method.kind == "activation":
         raise RuntimeError(
@@ -830,14 +765,14 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             "methods, and not its parts one by one."
         )
     if method.kind != "model":
-        return method.run_original(*args, **kwargs)
+        return method.__wrapped__(*args, **kwargs)
     run = Run(method.plan)
-    leave = enter_run(run)
+    scopes_around().append(run)
     try:
         with run.interceptor():
             out = method.inside(run, args, kwargs)
     finally:
-        leave()
+        scopes_around().pop()
     if run.error is not None:
         raise run.error
     return out
@@ -847,38 +782,41 @@ _uncompiled = torch.compiler.disable(_call)
 
 
 def _parts(model: Module) -> Iterator[tuple[str, Module, str]]:
-    """The modules outside convolutions and the like, with their names and the kinds of their
-    methods."""
-    closed = " "  # prefix of the names inside a closed module; no name starts with a space
+    """The modules outside layers, with their names and the kinds of their methods."""
+    layer = " "  # prefix of the names inside a layer; no name starts with a space
     found: set[Module] = set()
-    # A module with two names counts where it is outside what is closed.
+    # A module with two names counts where it is outside of layers.
     for path, module in model.named_modules(remove_duplicate=False):
-        if not f"{path}.".startswith(closed) and module not in found:
+        if not f"{path}.".startswith(layer) and module not in found:
             found.add(module)
             kind = _kind(module, path)
-            if kind in ("closed", "convolution"):
-                closed = f"{path}."
+            if kind in ("layer", "convolution"):
+                layer = f"{path}."
             yield path, module, kind
 
 
 def _put_methods(model: Module, plan: Plan) -> None:
     for path, module, kind in list(_parts(model)):
-        if kind == "model":
-            for name in _own_methods(module):
-                Method(module, name, path, kind, plan)
-            if isinstance(module, GraphSequential):
-                Rewriting(module, "_set_jittable_template", path, "", plan)
-        elif kind and not isinstance(module, torch.jit.ScriptModule):
-            Method(module, "forward", path, kind, plan)
+        if isinstance(module, gnn.Sequential):
+            # It writes a forward for each copy of itself; that of its class does the same.
+            vars(module).pop("forward", None)
+        for name in _own_methods(module) if kind == "model" else ["forward"] * bool(kind):
+            Method(module, name, path, kind, plan)
+        if isinstance(module, gnn.Sequential):
+            vars(module)["_set_jittable_template"] = _write_nothing
+
+
+def _write_nothing() -> None:
+    pass
 
 
 def _kind(module: Module, path: str) -> str:
-    if isinstance(module, (GReLU, torch.jit.ScriptModule, *_ATTENTION)):
-        return "closed"
-    if hasattr(type(module), "__deepcopy__"):
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(type(module), "__deepcopy__"):
         return ""  # a class that copies itself would lose the method
     if type(module) in MODULES:
         return "activation"
+    if isinstance(module, (GReLU, *_ATTENTION)):
+        return "layer"
     if isinstance(module, (MessagePassing, *_POOLINGS)) and path:
         return "convolution"
     if not type(module).__module__.startswith("torch."):

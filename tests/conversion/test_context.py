@@ -23,7 +23,6 @@ def test_act_inside_a_context(graph: tuple[Any, ...]) -> None:
         out = model(X, *graph[:2])
     hidden = act(model.convs[0](X, *graph[:2]), *graph[:3])
     assert torch.equal(out, model.convs[1](hidden, *graph[:2]))
-    assert scopes_around() == ()
 
 
 def test_act_in_a_converted_model() -> None:
@@ -49,7 +48,11 @@ def test_contexts_nest_and_end_with_an_error() -> None:
         with pytest.raises(KeyboardInterrupt), graph_context(BATCHED):
             raise KeyboardInterrupt
         assert torch.equal(act(x), act(x, EDGES))
-    assert scopes_around() == ()
+    assert not scopes_around()
+    first, second = graph_context(EDGES), graph_context(BATCHED)
+    with pytest.raises(RuntimeError, match="must end before those around it"), second, first:
+        scopes_around().reverse()  # as two tasks of an event loop might
+    assert not scopes_around()
 
 
 def test_without_a_graph() -> None:
@@ -68,8 +71,6 @@ def test_a_batch_vector_in_the_place_of_weights() -> None:
     edge_index = EDGES[:, :30]  # as many edges as nodes
     with pytest.raises(TypeError, match=r"edge_weight must be of a floating.*batch=batch\.$"):
         GReLU(5)(X, edge_index, BATCH)
-    with pytest.raises(TypeError, match=r"must be of a floating type, got torch\.int64"):
-        GReLU(5).gamma(X, edge_index, BATCH)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
@@ -83,7 +84,7 @@ def test_context_and_compiler() -> None:
             expected = model(X, edge_index)
             torch.testing.assert_close(compiled(X, edge_index), expected, atol=1e-5, rtol=1e-4)
     edges = torch.compile(gnn.EdgeCNN(5, 8, 2, act=act), backend="eager")
-    with graph_context(EDGES), pytest.raises(ValueError, match=r"calls the .* on its messages"):
+    with graph_context(EDGES), pytest.raises(ValueError, match=r"calls it on its messages"):
         edges(X, EDGES)
     alone = torch.compile(GReLU(5, topology=False), backend="eager", fullgraph=True)
     assert torch.equal(alone(X), X.relu())
@@ -93,7 +94,7 @@ def test_context_and_compiler() -> None:
 @pytest.mark.parametrize("options", [{}, {"out_channels": 3}])
 def test_edges_are_never_taken_for_nodes(edge_index: Tensor, options: dict[str, int]) -> None:
     model = gnn.EdgeCNN(5, 64, 2, act=GReLU(64), **options)  # which activates its messages
-    message = r"EdgeConv calls .* on its messages, .* graphrelu\.convert"
+    message = r"EdgeConv calls it on its messages: .* graphrelu\.convert"
     with graph_context(edge_index), pytest.raises(ValueError, match=message):
         model(X, edge_index)
     with pytest.raises(ValueError, match=message):
@@ -101,7 +102,7 @@ def test_edges_are_never_taken_for_nodes(edge_index: Tensor, options: dict[str, 
 
 
 def test_one_width_only() -> None:
-    message = r"64 channels, got shape \[30, 3\]: .*convert\(model\)"
+    message = r"64 channels .*, got shape \[30, 3\]: .*convert\(model\)"
     with graph_context(EDGES):
         with pytest.raises(ValueError, match=message):
             gnn.GIN(5, 64, 2, 3, act=GReLU(64))(X, EDGES)
@@ -116,7 +117,7 @@ ENDS = torch.tensor([[0, 29], [29, 0]])
 @pytest.mark.parametrize("graph", [(BATCHED, None, BATCH), (SPARSE,), (BATCHED,), (ENDS,)])
 def test_rows_that_are_not_the_nodes_of_the_graph(graph: tuple[Any, ...], rows: int) -> None:
     act = GReLU(5)
-    message = rf"of the graph around, of which there are 30, got {rows}: .*convert\(model\)"
+    message = rf"of the graph around, of which there are 30, got {rows} rows: .*convert\(model\)"
     with graph_context(*graph):
         if rows > 30:  # with as many as that, only the first call can tell
             act(X)

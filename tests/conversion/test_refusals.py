@@ -51,7 +51,7 @@ class Taken(OtherArguments):
         (ValueError, r"act after convs\.0: ELU.* which no GReLU starts as", gcn(act="elu"), {}),
         (ValueError, r"act after .* stays: its slope is a parameter", gcn(act="prelu"), {}),
         (ValueError, r"it sees \[3, 8\] where the graph has 13 nodes", Head(), {}),
-        (ValueError, "model must not be converted already", convert(gcn()), {}),
+        (ValueError, "model must not have GReLUs from convert", convert(gcn()), {}),
         (ValueError, "must not be compiled or wrapped yet", torch.compile(gcn()), {}),
         (
             ValueError,
@@ -59,13 +59,13 @@ class Taken(OtherArguments):
             torch.jit.script(torch.nn.ReLU()),
             {},
         ),
-        (ValueError, "it tells no width of its input", torch.nn.ReLU(), {}),
+        (ValueError, "example must be given", torch.nn.ReLU(), {}),
         (ValueError, "one type of nodes", HeteroConv({("a", "to", "a"): GCNConv(5, 8)}), {}),
-        (ValueError, "must not have an attribute grelus", Taken(), {}),
-        (ValueError, r"example must be given.*its argument 'pos' is unkn", OtherArguments(), {}),
+        (ValueError, "nor an attribute grelus, got a Taken", Taken(), {}),
+        (ValueError, r"example must be given.*raises TypeError.*'pos'", OtherArguments(), {}),
         (ValueError, r"example must be given.*it raises NotImplemented", LinkPrediction(), {}),
         (TypeError, "example must be a Data object, a tuple", gcn(), {"example": 3}),
-        (ValueError, "K must not be 1, with which a fresh GReLU is no ReLU", gcn(), {"K": 1}),
+        (ValueError, "and K not 1, with which a fresh GReLU is no ReLU", gcn(), {"K": 1}),
         (ValueError, "mode must not be 'paper'", gcn(), {"mode": "paper"}),
         (ValueError, "alpha must be in", gcn(), {"alpha": 2.0}),
         (TypeError, "unexpected keyword argument 'beta'", gcn(), {"beta": 2.0}),
@@ -74,9 +74,7 @@ class Taken(OtherArguments):
         (ValueError, "activations must be of .*, got 'swish'", gcn(), {"activations": ["swish"]}),
         (ValueError, "must be of relu, .*, got 'prelu'", gcn(), {"activations": ["prelu"]}),
         (ValueError, "stays: its slope is above 1", gcn(act=torch.nn.LeakyReLU(1.5)), {}),
-        (TypeError, "activations must be a list of names", gcn(), {"activations": "relu"}),
         (ValueError, "exclude must name modules of .*, got 'b'", gcn(), {"exclude": ["b"]}),
-        (TypeError, "exclude must be a list of names, got 'act'", gcn(), {"exclude": "act"}),
         (ValueError, r"act .*: ReLU\(\) stays: it is excluded", gcn(), {"exclude": ["act"]}),
     ],
 )
@@ -182,13 +180,9 @@ def test_several_types_of_nodes() -> None:
     with pytest.raises(ValueError, match="one type of nodes and not traced, got a GraphModule"):
         convert(to_hetero(Layer(), metadata))
     converted = convert(Layer(), example=(X, EDGES))
-    for trace in (lambda m: to_hetero(m, metadata), torch.fx.symbolic_trace):
-        with pytest.raises(
-            ValueError, match=r"cannot be traced, as by .* use graphrelu.HeteroGReL"
-        ):
+    for trace in (lambda m: to_hetero(m, metadata), torch.fx.symbolic_trace, torch.jit.script):
+        with pytest.raises(ValueError, match=r"cannot be traced or scripted, as by torch\.fx"):
             trace(converted)
-    with pytest.raises(TypeError, match=r"cannot be compiled by torch\.jit\.script"):
-        torch.jit.script(converted)
 
 
 def test_smooth_activations_when_asked() -> None:
