@@ -566,8 +566,8 @@ class Run:
         activation: str,
         where: str,
         options: Mapping[str, Any],
-        module: Module | None,
         original: Callable[[], Any],
+        module: Module | None = None,
     ) -> Any:
         """The GReLU of this place, or else the original activation."""
         call, plan, x = self.calls[-1], self.plan, options.get("input")
@@ -667,7 +667,7 @@ class Interceptor(TorchFunctionMode):
         options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
         options["inplace"] = FUNCTIONS[func] != name or options.get("inplace")
         path = run.calls[-1].method.path
-        return run.activate(name, f"{path}.{line}" if path else line, options, None, original)
+        return run.activate(name, f"{path}.{line}" if path else line, options, original)
 
 
 def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -704,9 +704,12 @@ class Method:
         self.kind = kind
         self.plan = plan
         self.names = parameter_names(module, name)
-        own = vars(module).get(name)  # of the instance, else that of the class
-        self.__wrapped__ = own or partial(getattr(type(module), name), module)
+        self.own = vars(module).get(name)  # of the instance, else that of the class
         vars(module)[name] = self
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self.own or partial(getattr(type(self.module), self.name), self.module)
 
     @property
     def __code__(self) -> Any:
@@ -751,7 +754,7 @@ class Method:
     def _activate(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         original = partial(self.__wrapped__, *args, **kwargs)
         options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
-        return run.activate(MODULES[type(self.module)], self.path, options, self.module, original)
+        return run.activate(MODULES[type(self.module)], self.path, options, original, self.module)
 
 
 def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

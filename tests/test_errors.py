@@ -40,6 +40,7 @@ def check(error: type[Exception], message: str, call: Callable[..., object], *ar
         (ValueError, "edge_index must hold indices .* got -1", (X, EDGES - 1)),
         (ValueError, "edge_index must be on cpu.*got meta", (X, EDGES.to("meta"))),
         (ValueError, r"edge_index as a sparse adjacency .*\[5, 5\]", (X, torch.eye(3).to_sparse())),
+        (TypeError, r"edge_weight must be of a floating.*batch=batch\.", (X, EDGES, BATCH)),
         (ValueError, "edge_weight must be None", (X, torch.eye(5).to_sparse(), torch.ones(5))),
         (ValueError, r"edge_weight must be of shape \[3\]", (X, EDGES, torch.ones(4))),
         (ValueError, "edge_weight must be finite and non-neg", (X, EDGES, -torch.ones(3))),

@@ -67,12 +67,6 @@ def test_without_a_graph() -> None:
     assert torch.equal(act(X), X.relu())
 
 
-def test_a_batch_vector_in_the_place_of_weights() -> None:
-    edge_index = EDGES[:, :30]  # as many edges as nodes
-    with pytest.raises(TypeError, match=r"edge_weight must be of a floating.*batch=batch\.$"):
-        GReLU(5)(X, edge_index, BATCH)
-
-
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
 def test_context_and_compiler() -> None:
     torch.compiler.reset()
@@ -91,9 +85,8 @@ def test_context_and_compiler() -> None:
 
 
 @pytest.mark.parametrize("edge_index", [EDGES, EDGES[:, :30]])  # once as many as nodes
-@pytest.mark.parametrize("options", [{}, {"out_channels": 3}])
-def test_edges_are_never_taken_for_nodes(edge_index: Tensor, options: dict[str, int]) -> None:
-    model = gnn.EdgeCNN(5, 64, 2, act=GReLU(64), **options)  # which activates its messages
+def test_edges_are_never_taken_for_nodes(edge_index: Tensor) -> None:
+    model = gnn.EdgeCNN(5, 64, 2, act=GReLU(64))  # which activates its messages
     message = r"EdgeConv calls it on its messages: .* graphrelu\.convert"
     with graph_context(edge_index), pytest.raises(ValueError, match=message):
         model(X, edge_index)

@@ -195,7 +195,6 @@ def test_shared_modules_have_a_grelu_for_each_place() -> None:
     model = opened_model(models.SharedModule())
     places = ["relu after conv1", "relu after lin2", "relu after norm"]
     assert [r.name for r in replacements(model).changed] == places
-    assert len({id(p) for act in grelus(model) for p in act.parameters()}) == 9
     gin = opened_model(GIN(5, 8, 2, 4))  # which has the same module in its layers' networks
     assert [r.name for r in replacements(gin)] == ["act after convs.0"]
 
