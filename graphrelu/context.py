@@ -1,9 +1,12 @@
 """The graph of an activation that is called with `x` alone.
 
 What knows the graph is a :class:`Scope` around the call: a :class:`graph_context`, or the call of a
-converted model. The activation asks the innermost one that knows a graph. Each thread has its own.
+converted model. The activation asks the innermost one that knows a graph. Each thread has its own,
+and so does each task of an event loop: it may wait inside a block while others run. (A context
+variable would do as much, but `torch.compile` cannot read one.)
 """
 
+import asyncio
 import copy
 import inspect
 import sys
@@ -90,9 +93,11 @@ class graph_context:
         elif isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index):
             num_nodes = edge_index.size(0)
         self.graph: Graph | None = Graph(edge_index, edge_weight, batch, batch_size, num_nodes)
+        self.task: Any = None
 
     def __enter__(self) -> None:
         prepare_checkpoints()
+        self.task = _current_task()
         _scopes.around.append(self)
 
     def __exit__(
@@ -101,17 +106,29 @@ class graph_context:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if _scopes.around.pop() is not self:
-            raise RuntimeError(
-                "graph_context must end before those around it: nothing may be awaited inside."
-            )
+        last = next(i for i in reversed(range(len(_scopes.around))) if _scopes.around[i] is self)
+        del _scopes.around[last]  # the last of all, but where other tasks have opened blocks since
+
+
+def _current_task() -> Any:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # there is no event loop
+        return None
+
+
+def _is_of_task(scope: Scope) -> bool:
+    """Whether it is not the block of another task."""
+    return not isinstance(scope, graph_context) or scope.task in (None, _current_task())
 
 
 def graph_around(
     x: Any, channels: int, is_needed: bool = True
 ) -> tuple[Any, Tensor | None, Any, int | None]:
     """The arguments of a GReLU that was called with `x` alone."""
-    scope = next((scope for scope in reversed(_scopes.around) if scope.graph is not None), None)
+    compiles = torch.compiler.is_compiling()  # which cannot ask for the task
+    known = (scope for scope in reversed(_scopes.around) if scope.graph is not None)
+    scope = next((scope for scope in known if compiles or _is_of_task(scope)), None)
     if scope is None or scope.graph is None:
         if not is_needed:
             return None, None, None, None
@@ -119,7 +136,7 @@ def graph_around(
             "edge_index must be given, or an activation that is called with x alone must be inside "
             "graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
         )
-    if torch.compiler.is_compiling() and isinstance(scope, graph_context):
+    if compiles and isinstance(scope, graph_context):
         return _uncompiled_graph_around(x, channels, is_needed)
     prepare_checkpoints()
     if isinstance(x, Tensor) and x.dim() == 2:
@@ -167,7 +184,10 @@ class SecondRun:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.scopes = [copy.copy(scope) for scope in _scopes.around]
+        self.scopes = [copy.copy(scope) for scope in _scopes.around if _is_of_task(scope)]
+        for scope in self.scopes:
+            if isinstance(scope, graph_context):
+                scope.task = None  # the second run may be in any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = _scopes.around
