@@ -1,7 +1,5 @@
 """The graph networks for nodes, from PyG's convolutions: the paper's, and deep ones."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -18,9 +16,7 @@ from torch_geometric.nn import (
     SAGEConv,
     SGConv,
 )
-from torch_geometric.nn.inits import reset
 
-from graphrelu.graph import as_edges, check_values
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.propagation import (
     PreparedInputs,
@@ -53,20 +49,44 @@ DEEP_BACKBONES: dict[str, dict[str, Any]] = {
 NORMS = ("layer", "batch")
 
 _WITH_INPUT_DROPOUT = ("gat", "appnp")
-_WITHOUT_EDGE_WEIGHTS = (SAGEConv, GATConv, GINConv)
-
-# Calls a module, a convolution with the graph as well.
-Apply = Callable[[torch.nn.Module, Any], Tensor]
 
 
-class Network(torch.nn.Module):
-    """The common part of all networks: arguments, a layer, activations and reset.
+class GNN(torch.nn.Module):
+    r"""Two layers of a graph convolution, with an activation and dropout between them.
 
-    The arguments are those of :class:`GNN`. A subclass lists its backbones and their options, the
-    settings of all of its backbones, and makes its layers in :meth:`build`.
+    .. code-block:: python
+
+        model = GNN("gcn", 1433, 16, 7, activation="grelu")
+        inputs = model.prepare(x, edge_index)  # the same for all models of this backbone
+        out = model(inputs)
+
+    It computes what PyG's convolutions do, from sparse products alone, and is made for
+    :func:`torch.func.vmap` over the parameters of many models. A subclass lists its backbones and
+    their options, the settings of all of its backbones, and makes its layers in :meth:`build`.
+
+    Args:
+        backbone (str): :obj:`"cheb"`, :obj:`"gcn"`, :obj:`"sage"` (mean), :obj:`"gat"`,
+            :obj:`"arma"`, :obj:`"appnp"` or :obj:`"sgc"` (linear, without a hidden layer).
+        in_channels (int): Size of each input sample.
+        hidden_channels (int): Size of the hidden layer, for :obj:`"gat"` of each head.
+        out_channels (int): Size of each output sample.
+        activation (str, optional): A name of
+            :obj:`~graphrelu.lab.models.activations.ACTIVATIONS`; :obj:`"none"` for :obj:`"sgc"`.
+            (default: :obj:`"relu"`)
+        dropout (float, optional): Dropout probability after the activation; in :obj:`"gat"` and
+            :obj:`"appnp"` also of the input, in :obj:`"gat"` also of the attention.
+            (default: :obj:`0.5`)
+        activation_options (dict, optional): Further arguments of the activation.
+            (default: :obj:`None`)
+        **backbone_options (optional): :obj:`K` of :obj:`"cheb"` (default: :obj:`2`) and
+            :obj:`"sgc"` (:obj:`2`); :obj:`K` (:obj:`10`) and :obj:`alpha` (:obj:`0.1`) of
+            :obj:`"appnp"`; :obj:`heads` (:obj:`8`) and :obj:`output_heads` (:obj:`1`) of
+            :obj:`"gat"`; :obj:`num_stacks` (:obj:`2`), :obj:`num_layers` (always :obj:`1`),
+            :obj:`shared_weights` (:obj:`False`) and :obj:`skip_dropout` (:obj:`0.5`) of
+            :obj:`"arma"`.
     """
 
-    backbones: ClassVar[dict[str, dict[str, Any]]]
+    backbones: ClassVar = BACKBONES
     settings: ClassVar[dict[str, Any]] = {}
 
     def __init__(
@@ -75,7 +95,7 @@ class Network(torch.nn.Module):
         in_channels: int,
         hidden_channels: int,
         out_channels: int,
-        activation: str | Callable[..., torch.nn.Module] = "relu",
+        activation: str = "relu",
         dropout: float = 0.5,
         activation_options: dict[str, Any] | None = None,
         **backbone_options: Any,
@@ -107,90 +127,6 @@ class Network(torch.nn.Module):
 
     def build(self, **options: Any) -> None:
         """Makes the layers. The order of the random draws is part of what a seed stands for."""
-        raise NotImplementedError
-
-    def make_activation(self, channels: int) -> torch.nn.Module:
-        """A fresh activation for a layer."""
-        make = self.activation
-        if isinstance(make, str):
-            check_name("activation", make, ACTIVATIONS)
-            make = ACTIVATIONS[make]
-        act = make(channels, **self.activation_options)
-        for module in act.modules():
-            if list(module.parameters(recurse=False)) and not hasattr(module, "reset_parameters"):
-                # Parameters that survive a reset would carry labels from one run to the next.
-                name = type(module).__name__
-                raise TypeError(f"activation must have a method reset_parameters, {name} has none.")
-        return act
-
-    def _layer(self, layer: int, x: Features, graph: tuple[Any, ...], apply: Apply) -> Tensor:
-        """Convolution, skip, normalisation and activation of a layer; `graph` is what the
-        activations are called with, besides the features."""
-        out = apply(self.convs[layer], x)
-        if len(self.skips) > 0:
-            out = out + apply(self.skips[layer], x)
-        if len(self.norms) > 0:
-            out = self.norms[layer](out)
-        activated: Tensor = self.acts[layer](out, *graph)
-        return activated
-
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the module, those of the activations included, and
-        running statistics."""
-        for module in self.children():
-            reset(module)
-
-    def __repr__(self) -> str:
-        name = self.activation
-        name = name if isinstance(name, str) else getattr(name, "__name__", repr(name))
-        options = "".join(f", {key}={value}" for key, value in self.backbone_options.items())
-        return (
-            f"{self.__class__.__name__}({self.backbone}, {self.in_channels}, "
-            f"{self.hidden_channels}, {self.out_channels}, activation={name}, "
-            f"dropout={self.dropout}{options})"
-        )
-
-
-class GNN(Network):
-    r"""Two layers of a graph convolution, with an activation and dropout between them.
-
-    .. code-block:: python
-
-        model = GNN("gcn", 1433, 16, 7, activation="grelu")
-        out = model(x, edge_index)
-
-        inputs = model.prepare(x, edge_index)  # where features and graph never change:
-        out = model(inputs)  # the same numbers, from sparse products alone
-
-    The second form is made for :func:`torch.func.vmap` over the parameters of many models, and
-    keeps sparse features sparse.
-
-    Args:
-        backbone (str): :obj:`"cheb"`, :obj:`"gcn"`, :obj:`"sage"` (mean), :obj:`"gat"`,
-            :obj:`"arma"`, :obj:`"appnp"` or :obj:`"sgc"` (linear, without a hidden layer).
-        in_channels (int): Size of each input sample.
-        hidden_channels (int): Size of the hidden layer, for :obj:`"gat"` of each head.
-        out_channels (int): Size of each output sample.
-        activation (str or callable, optional): A name of
-            :obj:`~graphrelu.lab.models.activations.ACTIVATIONS`, or a function that makes a module
-            from a number of channels, called as :class:`~graphrelu.GReLU`; :obj:`"none"` for
-            :obj:`"sgc"`. (default: :obj:`"relu"`)
-        dropout (float, optional): Dropout probability after the activation; in :obj:`"gat"` and
-            :obj:`"appnp"` also of the input, in :obj:`"gat"` also of the attention.
-            (default: :obj:`0.5`)
-        activation_options (dict, optional): Further arguments of the activation.
-            (default: :obj:`None`)
-        **backbone_options (optional): :obj:`K` of :obj:`"cheb"` (default: :obj:`2`) and
-            :obj:`"sgc"` (:obj:`2`); :obj:`K` (:obj:`10`) and :obj:`alpha` (:obj:`0.1`) of
-            :obj:`"appnp"`; :obj:`heads` (:obj:`8`) and :obj:`output_heads` (:obj:`1`) of
-            :obj:`"gat"`; :obj:`num_stacks` (:obj:`2`), :obj:`num_layers` (always :obj:`1`),
-            :obj:`shared_weights` (:obj:`False`) and :obj:`skip_dropout` (:obj:`0.5`) of
-            :obj:`"arma"`.
-    """
-
-    backbones = BACKBONES
-
-    def build(self, **options: Any) -> None:
         first, hidden, out = self.in_channels, self.hidden_channels, self.out_channels
         if self.backbone == "sgc":
             if self.activation != "none":
@@ -211,47 +147,49 @@ class GNN(Network):
         if self.backbone == "appnp":
             self.propagation = APPNP(**options)
 
-    def forward(
-        self,
-        x: Tensor | PreparedInputs,
-        edge_index: Any = None,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
-    ) -> Tensor:
-        r"""Forward pass.
+    def make_activation(self, channels: int) -> torch.nn.Module:
+        """A fresh activation for a layer."""
+        check_name("activation", self.activation, ACTIVATIONS)
+        return ACTIVATIONS[self.activation](channels, **self.activation_options)
+
+    @torch.no_grad()
+    def prepare(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+    ) -> PreparedInputs:
+        r"""Features and graph, as constants, in the form that is fastest for this backbone.
+
+        The result serves every model of the same backbone and options.
 
         Args:
-            x (torch.Tensor or PreparedInputs): The node features; or features and graph from
-                :meth:`prepare`, and nothing else.
-            edge_index (torch.Tensor): The edge indices, or a sparse transposed adjacency.
+            x (torch.Tensor): The node features, dense or sparse CSR; they are kept sparse where
+                fewer than a tenth of them are not zero.
+            edge_index (torch.Tensor): The edge indices.
             edge_weight (torch.Tensor, optional): The edge weights. :obj:`"sage"`,
                 :obj:`"gat"` and :obj:`"gin"` leave them to the activation.
                 (default: :obj:`None`)
-            batch (torch.Tensor, optional): The graph of each node, for the activation.
-                (default: :obj:`None`)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
         """
-        if isinstance(x, PreparedInputs):
-            return self._layers(x.x, x[2:], partial(convolve, graph=x.graph))
+        weight = edge_weight
+        if weight is None:
+            weight = torch.ones(edge_index.size(1), device=x.device)
+        conv = self.propagation or self.convs[0]
+        graph = prepare_graph(conv, edge_index, weight.to(x.dtype), x.size(0))
+        return PreparedInputs(as_features(x), graph, edge_index, edge_weight)
 
-        def pyg(conv: torch.nn.Module, x: Tensor) -> Tensor:
-            if isinstance(conv, Linear):
-                return conv(x)
-            if isinstance(conv, _WITHOUT_EDGE_WEIGHTS):
-                return conv(x, edge_index)
-            return conv(x, edge_index, edge_weight)
+    def forward(self, inputs: PreparedInputs) -> Tensor:
+        """The outputs of all nodes, from :meth:`prepare`'s features and graph."""
+        x, graph, *edges = inputs
+        x = self._enter(x, graph)
+        for layer, act in enumerate(self.acts):
+            out = convolve(self.convs[layer], x, graph)
+            if len(self.skips) > 0:
+                out = out + convolve(self.skips[layer], x, graph)
+            if len(self.norms) > 0:
+                out = self.norms[layer](out)
+            x = F.dropout(act(out, *edges), self.dropout, self.training)
+        out = convolve(self._last(), x, graph)
+        return out if self.propagation is None else convolve(self.propagation, out, graph)
 
-        return self._layers(x, (edge_index, edge_weight, batch, batch_size), pyg)
-
-    def _layers(self, x: Features, graph: tuple[Any, ...], apply: Apply) -> Tensor:
-        x = self._enter(x, apply)
-        for layer in range(len(self.acts)):
-            x = F.dropout(self._layer(layer, x, graph, apply), self.dropout, self.training)
-        out = apply(self._last(), x)
-        return out if self.propagation is None else apply(self.propagation, out)
-
-    def _enter(self, x: Features, apply: Apply) -> Features:
+    def _enter(self, x: Features, graph: Any) -> Features:
         """What the first layer sees."""
         with_dropout = self.backbone in _WITH_INPUT_DROPOUT
         return dropout(x, self.dropout, self.training) if with_dropout else x
@@ -259,27 +197,6 @@ class GNN(Network):
     def _last(self) -> torch.nn.Module:
         """The layer behind the last activation."""
         return self.convs[-1]
-
-    @torch.no_grad()
-    def prepare(
-        self,
-        x: Features,
-        edge_index: Any,
-        edge_weight: Tensor | None = None,
-        batch: Tensor | None = None,
-        batch_size: int | None = None,
-    ) -> PreparedInputs:
-        r"""Features and graph, as constants, in the form that is fastest for this backbone.
-
-        The arguments are those of :meth:`forward`; `x` may also be a sparse CSR tensor, and is
-        kept sparse where fewer than a tenth of its entries are not zero. The result serves every
-        model of the same backbone and options.
-        """
-        features = as_features(x)
-        edges = as_edges(edge_index, edge_weight, features.size(0), features.dtype)
-        check_values(edges, "power", batch)
-        graph = prepare_graph(self.propagation or self.convs[0], edges)
-        return PreparedInputs(features, graph, edge_index, edge_weight, batch, batch_size)
 
 
 class DeepGNN(GNN):
@@ -343,10 +260,10 @@ class DeepGNN(GNN):
             raise ValueError(f"hidden_channels must be a multiple of heads ({heads}), got {width}.")
         return GATConv(in_channels, width // heads, heads)
 
-    def _enter(self, x: Features, apply: Apply) -> Features:
+    def _enter(self, x: Features, graph: Any) -> Features:
         if self.first is None:
             return x
-        return F.dropout(apply(self.first, x), p=self.dropout, training=self.training)
+        return F.dropout(convolve(self.first, x, graph), self.dropout, self.training)
 
     def _last(self) -> torch.nn.Module:
         return self.head

@@ -5,10 +5,8 @@ Only the layers' activations are compared. Encoders, heads and virtual nodes kee
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -16,7 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import BatchNorm1d, Dropout, Identity, LayerNorm, Linear, Module, ModuleList
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GINEConv, MessagePassing, SAGEConv
-from torch_geometric.utils import scatter
+from torch_geometric.utils import (
+    degree,
+    get_self_loop_attr,
+    scatter,
+    to_edge_index,
+    to_torch_coo_tensor,
+)
 
 from graphrelu.graph import DiffusionSettings, PreparedGraph
 from graphrelu.grelu import GReLU
@@ -27,6 +31,7 @@ from graphrelu.ops.diffuse import CSR, csr_tensor
 Conv = Literal["gcn", "gine", "gin", "gat", "sage", "bond"]
 Norm = Literal["batch", "layer"]
 Pooling = Literal["mean", "sum", "max"]
+WALKED_AT_ONCE = 1_000  # graphs; a walk's matrix grows with the square of their nodes
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
 
@@ -437,31 +442,17 @@ def random_walks(edge_index: Tensor, node_count: Tensor, steps: int) -> Tensor:
         node_count (torch.Tensor): The nodes of each graph, on the CPU.
         steps (int): The number of columns.
     """
-    total, device = int(node_count.sum()), edge_index.device
-    graph = torch.repeat_interleave(node_count).to(device)
-    first = (node_count.cumsum(0) - node_count).to(device)
-    place = torch.arange(total, device=device) - first[graph]
-    degree = scatter(torch.ones_like(edge_index[0]), edge_index[0], 0, total)
-    out = torch.zeros(total, steps, device=device)
-    # Graphs of similar size share a batched dense product.
-    bounds = [0, *(2 ** (i / 2) for i in range(6, 2 * math.ceil(math.log2(total + 2)) + 7))]
-    for low, high in pairwise(bounds):
-        chosen = torch.nonzero((node_count > low) & (node_count <= high)).view(-1)
-        room = max(1, int(2**26 / high**2))
-        for group in chosen.split(room) if len(chosen) else ():
-            width = int(node_count[group].max())
-            slot = torch.full((len(node_count),), -1, device=device)
-            slot[group.to(device)] = torch.arange(len(group), device=device)
-            row, col = edge_index[:, slot[graph[edge_index[0]]] >= 0]
-            step = torch.zeros(len(group), width, width, device=device)
-            step[slot[graph[row]], place[row], place[col]] = 1 / degree[row]
-            nodes = torch.nonzero(slot[graph] >= 0).view(-1)
-            power = step
-            for k in range(steps):
-                back = power.diagonal(dim1=1, dim2=2)
-                out[nodes, k] = back[slot[graph[nodes]], place[nodes]]
-                power = power @ step
-    return out
+    parts, first = [], 0
+    for size in (int(part.sum()) for part in node_count.split(WALKED_AT_ONCE)):
+        own = edge_index[:, (edge_index[0] >= first) & (edge_index[0] < first + size)] - first
+        step = to_torch_coo_tensor(own, 1 / degree(own[0], size)[own[0]], size)
+        power, back = step, []
+        for _ in range(steps):
+            back.append(get_self_loop_attr(*to_edge_index(power), num_nodes=size))
+            power = power @ step
+        parts.append(torch.stack(back, dim=1))
+        first += size
+    return torch.cat(parts)
 
 
 def _require(holds: bool, rule: str, value: Any) -> None:

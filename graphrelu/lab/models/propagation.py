@@ -29,14 +29,7 @@ from torch_geometric.utils import (
     scatter,
 )
 
-from graphrelu.functional import Edges
-from graphrelu.lab.models.sparse import (
-    Features,
-    SparseMatrix,
-    dropout,
-    linear,
-    matmul,
-)
+from graphrelu.lab.models.sparse import Features, SparseMatrix, dropout, linear, matmul
 from graphrelu.ops.diffuse import diffuse
 
 
@@ -55,8 +48,6 @@ class PreparedInputs(NamedTuple):
     graph: SparseMatrix | AttentionGraph  # by which the convolution propagates
     edge_index: Any  # from here on: what the activations are called with
     edge_weight: Tensor | None
-    batch: Tensor | None
-    batch_size: int | None
 
 
 class SelfLoopSAGEConv(SAGEConv):  # type: ignore[misc]
@@ -68,10 +59,10 @@ class SelfLoopSAGEConv(SAGEConv):  # type: ignore[misc]
         return out
 
 
-def prepare_graph(conv: torch.nn.Module, edges: Edges) -> SparseMatrix | AttentionGraph:
+def prepare_graph(
+    conv: torch.nn.Module, index: Tensor, weight: Tensor, nodes: int
+) -> SparseMatrix | AttentionGraph:
     """The matrix by which every target sums its weighted sources, with PyG's normalisation."""
-    source, target, weight, nodes = edges
-    index = torch.stack([source, target])
     if isinstance(conv, (SAGEConv, GINConv, GATConv)):  # PyG's know no edge weights
         if isinstance(conv, GATConv):
             index, _ = add_self_loops(remove_self_loops(index)[0], num_nodes=nodes)

@@ -167,13 +167,6 @@ class SparseMatrix:
         matrix = CSR(self.pattern.rowptr, self.pattern.col, self.value)
         return matrix, CSR(self.pattern_t.rowptr, self.pattern_t.col, self.value_t)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.value.dtype
-
-    def size(self, dim: int) -> int:
-        return (self.pattern.num_rows, self.pattern.num_cols)[dim]
-
     def with_value(self, value: Tensor) -> "SparseMatrix":
         """The same nonzeros with other values, in the order of `self.value`."""
         return replace(self, value=value, value_t=value.index_select(0, self.order))
@@ -184,8 +177,6 @@ Features: TypeAlias = Tensor | SparseMatrix
 
 def matmul(matrix: SparseMatrix, x: Tensor) -> Tensor:
     """The product with a dense `x` `[num_cols, F]`, differentiable in `x` and `matrix.value`."""
-    if x.dim() != 2 or x.size(0) != matrix.size(1):
-        raise ValueError(f"x must be of shape [{matrix.size(1)}, *], got {list(x.shape)}.")
     patterns = matrix.pattern, matrix.pattern_t
     out: Tensor = _SparseProduct.apply(x, matrix.value, matrix.value_t, *patterns)
     return out
@@ -242,10 +233,8 @@ def dropout(x: Features, p: float, training: bool) -> Features:
     return x if value is x.value else x.with_value(value)
 
 
-def as_features(x: Features) -> Features:
+def as_features(x: Tensor) -> Features:
     """Constant node features in the form that is cheaper: sparse, or dense as they are."""
-    if isinstance(x, SparseMatrix):
-        return x
     is_dense = x.layout == torch.strided
     if is_dense and int(torch.count_nonzero(x)) >= SPARSE_DENSITY * x.numel():
         return x

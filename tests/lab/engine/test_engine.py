@@ -24,6 +24,7 @@ from tests.lab import fake_engine
 from tests.lab.engine.test_interruptions import killed_at_the_second_batch
 from tests.lab.engine.test_train import blocks
 from tests.lab.faults import finished, losses
+from tests.lab.stock import by_pyg
 
 ROOT = Path(__file__).parents[3]
 
@@ -112,7 +113,7 @@ def test_features_are_scaled_after_normalisation(layout: torch.layout) -> None:
     assert prepared.inputs_of(replace(plain, activation="elu")) is inputs
     for config, x in ((scaled, expected), (plain, expected / 50)):
         out = model(prepared.inputs_of(config))
-        torch.testing.assert_close(out, model(x, graph.edge_index))
+        torch.testing.assert_close(out, by_pyg(model, x, graph.edge_index))
         assert scaled_features(config, graph).layout == layout
 
 

@@ -22,6 +22,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.signals import Terminated, terminable
+from tests.lab.stock import by_pyg
 
 CPU = torch.device("cpu")
 
@@ -240,12 +241,12 @@ def test_against_a_plain_loop() -> None:
         model.train()
         optimizer.zero_grad()
         with SeededDropout(torch.tensor(seed), torch.tensor(epoch - 1)):
-            out = model(x, edge_index)
+            out = by_pyg(model, x, edge_index)
         F.cross_entropy(out[split.train], y[split.train]).backward()
         optimizer.step()
         model.eval()
         with torch.no_grad():
-            out = model(x, edge_index)
+            out = by_pyg(model, x, edge_index)
         val_loss = float(F.cross_entropy(out[split.val], y[split.val]))
         epochs_run = epoch
         if val_loss < best[0]:

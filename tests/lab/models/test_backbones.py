@@ -12,13 +12,13 @@ from torch.nn import BatchNorm1d, LayerNorm, Linear
 from torch_geometric.nn import APPNP, ARMAConv, GATConv, GINConv
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
-from graphrelu import GReLU
-from graphrelu.lab.models.activations import ACTIVATIONS, ReLU
+from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.backbones import BACKBONES, DEEP_BACKBONES, GNN, NORMS, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.propagation import AttentionGraph, PreparedInputs
-from graphrelu.lab.models.sparse import SparseMatrix, matmul
-from tests.helpers import assert_close, batch_of_graphs, random_graph
+from graphrelu.lab.models.sparse import SparseMatrix
+from tests.helpers import assert_close, random_graph
+from tests.lab.stock import by_pyg
 
 NODES, FEATURES, CLASSES = 14, 20, 3
 OPTIONS: dict[tuple[type[GNN], str], dict[str, Any]] = {
@@ -123,11 +123,11 @@ def test_prepared_equals_pyg(network: type[GNN], backbone: str, options: dict[st
         inputs = model.prepare(x, edge_index, weight)
         assert isinstance(inputs.x, SparseMatrix) == (density == 0.05)
         with NotedDropout(None, edge_index):
-            expected = model(x, edge_index, weight)
+            expected = by_pyg(model, x, edge_index, weight)
         assert expected.shape == (NODES, CLASSES)
         with NotedDropout(inputs, edge_index):
             assert_same(model, model(inputs), expected)
-    expected = model.eval()(x, edge_index)
+    expected = by_pyg(model.eval(), x, edge_index)
     assert_same(model, model(model.prepare(x.to_sparse_csr(), edge_index)), expected)
 
 
@@ -136,16 +136,7 @@ def test_a_node_is_its_own_neighbour() -> None:
     model, other = (model_of(DeepGNN, "sage", add_self_loops=own).eval() for own in (True, False))
     other.load_state_dict(model.state_dict())
     looped, _ = add_remaining_self_loops(edge_index, num_nodes=NODES)
-    assert_close(model(x, edge_index), other(x, looped))
-
-
-def test_sage_takes_the_mean() -> None:
-    edge_index = torch.tensor([[0, 1, 1, 2], [2, 2, 2, 0]])
-    model = GNN("sage", FEATURES, 4, CLASSES)
-    inputs = model.prepare(torch.rand(4, FEATURES), edge_index, torch.tensor([9.0, 1.0, 1.0, 1.0]))
-    expected = torch.tensor([[0, 0, 3.0, 0], [0, 0, 0, 0], [1.0, 2.0, 0, 0], [0, 0, 0, 0]]) / 3
-    assert isinstance(inputs.graph, SparseMatrix)
-    assert_close(matmul(inputs.graph, torch.eye(4)), expected, 1e-6)
+    assert_close(by_pyg(model, x, edge_index), by_pyg(other, x, looped))
 
 
 def test_by_hand() -> None:
@@ -154,7 +145,7 @@ def test_by_hand() -> None:
     options = {"norm": "layer", "residual": True, "linear_first": True}
     model = model_of(DeepGNN, "gcn", "prelu", **options)
     with NotedDropout(None, edge_index) as mode:
-        out = model(x, edge_index)
+        out = by_pyg(model, x, edge_index)
     assert mode.calls == [((NODES, 4), 0.5)] * 4  # the projected features, and three layers
     assert isinstance(model, DeepGNN)
     assert isinstance(model.first, Linear)
@@ -190,7 +181,7 @@ def test_dropout_placement(backbone: str) -> None:
     with NotedDropout(inputs, edge_index) as prepared:
         model(inputs)
     with NotedDropout(None, edge_index) as pyg:
-        model(x, edge_index)
+        by_pyg(model, x, edge_index)
     assert prepared.calls == DROPOUTS[backbone]
     # PyG's ARMAConv drops the features of all stacks at once, with a dimension in front
     assert [(shape[-2:], p) for shape, p in pyg.calls] == DROPOUTS[backbone]
@@ -219,7 +210,7 @@ def test_dropout_of_sparse_features(backbone: str) -> None:
     with SameMask(inputs, edge_index):
         out = model(inputs)
     with SameMask(None, edge_index) as dense:
-        assert_same(model, out, model(x, edge_index))
+        assert_same(model, out, by_pyg(model, x, edge_index))
     assert any(shape[-2:] == mask.shape for shape, _ in dense.calls)
 
 
@@ -268,55 +259,14 @@ def test_many_models_at_once(
             assert_close(outs[i], out)
             for name, expected in zip(leaves, parameter_gradients(model, out), strict=True):
                 assert_close(grads[name][i], expected)
-    assert_close(outs[2], models[2](x, edge_index, weight))
-
-
-def test_inputs_may_be_arguments_of_vmap() -> None:
-    x, edge_index, _ = graph_and_features(0.05)
-    models = [model_of(GNN, "gcn", "grelu").eval() for _ in range(2)]
-    skeleton, (parameters, _) = copy.deepcopy(models[0]), stack_module_state(models)
-
-    def run(p: dict[str, Tensor], inputs: PreparedInputs) -> Tensor:
-        return functional_call(skeleton, p, (inputs,))
-
-    out = vmap(run, in_dims=(0, None))(parameters, models[0].prepare(x, edge_index))
-    assert_close(out[1], models[1](x, edge_index))
-
-
-def test_batch_of_graphs() -> None:
-    """The activation is told of the graphs: a batch equals its graphs one by one."""
-    edge_index, batch = batch_of_graphs([6, 8])
-    x = torch.randn(14, FEATURES).double()
-    model = model_of(GNN, "gcn", "grelu").eval()
-    out = model(x, edge_index, batch=batch, batch_size=2)
-    first = edge_index[0] < 6
-    assert_close(out[:6], model(x[:6], edge_index[:, first]))
-    assert_close(out[6:], model(x[6:], edge_index[:, ~first] - 6))
-    assert_close(model(model.prepare(x, edge_index, batch=batch, batch_size=2)), out)
+    assert_close(outs[2], by_pyg(models[2], x, edge_index, weight))
 
 
 def test_batch_norm_takes_all_nodes_in_evaluation_as_well() -> None:
     x, edge_index, _ = graph_and_features(0.8)
     model = model_of(DeepGNN, "gcn", norm="batch", dropout=0.0)
-    assert_close(model.train()(x, edge_index), model.eval()(x, edge_index))
-
-
-DEEP = {"norm": "layer", "residual": True, "linear_first": True}
-RESETS = [(GNN, backbone, activation, {}) for backbone, activation in PAIRS]
-RESETS += [(DeepGNN, backbone, "maxout", DEEP) for backbone in DEEP_BACKBONES]
-
-
-@pytest.mark.parametrize(("network", "backbone", "activation", "options"), RESETS)
-def test_reset_leaves_nothing(
-    network: type[GNN], backbone: str, activation: str, options: dict[str, Any]
-) -> None:
-    model = model_of(network, backbone, activation, **options)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(7.0)
-    model.reset_parameters()
-    for name, parameter in model.named_parameters():
-        assert (parameter != 7.0).all(), name
+    inputs = model.prepare(x, edge_index)
+    assert_close(model.train()(inputs), model.eval()(inputs))
 
 
 def test_activations_are_fresh_and_fit_their_layer() -> None:
@@ -325,29 +275,6 @@ def test_activations_are_fresh_and_fit_their_layer() -> None:
         acts = [act for model in models for act in model.acts]
         assert {act.channels for act in acts} == {width}
         assert len({id(p) for act in acts for p in act.parameters()}) == len(acts)
-
-
-def test_activation_from_a_function() -> None:
-    model = GNN("gcn", FEATURES, 4, CLASSES, lambda channels: GReLU(channels, K=3))
-    assert isinstance(model.acts[0], GReLU)
-    assert model.acts[0].K == 3
-    model = GNN("gcn", FEATURES, 4, CLASSES, GReLU, activation_options={"K": 4})
-    assert model.acts[0].K == 4
-    assert repr(model).startswith("GNN(gcn, 20, 4, 3, activation=GReLU, ")
-    model = GNN("gcn", FEATURES, 4, CLASSES, "grelu", activation_options={"steps": 2})
-    assert model.acts[0].steps == 2
-
-
-def test_parameters_must_not_survive_a_reset() -> None:
-    class Scale(torch.nn.Module):
-        def __init__(self, channels: int) -> None:
-            super().__init__()
-            self.scale = torch.nn.Parameter(torch.ones(channels))
-
-    with pytest.raises(TypeError, match="activation must have a method reset_parameters"):
-        GNN("gcn", FEATURES, 4, CLASSES, Scale)
-    model = GNN("gcn", FEATURES, 4, CLASSES, lambda channels: torch.nn.Sequential(ReLU(channels)))
-    model.reset_parameters()
 
 
 def test_layers() -> None:
@@ -378,46 +305,3 @@ def test_deep_layers() -> None:
     assert isinstance(conv, GINConv)
     assert isinstance(model.norms[0], LayerNorm)
     assert [part.in_features for part in conv.nn if isinstance(part, Linear)] == [16, 16]
-
-
-def test_repr() -> None:
-    assert str(GNN("gcn", 10, 4, 3)) == "GNN(gcn, 10, 4, 3, activation=relu, dropout=0.5)"
-    assert str(GNN("gat", 10, 4, 3, ReLU, dropout=0.6, heads=2)) == (
-        "GNN(gat, 10, 4, 3, activation=ReLU, dropout=0.6, heads=2, output_heads=1)"
-    )
-    assert str(DeepGNN("gcn", 10, 4, 3, norm="layer")) == (
-        "DeepGNN(gcn, 10, 4, 3, activation=relu, dropout=0.5, layers=4, norm=layer, "
-        "residual=False, linear_first=False)"
-    )
-
-
-@pytest.mark.parametrize(
-    ("network", "backbone", "options", "message"),
-    [
-        (GNN, "gcnn", {}, "no backbone 'gcnn' .did you mean gcn?.; known are cheb, .*, sgc."),
-        (GNN, "xyz", {}, "There is no backbone 'xyz'; known are cheb, .*, sgc."),
-        (GNN, "gcn", {"activation": "grelo"}, "no activation 'grelo' .did you mean grelu?."),
-        (GNN, "gcn", {"activation": "none"}, "There is no activation 'none'"),
-        (GNN, "sgc", {}, "activation must be 'none' for backbone 'sgc'"),
-        (GNN, "gcn", {"K": 2}, "There is no option of gcn 'K'; known are none."),
-        (GNN, "arma", {"num_layers": 2}, "num_layers must be 1, got 2."),
-        (GNN, "gat", {"head": 2}, "no option of gat 'head' .did you mean heads?."),
-        (DeepGNN, "sgc", {}, "no backbone 'sgc'.*; known are gcn, .*, appnp."),
-        (DeepGNN, "gcn", {"layers": 0}, "layers must be a whole number from 1, got 0."),
-        (DeepGNN, "gcn", {"norm": "layers"}, "no norm 'layers' .did you mean layer?."),
-        (DeepGNN, "gcn", {"heads": 2}, "There is no option of gcn 'heads'"),
-        (DeepGNN, "gat", {"heads": 3}, r"hidden_channels must be a multiple of heads \(3\), got 4"),
-    ],
-)
-def test_errors(network: type[GNN], backbone: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message.replace("?", r"\?")) as caught:
-        network(backbone, 10, 4, 3, **options)
-    assert str(caught.value).count("\n") == 0
-
-
-def test_prepare_checks_the_graph() -> None:
-    model, x = GNN("gcn", 3, 4, 2), torch.rand(4, 3)
-    with pytest.raises(ValueError, match="edge_index must hold indices between 0 and 3"):
-        model.prepare(x, torch.tensor([[0, 4], [1, 0]]))
-    with pytest.raises(ValueError, match="edge_weight must be finite and non-negative"):
-        model.prepare(x, torch.tensor([[0, 3], [1, 0]]), torch.tensor([1.0, -1.0]))

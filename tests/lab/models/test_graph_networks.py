@@ -13,6 +13,7 @@ from torch_geometric.transforms import AddRandomWalkPE
 from graphrelu import GReLU
 from graphrelu.lab.data.graph_set import Features
 from graphrelu.lab.engine.graph_batches import DeviceGraphs
+from graphrelu.lab.models import graph_networks
 from graphrelu.lab.models.graph_networks import (
     GraphBatch,
     GraphNetwork,
@@ -20,6 +21,7 @@ from graphrelu.lab.models.graph_networks import (
     UndirectedGCNConv,
     count_parameters,
     normalized_matrix,
+    random_walks,
     widened,
 )
 from tests.lab.molecule_sets import ring_set
@@ -112,10 +114,17 @@ def test_the_undirected_product_is_pygs() -> None:
     torch.testing.assert_close(*grads)
 
 
-def test_random_walks_are_pygs() -> None:
+@pytest.mark.parametrize("at_once", [1, 7, 100])
+def test_random_walks_are_pygs(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_networks, "WALKED_AT_ONCE", at_once)
     graphs = batch_of(*range(30), walks=7)
     data = Data(edge_index=graphs.edge_index, num_nodes=len(graphs.nodes))
     torch.testing.assert_close(graphs.walks, AddRandomWalkPE(7)(data).random_walk_pe)
+
+
+def test_random_walks_without_edges() -> None:
+    walks = random_walks(torch.empty(2, 0, dtype=torch.long), torch.tensor([1, 2]), 3)
+    assert walks.tolist() == [[0.0] * 3] * 3
 
 
 def test_only_the_activations_differ_at_the_start() -> None:
