@@ -204,7 +204,7 @@ def compare(
             )
             screen = terminal.console()
             screen.print(terminal.headline(graph, configs[0], runs, until_decided))
-            if isinstance(graph, GraphSet) and graph.note:
+            if graph.note:
                 screen.print(graph.note)
             if out is None:
                 scratch = Path(tempfile.mkdtemp(prefix="graphrelu-"))

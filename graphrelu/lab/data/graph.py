@@ -21,6 +21,7 @@ Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 PARTS = ("train", "val", "test")
 # Fewer nodes than this cannot fill a training, a validation and a test set (of their class).
 MIN_NODES = 5
+FEW_VALUES = 20  # whole numbers that may be meant as classes
 
 
 class DataError(ValueError):
@@ -103,6 +104,16 @@ class Graph:
     def num_unlabelled(self) -> int:
         """The nodes that are neither learned from nor tested on."""
         return int((self.strata < 0).sum())
+
+    @property
+    def note(self) -> str:
+        """That values look like classes; empty where they do not."""
+        if self.task != "values" or (self.y % 1 != 0).any() or len(self.y.unique()) > FEW_VALUES:
+            return ""
+        return (
+            f"The {len(self.y.unique())} values of y are whole numbers in floating point; if they "
+            "are classes, write them as integers (1, not 1.0; y.long())."
+        )
 
 
 def from_data(data: Any, name: str, family: Family = "other") -> Graph:

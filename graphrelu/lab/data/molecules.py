@@ -15,10 +15,8 @@ from torch_geometric.utils import from_rdmol
 from torch_geometric.utils.smiles import e_map, x_map
 
 from graphrelu.lab.data.graph import DataError, require
-from graphrelu.lab.data.graph_set import Features as Features
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import SET_SHARES
-from graphrelu.lab.data.splits import SplitKind as SplitKind
+from graphrelu.lab.data.splits import SET_SHARES, SplitKind
 from graphrelu.lab.data.tables import check_column, numbers, read_table, with_header
 
 PART_OF = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
@@ -27,7 +25,7 @@ PART_OF = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "te
 def has_smiles(path: Path) -> bool:
     """Whether a table has a column ``smiles``: a set of molecules, not the edges of a graph."""
     try:
-        return "smiles" in read_table(path, rows=1).iloc[0].tolist()
+        return "smiles" in read_table(path, rows=1).iloc[0].str.lower().tolist()
     except DataError:
         return path.suffix.lower() == ".gz"
 
@@ -49,6 +47,8 @@ def read_molecules(
     name, remedy = path.name, "install it with: pip install 'graphrelu[lab]'"
     require(find_spec("rdkit") is not None, f"{name} needs RDKit; {remedy}.")
     table = with_header(read_table(path), path)
+    if "smiles" not in table:
+        table = table.rename(columns=lambda name: "smiles" if name.lower() == "smiles" else name)
     header = list(table)
     require("smiles" in header, f"{name} has no column 'smiles'.")
     targets = tuple(targets or (c for c in header if c not in ("smiles", "split")))

@@ -13,10 +13,6 @@ from torch_geometric.data import Data
 from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
 from graphrelu.lab.data.own_files import check_size
 
-HEADERS = (  # any of these, or none
-    *(["source", "target"], ["src", "dst"], ["from", "to"]),
-    *(["node1", "node2"], ["u", "v"], ["s", "t"]),
-)
 # Of a byte of text, at least: an edge takes four, and a weight and both directions in memory.
 BYTES_PER_BYTE = 16
 
@@ -36,11 +32,12 @@ def read_tables(edges: Path) -> Data:
     """A graph from a table of edges and that of its nodes.
 
     Both are `.csv`, or `.tsv` with tabs. A line of the edges names two nodes, and may have a
-    weight; the first may be a header. The nodes have a header: ``label``, for classes whole numbers
-    or words, for values any numbers; or ``label_NAME``, ... with 0 and 1, a column for each of
-    several labels. A class or a label that is not known is -1 or nothing. If present, ``id`` is
-    what the edges call the node, which is else its place from 0 on; ``train``, ``val`` and ``test``
-    hold 0 and 1, or ``train_0``, ... of several splits; and every other column is a feature.
+    weight; a first line that names no node is a header. The nodes have a header: ``label``, for
+    classes whole numbers or words, for values any numbers; or ``label_NAME``, ... with 0 and 1, a
+    column for each of several labels. A class or a label that is not known is -1 or nothing. If
+    present, ``id`` is what the edges call the node, which is else its place from 0 on; ``train``,
+    ``val`` and ``test`` hold 0 and 1, or ``train_0``, ... of several splits; and every other column
+    is a feature.
     """
     nodes = nodes_beside(edges)
     data, ids = _read_nodes(nodes)
@@ -171,11 +168,15 @@ def _masks(table: Any, path: Path) -> dict[str, Tensor]:
 
 def _read_edges(path: Path, ids: Any) -> tuple[Tensor, Tensor | None]:
     """The pairs of nodes as they stand in the table, and their weights, if any."""
+    import pandas as pd
+
     table = read_table(path)
     sentence = f"{path} must have two nodes in a line, and a weight if any."
     require(table.shape[1] in (2, 3), sentence)
-    if table.iloc[0, :2].str.lower().tolist() in HEADERS:
-        table = table.iloc[1:]
+    first = table.iloc[0, :2]
+    is_node = pd.to_numeric(first, errors="coerce").notna() if ids is None else first.isin(ids)
+    if not is_node.any():
+        table = table.iloc[1:]  # a header
     ends = []
     for column in (0, 1):
         if ids is None:

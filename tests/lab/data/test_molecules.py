@@ -9,6 +9,7 @@ from torch_geometric.utils import from_smiles
 
 from graphrelu.lab.data import DataError, files_of, holds_graphs, load, load_graphs
 from graphrelu.lab.data.molecules import read_molecules, scaffold_split
+from graphrelu.lab.data.splits import split_of
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "C", "c1ccccc1O", "C1CCCCC1", "CCN", "CCC", "N#N", "O=C=O"]
 
@@ -34,6 +35,12 @@ def test_graphs_are_those_of_pyg(tmp_path: Path) -> None:
     assert (molecules.nodes.table < torch.tensor(molecules.nodes.sizes)).all()
 
 
+def test_any_letters_of_the_column(tmp_path: Path) -> None:
+    path = table(tmp_path / "some.csv", "SMILES,y", [f"{s},{i}" for i, s in enumerate(SMILES)])
+    assert holds_graphs(str(path))
+    assert load_graphs(str(path)).targets == ("y",)
+
+
 def test_unreadable_molecules_are_left_out_and_named(tmp_path: Path) -> None:
     rows = ["CCO,1,", "not a molecule,0,1", "", "CC,0,1", ",0,1", "C(C,1,0", "CCC,,0"]
     molecules = read_molecules(table(tmp_path / "gaps.csv", "smiles,a,b", rows))
@@ -54,7 +61,8 @@ def test_a_compressed_file_with_a_column_split(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress("\r\n".join(["\ufeffsmiles,y,split", *rows]).encode()))
     molecules = load_graphs(str(path))
     assert (molecules.name, molecules.targets) == ("small", ("y",))
-    assert [len(part) for part in molecules.parts(0)] == [4, 3, 3]
+    split = split_of(molecules, 0)
+    assert [*map(len, (split.train, split.val, split.test))] == [4, 3, 3]
     assert load_graphs(str(path), split="random").split is None
 
 
@@ -120,13 +128,13 @@ def test_bad_parts_get_one_sentence(tmp_path: Path) -> None:
     rows = ["C,1,train", "CC,0,train", "CCC,1,val", "CCCC,0,val"]
     empty = read_molecules(table(tmp_path / "bad.csv", "smiles,y,split", rows))
     with pytest.raises(DataError, match=r"^bad: the split leaves no graph for the test part\.$"):
-        empty.parts(0)
+        split_of(empty, 0)
     rows += ["CO,1,test"]
     one = read_molecules(table(tmp_path / "bad.csv", "smiles,y,split", rows))
     with pytest.raises(
         DataError, match=r"^bad: the test part has one class only, in every target\.$"
     ):
-        one.parts(0)
+        split_of(one, 0)
 
 
 @pytest.mark.parametrize("content", [b"smiles,y\nC,1\n", gzip.compress(b"smiles,y\n" * 99)[:-9]])

@@ -106,6 +106,24 @@ def test_values(tmp_path: Path) -> None:
     )
     assert graph.task == "values"
     assert graph.y.tolist() == [node / 2 - 1 for node in range(12)]
+    assert graph.note == ""
+    graph = load(
+        str(write(tmp_path, nodes=["label,f", *(f"{node % 2}.0,1" for node in range(12))]))
+    )
+    assert graph.task == "values"
+    assert graph.note == (
+        "The 2 values of y are whole numbers in floating point; if they are classes, write them as "
+        "integers (1, not 1.0; y.long())."
+    )
+
+
+@pytest.mark.parametrize("header", ["u,v", "node1,node2", "s,t", "Source,Target", "person,friend"])
+def test_any_header_of_the_edges(tmp_path: Path, header: str) -> None:
+    """Whether the nodes have names or not."""
+    named = ["id,label,f", *(f"n{node},{node % 2},1" for node in range(12))]
+    for nodes, prefix in ((None, ""), (named, "n")):
+        edges = [header, *(f"{prefix}{a},{prefix}{b}" for a, b in RING)]
+        assert load(str(write(tmp_path, edges, nodes))).num_edges == 24
 
 
 def nodes_with(line: str, header: str = "label,f") -> list[str]:
@@ -119,7 +137,7 @@ EDGES = [
     (["0,1,2,3"], PAIRS),
     ([",", ","], "edges.csv is empty"),
     (["0,1", "1,2,3"], r"edges.csv cannot be read .* Expected 2 fields in line 2, saw 3\)"),
-    (["a,b"], "edges.csv, line 1: column 1 must hold whole numbers, not 'a'"),
+    (["a,b", "a,1"], "edges.csv, line 2: column 1 must hold whole numbers, not 'a'"),
     (["0,99999999999999999999"], "edges.csv, line 1: column 2 must hold whole numbers, not '9+'"),
     (["0,12"], r"edges.csv: an edge names node 12, but the 12 nodes are numbered .*"),
     (["0,1,x"], "edges.csv, line 1: the weight must hold numbers, not 'x'"),
