@@ -51,7 +51,7 @@ def ring() -> Data:
 
 @pytest.fixture
 def make_npz(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a ring of twelve nodes in the GNN-benchmark form; arrays can be replaced or dropped.
+    """Writes a ring of twelve nodes; arrays can be replaced or dropped.
 
     Every node points to the next one and to itself, so reading has to add and remove edges.
     Features: node n has the value n + 1 in column n % 3.
@@ -60,15 +60,9 @@ def make_npz(tmp_path: Path) -> Callable[..., Path]:
     def write(name: str = "ring.npz", drop: tuple[str, ...] = (), **replace: object) -> Path:
         node = np.arange(12)
         arrays: dict[str, object] = {
-            "adj_data": np.ones(24, dtype=np.float32),
-            "adj_indices": np.stack([node, (node + 1) % 12], axis=1).reshape(-1),
-            "adj_indptr": 2 * np.arange(13),
-            "adj_shape": np.array([12, 12]),
-            "attr_data": node + 1.0,
-            "attr_indices": node % 3,
-            "attr_indptr": np.arange(13),
-            "attr_shape": np.array([12, 3]),
-            "labels": node % 2,
+            "x": (node[:, None] + 1.0) * (node[:, None] % 3 == np.arange(3)),
+            "edge_index": np.stack([node.repeat(2), np.stack([node, (node + 1) % 12], 1).ravel()]),
+            "y": node % 2,
         }
         arrays |= replace
         path = tmp_path / name

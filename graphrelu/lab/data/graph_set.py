@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 
 from graphrelu.lab.data.graph import Task, checked_edges, require
-from graphrelu.lab.data.splits import SplitKind, split_of
 
 MOST_CATEGORIES = 100_000
 _MOST_NAMED = 5
@@ -164,57 +160,6 @@ class GraphSet:
         left_out = f"{number:,} of {total:,} molecules {was} left out as unreadable"
         return f"{left_out} ({where} {lines}{more})."
 
-    def parts(self, seed: int, how: SplitKind | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """The training, validation and test graphs of a run, by
-        :func:`~graphrelu.lab.data.splits.split_of`."""
-        split = split_of(self, seed, how)
-        return split.train, split.val, split.test
-
-    def save(self, path: Path) -> None:
-        """Plain arrays, compressed."""
-        small = {
-            "node_table": self.nodes.table,
-            "node_kind": self.nodes.kind,
-            "edge_table": self.edges.table,
-            "edge_kind": self.edges.kind,
-            "edge_index": self.edge_index,
-            "node_count": self.node_count,
-            "edge_count": self.edge_count,
-            "y": self.y,
-        }
-        if self.split is not None:
-            small["split"] = self.split
-        meta = {
-            "name": self.name,
-            "targets": self.targets,
-            "node_sizes": self.nodes.sizes,
-            "edge_sizes": self.edges.sizes,
-            "unreadable": self.unreadable,
-        }
-        arrays = {name: _narrow(tensor.numpy()) for name, tensor in small.items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            np.savez_compressed(file, meta=np.array(json.dumps(meta)), **arrays)
-
-    @classmethod
-    def load(cls, path: Path) -> GraphSet:
-        """The inverse of :meth:`save`."""
-        with np.load(path, allow_pickle=False) as file:
-            meta = json.loads(str(file["meta"]))
-            part = {name: _tensor(file[name]) for name in file.files if name != "meta"}
-        return cls(
-            meta["name"],
-            Features(part["node_table"], part["node_kind"], tuple(meta["node_sizes"])),
-            Features(part["edge_table"], part["edge_kind"], tuple(meta["edge_sizes"])),
-            part["edge_index"],
-            part["node_count"],
-            part["edge_count"],
-            part["y"],
-            tuple(meta["targets"]),
-            part.get("split"),
-            tuple(meta["unreadable"]),
-        )
-
 
 def _features(x: Tensor, what: str) -> Features:
     """Each row once; of categories, as many as the largest number says."""
@@ -249,14 +194,3 @@ def _targets(y: Tensor, is_flat: bool, name: str) -> Tensor:
     unknown = int(y.argmin())
     require(y.min() >= 0, f"{name}, graph {unknown}, has no class (y is negative).")
     return y.long()
-
-
-def _narrow(array: Any) -> Any:
-    """The smallest type that holds whole numbers; real numbers stay as they are."""
-    if array.dtype.kind == "f":
-        return array
-    return array.astype(np.min_scalar_type(int(array.max(initial=0))))
-
-
-def _tensor(array: Any) -> Tensor:
-    return torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))

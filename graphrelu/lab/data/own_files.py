@@ -8,7 +8,6 @@ import os
 import pickle
 import warnings
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,11 +29,11 @@ MOST_GIB_VARIABLE = "GRAPHRELU_MOST_GIB"
 MASKS = ("train_mask", "val_mask", "test_mask")
 FIELDS = ("x", "edge_index", "edge_weight", "edge_attr", "y", *MASKS)  # of a Data object
 # The fields of a graph by the names that they have in .npz files.
-ALIASES = {"node_features": "x", "attr_matrix": "x", "node_labels": "y", "labels": "y"}
+ALIASES = {"node_features": "x", "node_labels": "y"}
 LAYOUTS = (
-    "known are .npz files with x, y and edge_index, with node_features, node_labels and edges, or "
-    "with adj_data, adj_indices, adj_indptr, adj_shape, attr_matrix and labels; .pt files with a "
-    "PyG Data; edges.csv beside nodes.csv, or the folder of both; and a .csv with a column smiles"
+    "known are .npz files with x, y and edge_index, or with node_features, node_labels and edges; "
+    ".pt files with a PyG Data; edges.csv beside nodes.csv, or the folder of both; and a .csv with "
+    "a column smiles"
 )
 add_safe_globals([Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage])
 
@@ -84,16 +83,13 @@ def read_npz(path: Path) -> Data:
     """A graph in a usual form, its edges as they are stored.
 
     As in PyG: ``x, y, edge_index [2, E]``. Of the heterophilous graphs: ``node_features,
-    node_labels, edges [E, 2]``, each edge once or twice. Of the GNN benchmarks: ``adj_data,
-    adj_indices, adj_indptr, adj_shape``; ``attr_`` with the same endings, or a dense
-    ``attr_matrix``; ``labels``. Splits, if present, are ``train_mask, val_mask, test_mask`` or
-    ``train_masks, ... [splits, N]``. Edge weights are left out, as PyG does; features keep their
-    values, where PyG sets them to one.
+    node_labels, edges [E, 2]``, each edge once or twice. Splits, if present, are ``train_mask,
+    val_mask, test_mask`` or ``train_masks, ... [splits, N]``.
     """
-    # A damaged file raises many kinds of errors, in numpy, scipy and zipfile.
+    # A damaged file raises many kinds of errors, in numpy and zipfile.
     with as_data_error(f"{path} cannot be read as an .npz file"):
         arrays = read_arrays(path)
-        known = not arrays.keys().isdisjoint(("edge_index", "edges", "adj_data", "adj_indices"))
+        known = not arrays.keys().isdisjoint(("edge_index", "edges"))
         require(known, f"{path} is of no known layout; {LAYOUTS}.")
         fields = {ALIASES.get(name, name): array for name, array in arrays.items()}
         data = Data(**{key: torch.from_numpy(fields[key]) for key in FIELDS if key in fields})
@@ -102,15 +98,6 @@ def read_npz(path: Path) -> Data:
             fits = edges.ndim == 2 and edges.shape[1] == 2
             require(fits, f"{path}: edges must have the shape [edges, 2].")
             data.edge_index = torch.from_numpy(edges.T)
-        elif "edge_index" not in fields:
-            adjacency = _matrix(arrays, "adj_", path).tocoo()
-            data.edge_index = torch.from_numpy(np.stack([adjacency.row, adjacency.col]))
-        if "attr_data" in fields:
-            x = _matrix(arrays, "attr_", path)
-            x.sum_duplicates()  # which also sorts the columns of a row
-            rows, columns, values = map(torch.from_numpy, (x.indptr, x.indices, x.data))
-            with quiet_csr():
-                data.x = torch.sparse_csr_tensor(rows, columns, values, x.shape)
         for key in MASKS:
             if f"{key}s" in fields:
                 mask = torch.from_numpy(fields[f"{key}s"])
@@ -118,24 +105,6 @@ def read_npz(path: Path) -> Data:
                 is_row = mask.dim() == 2 and data.y is not None and mask.size(1) == len(data.y)
                 data[key] = mask.t() if is_row else mask
         return data
-
-
-def _matrix(arrays: Mapping[str, np.ndarray], prefix: str, path: Path) -> Any:
-    """A CSR matrix of scipy's inside an archive."""
-    from scipy.sparse import csr_matrix
-
-    keys = [prefix + ending for ending in ("data", "indices", "indptr", "shape")]
-    missing = [key for key in keys if key not in arrays]
-    require(not missing, f"{path} lacks {', '.join(missing)}.")
-    data, *places = (arrays[key] for key in keys)
-    whole = all(array.dtype.kind in "iu" for array in places)
-    require(whole, f"{path}: {', '.join(keys[1:])} must hold whole numbers.")
-    indices, indptr, shape = (array.astype(np.int64) for array in places)
-    with np.errstate(over="ignore"):  # what is infinite then is found later
-        values = data.astype(np.float32, casting="same_kind")
-    matrix = csr_matrix((values, indices, indptr), shape=tuple(shape.tolist()))
-    matrix.check_format(full_check=True)
-    return matrix
 
 
 def read_pt(path: Path) -> Data:

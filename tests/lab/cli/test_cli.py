@@ -168,7 +168,7 @@ def test_ones_own_file(folder: Path, ring: Data, make_npz: Callable[..., Path]) 
     assert "ring.npz: 12 nodes, 24 edges, 3 features, 2 classes" in shown
     assert "Split: 48 / 32 / 20 % of every class, as the graph is too small for 20" in shown
     first = json.loads((folder / "a.json").read_text())
-    invoke("compare", make_npz(attr_data=torch.ones(12).numpy()), "--json", "a.json")
+    invoke("compare", make_npz(x=torch.eye(12, 3).numpy()), "--json", "a.json")
     second = json.loads((folder / "a.json").read_text())
     # A record never mixes two versions of a file.
     assert first["dataset"].startswith("ring.npz@")

@@ -27,8 +27,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_one_sentence(folder: Path, make_npz: MakeNpz, ring: Data) -> None:
     trap = folder / "trapped"
     bad = {
-        make_npz("object.npz", labels=np.array(12 * [None])): "cannot be read as",
-        make_npz("complex.npz", attr_data=np.full(12, 1j)): "cannot be read as",
+        make_npz("object.npz", y=np.array(12 * [None])): "cannot be read as",
+        make_npz("complex.npz", x=np.full((12, 3), 1j)): "must be a real matrix",
     }
     for name, field, sentence in (
         ("bomb.pt", {"name": Trap(trap)}, "was run"),

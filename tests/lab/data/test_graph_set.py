@@ -15,6 +15,7 @@ from torch_geometric.datasets import ZINC
 
 from graphrelu.lab.data import GraphSet, holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import DataError
+from graphrelu.lab.data.splits import split_of
 from tests.lab.molecule_sets import ring_set
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
@@ -105,20 +106,9 @@ def test_what_is_not_finite() -> None:
         GraphSet.from_data("set", paths(torch.tensor([[0.5], [torch.inf]])))
 
 
-def test_what_is_saved_comes_back(tmp_path: Path) -> None:
-    for graphs in (ring_set(), replace(ring_set(values=True), split=None, unreadable=(3, 7))):
-        graphs.save(tmp_path / "folder" / "set.npz")
-        again = GraphSet.load(tmp_path / "folder" / "set.npz")
-        for name in ("edge_index", "node_count", "edge_count", "y"):
-            assert torch.equal(getattr(again, name), getattr(graphs, name)), name
-        for name in ("nodes", "edges"):
-            table, kind, sizes = getattr(again, name)
-            own = getattr(graphs, name)
-            assert torch.equal(table[kind], own.table[own.kind])
-            assert sizes == own.sizes
-        assert (again.name, again.targets) == (graphs.name, graphs.targets)
-        assert again.unreadable == graphs.unreadable
-        assert [*map(len, again.parts(0))] == [*map(len, graphs.parts(0))]
+def parts(graphs: GraphSet, seed: int, how: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    split = split_of(graphs, seed, how)
+    return split.train, split.val, split.test
 
 
 def classes(*sizes: int) -> GraphSet:
@@ -129,13 +119,13 @@ def classes(*sizes: int) -> GraphSet:
 def test_random_parts() -> None:
     """They depend on the seed alone, and keep classes in proportion."""
     for graphs in (classes(50, 150), replace(ring_set(200, values=True), split=None)):
-        first, again, other = (graphs.parts(seed) for seed in (0, 0, 1))
+        first, again, other = (parts(graphs, seed) for seed in (0, 0, 1))
         assert [*map(len, first)] == [160, 20, 20]
         assert torch.cat(first).sort().values.equal(torch.arange(200))
         assert all(map(torch.equal, first, again))
         assert not torch.equal(first[2], other[2])
     graphs = classes(50, 150)
-    assert [graphs.y[part].view(-1).bincount().tolist() for part in graphs.parts(2)] == [
+    assert [graphs.y[part].view(-1).bincount().tolist() for part in parts(graphs, 2)] == [
         [40, 120],
         [5, 15],
         [5, 15],
@@ -145,14 +135,14 @@ def test_random_parts() -> None:
 def test_folds() -> None:
     """Each graph is tested once; the fold for validation is the next one for testing."""
     graphs = classes(30, 70)
-    parts = [graphs.parts(seed, "folds") for seed in range(10, 20)]
-    assert torch.cat([test for *_, test in parts]).sort().values.equal(torch.arange(100))
-    for (train, val, test), (*_, following) in zip(parts, parts[1:] + parts[:1], strict=True):
+    folds = [parts(graphs, seed, "folds") for seed in range(10, 20)]
+    assert torch.cat([test for *_, test in folds]).sort().values.equal(torch.arange(100))
+    for (train, val, test), (*_, following) in zip(folds, folds[1:] + folds[:1], strict=True):
         assert graphs.y[train].view(-1).bincount().tolist() == [24, 56]
         assert torch.equal(val, following)
         assert len(test) == 10
     values = replace(ring_set(40, values=True), split=None)
-    assert [*map(len, values.parts(0, "folds"))] == [32, 4, 4]
+    assert [*map(len, parts(values, 0, "folds"))] == [32, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +162,7 @@ def test_folds() -> None:
 )
 def test_sets_that_cannot_be_split(graphs: GraphSet, how: Any, sentence: str) -> None:
     with pytest.raises(DataError, match=rf"{sentence}.*\.$"):
-        graphs.parts(0, how)
+        parts(graphs, 0, how)
 
 
 def test_names() -> None:
@@ -281,10 +271,10 @@ def test_datasets_of_pyg_keep_their_split(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(ZINC, "download", lambda self: None)
     monkeypatch.setattr(ZINC, "process", process)
     graphs = load_graphs("pyg:ZINC", tmp_path)
-    assert [*map(len, graphs.parts(0))] == [6, 3, 2]
+    assert [*map(len, parts(graphs, 0))] == [6, 3, 2]
     assert graphs.y.view(-1)[:7].tolist() == [0, 0.5, 1, 1.5, 2, 2.5, 0]
     assert len(processed) == 1
     assert graphs.nodes.sizes == (5,)
     random = load_graphs("pyg:ZINC", tmp_path, split="random")
     assert random.split is None
-    assert [*map(len, random.parts(0))] == [8, 1, 2]
+    assert [*map(len, parts(random, 0))] == [8, 1, 2]

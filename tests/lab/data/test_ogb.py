@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from graphrelu.lab.data import DataError, load, load_graphs
-from graphrelu.lab.data.splits import from_masks
+from graphrelu.lab.data.splits import from_masks, split_of
 
 NODE = np.arange(12)
 FEATURES = np.ones((12, 3), dtype=np.float32) * NODE[:, None]
@@ -74,7 +74,9 @@ def test_a_set_of_graphs(tmp_path: Path) -> None:
     graphs = load_graphs("ogbg-molhiv", tmp_path)
     assert (graphs.name, graphs.num_graphs, graphs.task) == ("ogbg-molhiv", 12, "labels")
     assert (graphs.nodes.sizes, graphs.edges.sizes) == ((12,) * 9, (2,) * 3)
-    assert [part.tolist() for part in graphs.parts(0)] == [part.tolist() for part in SPLIT.values()]
+    split = split_of(graphs, 0)
+    parts = (split.train, split.val, split.test)
+    assert [part.tolist() for part in parts] == [part.tolist() for part in SPLIT.values()]
 
 
 def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
