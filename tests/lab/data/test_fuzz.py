@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import threading
 import zipfile
 from pathlib import Path
 
@@ -87,27 +86,3 @@ def test_mutated_files(ending: str, tmp_path: Path) -> None:
     for _ in range(FILES):
         path.write_bytes(changed(content, chance))
         read(path)
-
-
-@pytest.mark.parametrize("ending", [".npz", ".pt"])
-def test_files_that_change_while_they_are_read(ending: str, tmp_path: Path) -> None:
-    """Cut short in place, and replaced, by another thread."""
-    content, chance = KINDS[ending](), random.Random(7)
-    path, other = tmp_path / f"file{ending}", tmp_path / f"other{ending}"
-    done = threading.Event()
-    path.write_bytes(content)
-
-    def disturb() -> None:
-        while not done.is_set():
-            path.write_bytes(content[: chance.randrange(len(content))])
-            other.write_bytes(content)
-            other.replace(path)
-
-    thread = threading.Thread(target=disturb)
-    thread.start()
-    try:
-        for _ in range(FILES):
-            read(path)
-    finally:
-        done.set()
-        thread.join()

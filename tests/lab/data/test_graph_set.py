@@ -15,7 +15,7 @@ from torch_geometric.datasets import ZINC
 
 from graphrelu.lab.data import GraphSet, holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import DataError
-from graphrelu.lab.data.splits import split_of
+from graphrelu.lab.data.splits import fold_split, split_of
 from tests.lab.molecule_sets import ring_set
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
@@ -141,6 +141,11 @@ def test_folds() -> None:
         assert graphs.y[train].view(-1).bincount().tolist() == [24, 56]
         assert torch.equal(val, following)
         assert len(test) == 10
+    assert not torch.equal(folds[0][2], parts(graphs, 0, "folds")[2])
+    gin = fold_split(graphs.strata, 13, "gin_folds")
+    assert torch.equal(gin.val, gin.test)
+    assert torch.equal(gin.test, folds[3][2])
+    assert len(gin.train) == 90
     values = replace(ring_set(40, values=True), split=None)
     assert [*map(len, parts(values, 0, "folds"))] == [32, 4, 4]
 

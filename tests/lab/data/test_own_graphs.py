@@ -50,19 +50,6 @@ def test_a_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "rings.pt: 40 graphs, 180 nodes" in capsys.readouterr().out
 
 
-def test_a_value_of_each_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    graphs = rings()
-    for place, graph in enumerate(graphs):
-        graph.y = torch.tensor([100.0 + place])
-    name = saved(graphs, tmp_path / "rings.pt")
-    options = "--norm batch --backbone gin --no-residual --layers 2 --activations relu,grelu"
-    options += " --runs 2 --epochs 3 --hidden 4 --device cpu --engine local"
-    assert cli.run(["compare", name, *options.split()]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "2 features, values from 100 to 139 (regression)" in shown
-    assert "random split, test mean absolute error Split: 80 / 10 / 10 % of the graphs" in shown
-
-
 @pytest.mark.parametrize(
     ("graphs", "sentence"),
     [

@@ -195,14 +195,6 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
             load(str(tmp_path / name))
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
-    path = write(tmp_path)
-    for content in (b"\xff\xfe0,1\n", b"0,\x001\n", b"0,1\n" + 200_000 * b"9"):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=r"^[^\n]*edges\.csv[^\n]*\.$"):
-            load(str(path))
-
-
 def test_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MOST_GIB_VARIABLE, "1e-6")
     with pytest.raises(DataError, match=r"csv declares .* more than the 1e-06 that"):

@@ -14,11 +14,6 @@ from graphrelu.lab.models.activations import (
 from tests.helpers import random_graph
 
 
-def test_repr() -> None:
-    assert str(ReLU(4)) == "ReLU(4)"
-    assert str(Maxout(4)) == "Maxout(4)"
-
-
 def test_values() -> None:
     x = torch.tensor([[-2.0, -1.0, 0.0, 3.0]])
     edge_index = torch.empty(2, 0, dtype=torch.long)

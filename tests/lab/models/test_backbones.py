@@ -68,11 +68,8 @@ class NotedDropout(SeededDropout):
             return x
         self.calls.append((tuple(x.shape), p))
         if x.size(0) != len(self.order):
-            return self.masked(x, p)
-        return self.masked(x[self.order], p)[self.order.argsort()]
-
-    def masked(self, x: Tensor, p: float) -> Tensor:
-        return super()._dropout(x, p)
+            return super()._dropout(x, p)
+        return super()._dropout(x[self.order], p)[self.order.argsort()]
 
 
 def loss_of(out: Tensor) -> Tensor:
@@ -188,30 +185,6 @@ def test_dropout_placement(backbone: str) -> None:
     with NotedDropout(inputs, edge_index) as none:
         model.eval()(inputs)
     assert none.calls == []
-
-
-@pytest.mark.parametrize("backbone", ["gat", "arma", "appnp"])
-def test_dropout_of_sparse_features(backbone: str) -> None:
-    """Dropping a zero changes nothing: masks are only needed for the stored values."""
-    x, edge_index, _ = graph_and_features(0.05)
-    row, col = x.nonzero(as_tuple=True)
-    mask = (torch.rand_like(x) > 0.5).double()
-
-    class SameMask(NotedDropout):
-        def masked(self, x: Tensor, p: float) -> Tensor:
-            if x.shape[-2:] == mask.shape or x.shape == row.shape:
-                keep = mask.view_as(x) if x.dim() > 1 else mask[row, col]
-                return x * keep / (1 - p)
-            self.call = len(self.calls)
-            return super().masked(x, p)
-
-    model = model_of(GNN, backbone)
-    inputs = model.prepare(x, edge_index)
-    with SameMask(inputs, edge_index):
-        out = model(inputs)
-    with SameMask(None, edge_index) as dense:
-        assert_same(model, out, by_pyg(model, x, edge_index))
-    assert any(shape[-2:] == mask.shape for shape, _ in dense.calls)
 
 
 PAIRS = [(b, a) for b in BACKBONES for a in ACTIVATIONS if b != "sgc"] + [("sgc", "none")]

@@ -44,23 +44,6 @@ def test_the_public_package(cells: int, scale: float) -> None:
         torch.testing.assert_close(out.double(), expected, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("cells", CELLS)
-def test_an_integrator(cells: int) -> None:
-    integrate = pytest.importorskip("scipy.integrate", reason="scipy is not installed")
-    theta, points = parameters(cells, 1, scale=2.0), torch.rand(20, dtype=torch.double)
-    edges, speeds = np.linspace(0, 1, cells + 1), velocities(theta)[0].numpy()
-    solved = integrate.solve_ivp(
-        lambda _, y: np.interp(y, edges, speeds),
-        (0, 1),
-        points,
-        rtol=1e-9,
-        atol=1e-11,
-        max_step=1e-3,
-    )
-    out = cpab(points.view(-1, 1), theta).view(-1)
-    torch.testing.assert_close(out, torch.from_numpy(solved.y[:, -1]), rtol=0, atol=1e-6)
-
-
 def test_one_cell_edge_by_hand() -> None:
     """Two cells and theta 2: the velocity is 2 u up to one half, then 2 - 2 u."""
     theta = torch.tensor([[2.0]], dtype=torch.double)
