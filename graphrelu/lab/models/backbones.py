@@ -113,11 +113,6 @@ class GNN(torch.nn.Module):
         self.dropout = dropout
         self.activation_options = activation_options or {}
         self.backbone_options = {**self.settings, **known, **backbone_options}
-        layers = self.backbone_options.get("layers", 1)
-        if not isinstance(layers, int) or layers < 1:
-            raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
-        if (norm := self.backbone_options.get("norm")) is not None:
-            check_name("norm", norm, NORMS)
         self.convs = torch.nn.ModuleList()
         self.skips = torch.nn.ModuleList()
         self.norms = torch.nn.ModuleList()
@@ -234,6 +229,10 @@ class DeepGNN(GNN):
     def build(  # type: ignore[override]
         self, layers: int, norm: str | None, residual: bool, linear_first: bool, **options: Any
     ) -> None:
+        if not isinstance(layers, int) or layers < 1:
+            raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
+        if norm is not None:
+            check_name("norm", norm, NORMS)
         width, hidden = self.in_channels, self.hidden_channels
         self.first = Linear(width, hidden) if linear_first else None
         for layer in range(layers):
