@@ -20,13 +20,13 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.edge_index import EdgeIndex
 
-from graphrelu.lab.data.graph import DataError, as_data_error, quiet_csr, require
+from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, quiet_csr, require
 from graphrelu.lab.data.graph_set import GraphSet
 
 # How much a file may declare to hold, in GiB of memory, unless the variable says otherwise.
 MOST_GIB = 8.0
 MOST_GIB_VARIABLE = "GRAPHRELU_MOST_GIB"
-MASKS = ("train_mask", "val_mask", "test_mask")
+MASKS = tuple(f"{part}_mask" for part in PARTS)
 FIELDS = ("x", "edge_index", "edge_weight", "edge_attr", "y", *MASKS)  # of a Data object
 # The fields of a graph by the names that they have in .npz files.
 ALIASES = {"node_features": "x", "node_labels": "y"}

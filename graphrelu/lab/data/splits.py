@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphrelu.lab.data.graph import PARTS, DataError, Graph, as_data_error, require
+from graphrelu.lab.data.graph_set import GraphSet
 
 NUM_FOLDS = 10
 TRAIN_PER_CLASS = 20
@@ -25,6 +26,8 @@ SET_SHARES = (0.8, 0.9)  # where the training and the validation part of a set o
 SplitKind = Literal["random", "scaffold", "column", "folds"]  # of a set of graphs
 
 NOTES = {
+    "scaffold": "whole scaffolds, the most frequent for training",
+    "column": "the split that comes with the set",
     "folds": "10 stratified folds: one for testing, the next for validation, eight for training",
     "gin_folds": "10 stratified folds by the GIN paper's protocol: nine for training, the epoch "
     "chosen by the mean accuracy on the held-out folds themselves",
@@ -65,10 +68,9 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     raise DataError(f"There is no split {how!r}; known are random, full, masks and published.")
 
 
-def split_of(graphs: Any, seed: int, how: SplitKind | None = None) -> Split:
-    """A split of a :class:`~graphrelu.lab.data.graph_set.GraphSet`: ten ``"folds"``, ``"random"``,
-    or what came with the set, by ``"scaffold"`` or by ``"column"``; what came with it, else random,
-    unless told."""
+def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split:
+    """A split of a set of graphs: ten ``"folds"``, ``"random"``, or what came with the set, by
+    ``"scaffold"`` or by ``"column"``; what came with it, else random, unless told."""
     name, y = graphs.name, graphs.y
     how = how or ("random" if graphs.split is None else "column")
     if how == "folds":
@@ -77,11 +79,8 @@ def split_of(graphs: Any, seed: int, how: SplitKind | None = None) -> Split:
         split = _random_graphs(graphs, seed)
     else:
         require(graphs.split is not None, f"{name} has no split of its own.")
-        parts = [np.flatnonzero(graphs.split == part) for part in range(3)]
-        scaffolds = "whole scaffolds, the most frequent for training"
-        split = _split(
-            parts, scaffolds if how == "scaffold" else "the split that comes with the set"
-        )
+        parts = (np.flatnonzero(graphs.split == part) for part in range(3))
+        split = _split(parts, NOTES[how])
     for part in PARTS:
         chosen = y[getattr(split, part)]
         require(len(chosen) > 0, f"{name}: the split leaves no graph for the {part} part.")
@@ -94,7 +93,7 @@ def split_of(graphs: Any, seed: int, how: SplitKind | None = None) -> Split:
     return split
 
 
-def _random_graphs(graphs: Any, seed: int) -> Split:
+def _random_graphs(graphs: GraphSet, seed: int) -> Split:
     """80 / 10 / 10 % of a set of graphs, of every class where there are classes."""
     count = len(graphs.y)
     if graphs.task == "classes":
