@@ -127,8 +127,7 @@ def leads(name: str) -> dict[str, list[Lead]]:
                 made.setdefault(row.name, []).append(Lead(row.dataset, row.backbone, row[field]))
         # There GReLU's own leads are those over ReLU.
         return {"GReLU": made["ReLU"]} if name == "structure" else made
-    # The other protocols of sets of graphs report what chose.
-    cells = shown.by_cell(row for row in rows(name) if row["protocol"] in (None, "folds"))
+    cells = shown.by_cell(rows(name))
     found = {cell: {of: row.runs for of, row in own.items()} for cell, own in cells.items()}
     for (cell, of), lead in TABLES[name].leads(found, Pair("", None, "relu")).items():
         made.setdefault(label(of), []).append(Lead(*cell[:2], lead))

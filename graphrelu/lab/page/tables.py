@@ -10,11 +10,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from graphrelu.lab.choice import fold_choices
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record import divergence
-from graphrelu.lab.record.config import ERRORS, FOLD_SPLITS, Config
-from graphrelu.lab.record.published import published
+from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import Result, kept_positions
 from graphrelu.lab.render.tables import amount, in_order, label, reading, row_of, shown
@@ -34,43 +32,28 @@ PLANNED = (
     "lies above, below 0. No difference that matters: it lies within the margin, 0.5 if nothing "
     "else was asked for."
 )
-PROTOCOLS = {
-    "folds": "ten folds",
-    "gin_folds": "the GIN paper's protocol",
-    "gin_paper": "the GIN paper's protocol, networks and budget",
-}
 
 
 def tables_of(
     results: Sequence[Result], source: str, decided: Mapping[str, Decisions] | None = None
 ) -> list[Plain]:
-    """A table for the graphs of a record, and one for each protocol of its sets of graphs; errors,
-    which are no shares, have tables of their own.
+    """A table for a record; errors, which are no shares, have one of their own.
 
     ``decided`` are the decisions on comparisons, by the key of their cell. All other cells are
     those of a table whose runs were fixed beforehand."""
     parts: dict[str, list[Result]] = {}
     for result in results:
-        config = result.config
-        names = (source, PROTOCOLS.get(config.split), "errors" if config.metric in ERRORS else None)
-        parts.setdefault(", ".join(filter(None, names)), []).append(result)
+        name = f"{source}, errors" if result.config.metric in ERRORS else source
+        parts.setdefault(name, []).append(result)
     return [_table(part, name, decided or {}) for name, part in parts.items()]
 
 
 def runs_by_cell(results: Sequence[Result]) -> Runs:
-    """The runs that are compared with each other: the same graph, backbone and settings.
-
-    If the settings were chosen from a grid, each activation appears with its own choice.
-    """
-    chosen = fold_choices(results)
-    kept = {config for _, configs in chosen.values() for config in configs.values()}
+    """The runs that are compared with each other: the same graph, backbone and settings."""
     cells: Runs = {}
     for result in results:
         config = result.config
-        from_grid = (config.dataset, config.backbone, config.split) in chosen
-        if from_grid and config not in kept:
-            continue
-        settings = "" if from_grid else json.dumps(config.shared_settings, sort_keys=True)
+        settings = json.dumps(config.shared_settings, sort_keys=True)
         cell = (config.dataset, config.backbone, settings)
         cells.setdefault(cell, {}).setdefault(config.variant, []).append(result)
     position = in_order(*dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES)))
@@ -198,7 +181,6 @@ def _rows(
                 "shown": shown(row),
                 "price": asdict(row.price),
                 "classes": by_class(runs, [] if which == "relu" else by_name.get("relu", [])),
-                "paper": _paper(config),
                 "lead": None if lead is None else {**asdict(lead), "text": amount(lead)},
                 "seeds": [[run.seed, factor * run.score] for run in by_seed],
                 "curves": bands(runs),
@@ -215,18 +197,9 @@ def label_of(config: Config) -> str:
     return label(config.activation) + config.variant.removeprefix(config.activation)
 
 
-def _paper(config: Config) -> list[float] | None:
-    table = "graph_classification" if config.split in FOLD_SPLITS else "node_classification"
-    other = config.metric != "accuracy" or config.feature_scale != 1
-    if config.told_options or other or config.is_deep:
-        return None
-    found = published(table, config.dataset, config.backbone, config.activation)
-    return None if found is None else [found.mean, found.std]
-
-
 def _difference(cell: Cell, cells: Iterable[Cell]) -> str:
     """The settings that differ between cells of the same graph and backbone; may be empty."""
-    alike = [json.loads(other[2]) for other in cells if other[:2] == cell[:2] and other[2]]
+    alike = [json.loads(other[2]) for other in cells if other[:2] == cell[:2]]
     if len(alike) < 2:
         return ""
     own, *others = (

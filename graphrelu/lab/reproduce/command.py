@@ -65,10 +65,6 @@ def _command(name: str) -> Callable[..., None]:
         datasets: Annotated[str | None, _option(LISTED)] = None,
         backbones: Annotated[str | None, _option(LISTED)] = None,
         activations: Annotated[str | None, _option(LISTED)] = None,
-        protocols: Annotated[
-            str | None,
-            _option("Of graph classification: folds (the paper's), gin_folds (the GIN paper's)."),
-        ] = None,
         quick: Annotated[
             bool, typer.Option("--quick", help="A small version on embedded graphs, in minutes.")
         ] = False,
@@ -96,7 +92,6 @@ def _command(name: str) -> Callable[..., None]:
                 runs = own.quick_runs if quick else own.runs
             record = out or (RESULTS / "quick" if quick else RESULTS) / f"{name}.jsonl"
             wanted = {"dataset": datasets, "backbone": backbones, "activation": activations}
-            wanted["split"] = protocols
             only = {axis: names(text) for axis, text in wanted.items() if text is not None}
             with terminal.progress_bar() as progress:
                 request = Request(

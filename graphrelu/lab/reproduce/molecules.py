@@ -13,25 +13,15 @@ from typing import Any, NamedTuple
 import torch
 
 from graphrelu.lab import data
-from graphrelu.lab.choice import choose
-from graphrelu.lab.cli.options import standing
 from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.models.graph_networks import GraphNetwork, Network, count_parameters, widened
 from graphrelu.lab.record.config import ERRORS, Config, Metric, SetSplit
 from graphrelu.lab.record.recipes import NETWORK, on_sets
-from graphrelu.lab.record.results import SET_SCORES, Record, Result
+from graphrelu.lab.record.results import SET_SCORES, Result
 from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import marked, p_value
-from graphrelu.lab.reproduce.table import (
-    Found,
-    Pair,
-    Place,
-    Request,
-    Row,
-    Runs,
-    Table,
-    train_missing,
-)
+from graphrelu.lab.reproduce.grid import Choice, GridTable, by_name, choose
+from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs
 from graphrelu.lab.stats import over_relu
 
 FOLDER = "Molecules"  # below the folder of the datasets
@@ -201,7 +191,8 @@ CELLS: dict[tuple[str, str], Cell] = {
 }
 
 
-def cells(dataset: str) -> dict[Place, Config]:
+def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
+    """Every row at every point of its grid, which has the epochs: no ``changes`` apply."""
     return {
         (place, (rival, point)): cell.config(rival, point)
         for place, cell in CELLS.items()
@@ -218,81 +209,45 @@ def load(config: Config, root: str | Path | None) -> GraphSet:
     return data.load_graphs(name, root, split=SETS[config.dataset].split)
 
 
-class MoleculeTable(Table):
-    """A setting of the grid is chosen for each row; then all seeds are run with it."""
+class MoleculeTable(GridTable):
+    """Each row chooses from a grid of its own, and is run with the published settings, too."""
 
-    def place(self, config: Config) -> Place | None:
-        return _places().get(config)
-
-    def chosen(self, request: Request) -> dict[Place, Config]:
-        return super().chosen(replace(request, quick=False) if request.quick else request)
+    def choices(self, found: Found) -> dict[Any, Choice]:
+        """What each row chose that has all of its points."""
+        made: dict[Any, Choice] = {}
+        for place, own in found.items():
+            chosen: dict[Any, Any] = {}
+            for rival, points in by_name(own).items():
+                choice = choose({rival: points}, TUNING_SEEDS)
+                if choice and set(choice.points) == set(CELLS[place].points(rival)):
+                    chosen |= choice.chosen
+            made[place] = Choice((), chosen)
+        return made
 
     def plan(self, request: Request) -> Runs:
-        """All seeds for the published and the chosen settings, the first two for the others."""
-        found, runs = self.found(Record(request.out).read()), {}
-        for (place, (rival, point)), config in self.chosen(request).items():
-            if request.quick and not _is_quick(place, rival, point):
-                continue
-            cell = CELLS[place]
-            choice = chosen_point(cell, rival, found.get(place, {}))
-            seeds = range(min(request.runs, SETS[cell.dataset].seeds))
-            runs[config] = seeds if point in (cell.usual, choice) else TUNING_SEEDS[: len(seeds)]
+        """All seeds for the published settings, too; a large set has fewer."""
+        runs = dict(super().plan(request))
+        for (place, (_, point)), config in self.chosen(request).items():
+            seeds = range(request.runs) if point == CELLS[place].usual else runs[config]
+            runs[config] = seeds[: SETS[config.dataset].seeds]
         return runs
-
-    def collect(self, request: Request) -> str:
-        for _ in ("the grid", "the rest of what it chose"):
-            finished, total = train_missing(self.plan(request), request, load)
-            if finished < total:
-                break
-        return standing(finished, total, request.out)
-
-    def found(self, results: Iterable[Result]) -> Found:
-        """The runs by cell, by rival and point, and by seed."""
-        by_place: dict[Place, dict[int, Result]] = {place: {} for place in _places().values()}
-        for run in results:
-            if place := self.place(run.config):
-                by_place[place][run.seed] = run
-        found: Found = {}
-        for (cell, name), runs in by_place.items():
-            if runs:
-                found.setdefault(cell, {})[name] = runs
-        return found
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
         """Each rival with the published settings, with those that it chose, and with each of the
         others of the grid."""
         rows = []
-        for place, found in self.found(results).items():
+        all_runs = self.found(results)
+        choices = self.choices(all_runs)
+        for place, found in all_runs.items():
             cell = CELLS[place]
             others = [point for point in cell.points("relu") if point != cell.usual]
-            choice = {rival: chosen_point(cell, rival, found) for rival in cell.rivals}
-            views: list[tuple[str, Any]] = [("chosen", choice)]
+            views: list[tuple[str, Any]] = [("chosen", choices[place].chosen)]
             everywhere = [("published", cell.usual), *(("grid", point) for point in others)]
             views += [(setting, dict.fromkeys(cell.rivals, point)) for setting, point in everywhere]
             for setting, points in views:
                 own = {r: found[r, point] for r, point in points.items() if (r, point) in found}
                 rows += _rows(place, setting, own)
         return rows
-
-    def protocol(self, results: Sequence[Result]) -> set[Config]:
-        return set(_places())
-
-
-@cache
-def _places() -> dict[Config, Place]:
-    return {config: place for name in SETS for place, config in cells(name).items()}
-
-
-def _is_quick(place: tuple[str, str], rival: str, point: Point) -> bool:
-    return place == ("esol", "gcn") and rival in QUICK and point.epochs == _PLAIN_GRID[1][0]
-
-
-def chosen_point(cell: Cell, rival: str, found: Mapping[Any, Any]) -> Point | None:
-    """The point with the best mean validation score; none while runs are missing."""
-    own = {point: found.get((rival, point), {}) for point in cell.points(rival)}
-    choice = choose({rival: own}, TUNING_SEEDS)
-    complete = choice is not None and len(choice.points) == len(own)
-    return choice.chosen[rival] if choice is not None and complete else None
 
 
 def _rows(place: Any, setting: str, own: Mapping[str, dict[int, Result]]) -> list[Row]:
@@ -356,7 +311,7 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
         own = [row for row in rows if row["setting"] == setting]
         if own:
             tables.append(f"## {title}\n\n{export.table(HEAD, map(_line, own), numbers=3)}")
-    return {"check": check(rows), "in_short": in_short(rows), "tables": "\n".join(tables)}
+    return {"check": check(rows), "tables": "\n".join(tables)}
 
 
 def check(rows: Iterable[Row]) -> str:
@@ -378,18 +333,6 @@ def check(rows: Iterable[Row]) -> str:
         return "No network has been run with the published settings and activation yet."
     head = ("set", "network", "", "ours", "published", "seeds", "at most 1.0 below")
     return export.table(head, lines, numbers=3)
-
-
-def in_short(rows: Iterable[Row]) -> str:
-    """GReLU's lead over ReLU at every setting, and whether it is decided."""
-    lines = [
-        f"- {row.dataset}, {row.backbone}, dropout {row['dropout']:g}, {row['epochs']} epochs "
-        f"({row['setting']}): GReLU is {marked(lead)} {lead.unit} ahead of ReLU over {lead.n} "
-        f"{'seed' if lead.n == 1 else 'seeds'}, {lead.outcome}."
-        for row in rows
-        if row.name == "grelu" and (lead := row["over_relu"]) is not None
-    ]
-    return "\n".join(lines) if lines else "GReLU and ReLU have not been run together yet."
 
 
 def _line(row: Row) -> tuple[str, ...]:
@@ -448,6 +391,12 @@ TABLE = MoleculeTable(
     ),
     page=page,
     figure=draw,
+    load=load,
+    tuning=TUNING_SEEDS,
+    quick=(
+        ("esol",),
+        lambda place: (place[0][1], place[1][1].epochs) == ("gcn", 30) and place[1][0] in QUICK,
+    ),
     family="the rivals of a cell, but for GReLU, which is a family of its own,",
     margin=0.0,
 )

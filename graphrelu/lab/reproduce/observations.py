@@ -61,7 +61,7 @@ def observations(folder: Path) -> dict[str, list[Observation]]:
         "The ablation on Flickr, with GCN": ablation.observations(tried, "flickr"),
         "The effect of K, with GCN": segments.observations(rows),
         "Runtime": runtime.observations(timed),
-        "Graph classification": graph.observations(Record(graphs).read()),
+        "Graph classification": graph.observations(graph.TABLE.rows(Record(graphs).read())),
     }
 
 

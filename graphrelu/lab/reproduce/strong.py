@@ -13,8 +13,6 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from graphrelu.lab import data
-from graphrelu.lab.models.backbones import DeepGNN
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Result
@@ -34,17 +32,17 @@ OPTIONS: dict[str, dict[str, Any]] = {"sage": {"add_self_loops": True}, "gat": {
 ACTIVATIONS = deep.ACTIVATIONS
 WIDER, PUBLISHED = "ReLU, wider", "ReLU, published split"
 NAMES = (*ACTIVATIONS, WIDER)
-# A graph without published settings takes those of a graph of its kind, and its metric.
-LIKE = {"tolokers": "minesweeper", "actor": "squirrel"}
 
 
 class Settings(NamedTuple):
-    """The tuned settings of one graph and backbone, and the published score in percent."""
+    """The tuned settings of one graph and backbone, the published score in percent, and the width
+    with which ReLU has as many parameters as GReLU."""
 
     cell: deep.Cell
     settings: dict[str, Any]
     mean: float | None = None
     std: float | None = None
+    wider: int | None = None
 
     def config(self, activation: str, options: dict[str, Any], **changes: Any) -> Config:
         dataset, backbone, layers = self.cell
@@ -52,42 +50,34 @@ class Settings(NamedTuple):
         own["backbone_options"] = OPTIONS.get(backbone, {})
         return modern(dataset, backbone, activation, **(self.settings | own | changes))
 
-    def of(self, cell: deep.Cell) -> Settings:
-        """The same settings elsewhere, without a published score."""
-        return Settings(cell, self.settings)
-
 
 @cache
 def settings() -> tuple[Settings, ...]:
-    """The published rows whose graphs are known here, then the graphs without a row."""
+    """The published rows; Tolokers and Actor, which have none, have those of Minesweeper and
+    Squirrel."""
     source = files("graphrelu.lab.record").joinpath("tuned_gnns.csv")
-    found = [_settings(line) for line in csv.DictReader(source.read_text().splitlines())]
-    for name, like in LIKE.items():
-        same = [row for row in found if row.cell.dataset == like]
-        found += [row.of(row.cell._replace(dataset=name)) for row in same]
-    return tuple(found)
+    return tuple(map(_settings, csv.DictReader(source.read_text().splitlines())))
 
 
 def _settings(line: dict[str, str]) -> Settings:
-    masks = line["split"] == "published masks"
-    few = line["split"].startswith("20 per class")
     return Settings(
         deep.Cell(line["dataset"], line["backbone"], int(line["layers"])),
         {
             "hidden": int(line["hidden"]),
             "dropout": float(line["dropout"]),
-            "norm": None if line["norm"] == "none" else line["norm"],
+            "norm": line["norm"] or None,
             "residual": line["residual"] == "yes",
             "linear_first": line["linear_first"] == "yes",
             "lr": float(line["lr"]),
             "weight_decay": float(line["weight_decay"]),
             "epochs": int(line["epochs"]),
-            "metric": {"acc": "accuracy", "rocauc": "rocauc"}[line["metric"]],
-            "split": "masks" if masks else "random" if few else "full",
-            "normalize_features": not (masks or few),
+            "metric": line["metric"],
+            "split": line["split"],
+            "normalize_features": line["split"] == "full",
         },
-        float(line["mean"]),
-        float(line["std"]),
+        float(line["mean"]) if line["mean"] else None,
+        float(line["std"]) if line["std"] else None,
+        int(line["wider"]),
     )
 
 
@@ -95,7 +85,7 @@ def _settings(line: dict[str, str]) -> Settings:
 def depths() -> dict[deep.Cell, Settings]:
     """GCN with its tuned settings on two graphs, with other numbers of layers: the figure's."""
     found = [
-        row.of(row.cell._replace(layers=layers))
+        Settings(row.cell._replace(layers=layers), row.settings)
         for row in settings()
         if row.cell.dataset in DEPTH_GRAPHS and row.cell.backbone == "gcn"
         for layers in DEPTHS
@@ -108,24 +98,8 @@ def depths() -> dict[deep.Cell, Settings]:
 def all_rows() -> dict[deep.Cell, Settings]:
     """The rows of the table and of the figure, and a row for the embedded graph."""
     first = settings()[0]
-    embedded = first.of(first.cell._replace(dataset="digits"))
+    embedded = Settings(first.cell._replace(dataset="digits"), first.settings)
     return {row.cell: row for row in (*settings(), *depths().values(), embedded)}
-
-
-def wider(row: Settings, features: int, classes: int) -> int:
-    """The smallest width for which ReLU has as many parameters as GReLU at the row's width."""
-    options = {name: row.settings[name] for name in ("norm", "residual", "linear_first")}
-    options |= OPTIONS.get(row.cell.backbone, {}) | {"layers": row.cell.layers}
-
-    def parameters(activation: str, hidden: int) -> int:
-        network = DeepGNN(row.cell.backbone, features, hidden, classes, activation, **options)
-        return sum(parameter.numel() for parameter in network.parameters())
-
-    hidden = row.settings["hidden"]
-    wanted = parameters("grelu", hidden)
-    while parameters("relu", hidden) < wanted:
-        hidden += 1
-    return int(hidden)
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
@@ -137,45 +111,24 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
             found |= {
                 (cell, name): row.config(*own, **changes) for name, own in ACTIVATIONS.items()
             }
+            if row.wider:
+                found[cell, WIDER] = row.config("relu", {}, hidden=row.wider, **changes)
             if row.mean is not None and row.settings["split"] == "random":
                 found[cell, PUBLISHED] = row.config("relu", {}, split="published", **changes)
     return found
 
 
 class StrongTable(Table):
-    """A table in which ReLU has another width, too: the width depends on the graph's features. The
-    figure's other depths are rows of their own, last, and corrected for themselves."""
-
-    def place(self, config: Config) -> Place | None:
-        """Cell and name of a run; none for runs of other tables."""
-        layers = dict(config.backbone_options).get("layers")
-        row = all_rows().get(deep.Cell(config.dataset, config.backbone, int(layers or 0)))
-        if row and config.hidden > row.settings["hidden"]:
-            is_wider = config == row.config("relu", {}, hidden=config.hidden)
-            return (row.cell, WIDER) if is_wider else None
-        return super().place(config)
+    """The figure's other depths are rows of their own, last, and corrected for themselves."""
 
     def plan(self, request: Request) -> Runs:
         """Large graphs have fewer runs."""
-        wanted = self.chosen(request)
-        configs = list(wanted.values())
-        known = {place[0] for place in wanted}
-        for row in [row for row in settings() if row.cell in known and not request.quick]:
-            graph = data.load(row.cell.dataset, request.root)
-            hidden = wider(row, graph.num_features, graph.num_classes)
-            configs.append(row.config("relu", {}, hidden=hidden))
         most = request.runs
+        configs = self.chosen(request).values()
         return {c: range(min(most, FEWER_RUNS.get(c.dataset, most))) for c in configs}
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
-        made = [row for row in super().rows(results) if row.name != PUBLISHED]
-        return sorted(made, key=lambda row: row.cell in depths())
-
-    def protocol(self, results: Sequence[Result]) -> set[Config]:
-        """The full settings, with those of the wider networks on record."""
-        places = {run.config: self.place(run.config) for run in results}
-        wide = {config for config, place in places.items() if place and place[1] == WIDER}
-        return super().protocol(results) | wide
+        return [row for row in super().rows(results) if row.name != PUBLISHED]
 
 
 def of_table(rows: Iterable[Row]) -> list[Row]:
@@ -199,7 +152,6 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
     in_short = deep.in_short(table, NAMES)
     return {
-        "not_run": _not_run(table),
         "check": check(all_runs),
         "in_short": export.table(("graphs", "activation", *shown.TALLY), in_short, numbers=2),
         "rows": export.table(head, lines, numbers=1),
@@ -223,16 +175,6 @@ def check(found: Found) -> str:
         f"ReLU is no more than {TOLERANCE} points, or one published standard deviation if that is "
         f"more, below the published mean in {known - len(below)} of {known} rows{which}."
     )
-
-
-def _not_run(table: Sequence[Row]) -> str:
-    """What is empty in a table that has been begun."""
-    found = shown.by_cell(table)
-    lacking = {
-        row.cell: [n for n in NAMES if n not in found.get(row.cell, ())] for row in settings()
-    }
-    missing = [f"{cell.title} ({' / '.join(names)})" for cell, names in lacking.items() if names]
-    return f"Not run yet: {'; '.join(missing)}.\n" if missing else ""
 
 
 def draw(rows: Sequence[Row]) -> figures.Figure | None:
@@ -275,4 +217,5 @@ TABLE = StrongTable(
     page=page,
     values=values,
     figure=draw,
+    order=lambda row: row.cell in depths(),
 )

@@ -162,6 +162,7 @@ class Table:
         page: Takes the rows and all runs, and returns the blanks of the page's text.
         values: Takes a row, and returns further columns.
         figure: Draws the rows, or returns ``None`` where there is nothing to draw.
+        load: Reads what a configuration is trained on.
         family: Which leads hold together, in words.
         margin: The largest difference that does not matter.
         order: A key that sorts the rows; by default they are in the order of the cells.
@@ -179,6 +180,7 @@ class Table:
     page: Callable[[list[Row], Found], dict[str, Any]]
     values: Callable[[Row], dict[str, Any]] = lambda row: {}
     figure: Callable[[list[Row]], figures.Figure | None] | None = None
+    load: Callable[[Config, Any], Any] = load_dataset
     family: str = "a column"
     margin: float = MARGIN
     order: Callable[[Row], Any] | None = None
@@ -209,7 +211,7 @@ class Table:
 
     def collect(self, request: Request) -> str:
         """Train the missing runs; return a sentence on how much is on record."""
-        return standing(*train_missing(self.plan(request), request), request.out)
+        return standing(*train_missing(self.plan(request), request, self.load), request.out)
 
     def place(self, config: Config) -> Place | None:
         """Cell and name of a run with any number of epochs; none for runs of other tables."""
@@ -219,13 +221,16 @@ class Table:
         """The runs by cell, name and seed, in the order of the table; others are left out."""
         placed = [(run, place) for run in results if (place := self.place(run.config)) is not None]
         found: Found = {}
+        full: set[Config] = set()
         for dataset in dict.fromkeys((*self.datasets, *(run.config.dataset for run, _ in placed))):
-            for cell, name in self.cells(dataset):
+            for (cell, name), config in self.cells(dataset).items():
                 found.setdefault(cell, {})[name] = {}
-        epochs: dict[Any, int] = {}
+                full.add(config)
+        haste: dict[Any, int] = {}
         for run, (cell, name) in placed:
             config = run.config
-            if epochs.setdefault((cell, config.backbone), config.epochs) != config.epochs:
+            epochs = 0 if config in full else config.epochs
+            if haste.setdefault((cell, config.backbone), epochs) != epochs:
                 told = f"{config.dataset} with {config.backbone}"
                 raise ValueError(f"The runs of {told} have different settings.")
             found.setdefault(cell, {}).setdefault(name, {})[run.seed] = run
@@ -334,7 +339,7 @@ def beside_paper(source: str, row: Row) -> dict[str, Any]:
 
 
 def train_missing(
-    runs: Runs, request: Request, load: Callable[..., Any] = load_dataset
+    runs: Runs, request: Request, load: Callable[[Config, Any], Any] = load_dataset
 ) -> tuple[int, int]:
     """Train the runs that the record lacks; return the number of finished and of all runs. What
     they are trained on comes from ``load``, by the first of its configurations."""

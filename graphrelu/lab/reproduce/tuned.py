@@ -10,15 +10,15 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any
 
-from graphrelu.lab.choice import choose
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import shown
+from graphrelu.lab.reproduce.grid import GridTable
 from graphrelu.lab.reproduce.node import OVER_RIVALS
-from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs, Table
+from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs
 
 # The other value of each axis.
 LR_FACTOR, WEIGHT_DECAY_FACTOR, DROPOUT = 0.3, 10, 0.8
@@ -49,8 +49,8 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     }
 
 
-class TunedTable(Table):
-    """The rows are those of the settings that the activations chose."""
+class TunedTable(GridTable):
+    """Beside what was chosen stands the main table's own setting, the first."""
 
     def plan(self, request: Request) -> Runs:
         """The first setting of all cells comes first, then the second, and so on: wherever training
@@ -62,27 +62,16 @@ class TunedTable(Table):
         return {found[place]: range(request.runs) for place in in_turn}
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
-        tuned: Found = {}
-        untuned: Found = {}
-        tried: dict[Any, int] = {}
-        for cell, own in self.found(results).items():
-            points: dict[str, dict[int, dict[int, Result]]] = {}
-            for (name, point), runs in own.items():
-                points.setdefault(name, {})[point] = runs
-            if choice := choose(points):
-                tried[cell] = len(choice.points)
-                first = dict.fromkeys(points, 0) if 0 in choice.points else {}
-                for made, chosen in ((tuned, choice.chosen), (untuned, first)):
-                    made[cell] = {
-                        name: {seed: points[name][point][seed] for seed in choice.seeds}
-                        for name, point in chosen.items()
-                    }
-        rows, before = self.rows_of(tuned), shown.by_cell(self.rows_of(untuned))
+        results = list(results)
+        untuned: Found = {
+            cell: {name: runs for (name, point), runs in own.items() if point == 0}
+            for cell, own in self.found(results).items()
+        }
+        rows, before = super().rows(results), shown.by_cell(self.rows_of(untuned))
         for row in rows:
-            row.values["tried"] = tried[row.cell]
-            if of_first := before.get(row.cell, {}).get(row.name):
-                row.values |= {"untuned_mean": of_first.mean, "untuned_std": of_first.std}
-                row.values["untuned_over_it"] = of_first["grelu_over_it"]
+            if first := before.get(row.cell, {}).get(row.name):
+                row.values |= {"untuned_mean": first.mean, "untuned_std": first.std}
+                row.values["untuned_over_it"] = first["grelu_over_it"]
         return rows
 
 

@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 from graphrelu.lab.data.graph import from_data
 from graphrelu.lab.page import explorer
 from graphrelu.lab.page import tables as page_tables
-from graphrelu.lab.record.recipes import graph_cell
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import amount, compare_rows, shown
 from graphrelu.lab.reproduce import node
@@ -60,7 +59,6 @@ def test_rows_of_the_record_are_those_of_the_main_table() -> None:
     (table,) = page_tables.tables_of(results, "node.jsonl")
     for row, expected in zip(table["rows"], node.TABLE.rows(results), strict=True):
         assert (row["family"], row["mean"]) == (expected.activation, expected.mean)
-        assert row["paper"] == [expected["paper_mean"], expected["paper_std"]]
         if (lead := expected["over_relu"]) is not None:
             assert row["lead"] == asdict(lead) | {"text": amount(lead)}
         assert row["n"] == expected.n
@@ -98,24 +96,6 @@ def test_files_have_no_hash_unless_there_are_two_editions() -> None:
     for results, titles in ((first, ["own.npz"]), (first + second, names)):
         (table,) = page_tables.tables_of(results, "runs.jsonl")
         assert [row["dataset"] for row in table["rows"]] == titles
-
-
-def test_protocols_are_tables_and_the_grid_leaves_what_it_chose() -> None:
-    results = []
-    for split in ("folds", "gin_folds", "gin_paper"):
-        for hidden, share in ((16, 0.6), (32, 0.8)):
-            config = graph_cell("mutag", "gin", "relu", hidden=hidden, split=split)
-            results += [make_result(config, seed, share) for seed in range(10)]
-    tables = page_tables.tables_of(results, "graph.jsonl")
-    assert [table["name"] for table in tables] == [
-        "graph.jsonl, ten folds",
-        "graph.jsonl, the GIN paper's protocol",
-        "graph.jsonl, the GIN paper's protocol, networks and budget",
-    ]
-    for table in tables:
-        (row,) = table["rows"]
-        assert row["mean"] == pytest.approx(80)
-        assert table["cells"][0]["settings"]["ReLU"]["hidden"] == 32
 
 
 def test_bands_are_percentiles_of_the_seeds_that_are_trained() -> None:

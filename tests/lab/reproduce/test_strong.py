@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
+import torch
 
+from graphrelu.lab.data import SOURCES
 from graphrelu.lab.models.backbones import DeepGNN
-from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import strong
 from tests.lab.fake_engine import make_result
 
@@ -48,39 +48,26 @@ def test_the_same_settings_for_all() -> None:
         configs = {name: row.config(*own) for name, own in strong.ACTIVATIONS.items()}
         same = {replace(c, activation="any", activation_options=()) for c in configs.values()}
         assert len(same) == 1
-        wide = {strong.WIDER: row.config("relu", {}, hidden=row.settings["hidden"] + 2)}
-        for name, config in (configs | wide).items():
+        for name, config in configs.items():
             assert strong.TABLE.place(config) == (cell, name)
     assert strong.TABLE.place(strong.settings()[0].config("elu", {})) is None
 
 
-@pytest.mark.parametrize("cell", [("squirrel", "gcn", 4), ("minesweeper", "gat", 15)])
-def test_wider_has_as_many_parameters(cell: tuple[str, str, int]) -> None:
-    row = BY_CELL[cell]
-    own, hidden = row.settings["hidden"], strong.wider(row, 20, 3)
+@pytest.mark.parametrize("row", strong.settings(), ids=lambda row: row.cell.title)
+def test_wider_has_as_many_parameters(row: strong.Settings) -> None:
+    """And with one unit less, fewer."""
+    options = {name: row.settings[name] for name in ("norm", "residual", "linear_first")}
+    options |= strong.OPTIONS.get(row.cell.backbone, {}) | {"layers": row.cell.layers}
+    sizes = SOURCES[row.cell.dataset].counts
 
     def count(activation: str, width: int) -> int:
-        options: dict[str, object] = {"heads": 1} if cell[1] == "gat" else {}
-        options |= {name: row.settings[name] for name in ("norm", "residual")}
-        network = DeepGNN(cell[1], 20, width, 3, activation, layers=cell[2], **options)
-        return sum(parameter.numel() for parameter in network.parameters())
+        with torch.device("meta"):
+            shape = (sizes.features, width, sizes.classes)
+            made = DeepGNN(row.cell.backbone, *shape, activation, **options)
+        return sum(parameter.numel() for parameter in made.parameters())
 
-    assert count("relu", hidden - 1) < count("grelu", own) <= count("relu", hidden)
-
-
-def made_up(points: dict[str, float]) -> list[Result]:
-    """Squirrel with its own number of layers and with others."""
-    rows = (BY_CELL["squirrel", "gcn", 4], *list(strong.depths().values())[-3:])
-    return [
-        make_result(
-            row.config(*strong.ACTIVATIONS[name]),
-            seed,
-            0.4 + lead * depth / 100 + 1e-4 * (seed % 3),
-        )
-        for depth, row in enumerate(rows)
-        for name, lead in points.items()
-        for seed in range(10)
-    ]
+    wanted = count("grelu", row.settings["hidden"])
+    assert count("relu", row.wider - 1) < wanted <= count("relu", row.wider)
 
 
 def test_held_against_the_published_split() -> None:
@@ -90,12 +77,3 @@ def test_held_against_the_published_split() -> None:
     made = [*elsewhere, *(make_result(reached, seed, 0.85) for seed in range(3))]
     assert strong.check(strong.TABLE.found(made)).endswith("in 1 of 1 rows.")
     assert strong.check(strong.TABLE.found(elsewhere)).endswith("in 0 of 0 rows.")
-
-
-def test_page_names_what_is_not_run_yet(tmp_path: Path) -> None:
-    """Rows, and activations of a row that has been begun."""
-    record = Record(tmp_path / "strong.jsonl")
-    record.append(made_up({"ReLU": 0.0, "GReLU": 1.0}))
-    page = strong.TABLE.render(record.path)[0].read_text()
-    assert "Squirrel, GCN, 4 layers (PReLU / GELU / SiLU / GReLU-B / ReLU, wider);" in page
-    assert f"Cora, GCN, 3 layers ({' / '.join(strong.NAMES)});" in page

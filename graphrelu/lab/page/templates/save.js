@@ -9,7 +9,7 @@ function save(name, content) {
 function csv(rows) {
   const lines = rows.map(({ lead, ...row }) => ({
     dataset: row.dataset, backbone: row.backbone, activation: row.activation, metric: row.metric, mean: row.mean, std: row.std, runs: row.n,
-    paper: row.paper && row.paper[0], difference: lead?.difference, low: lead?.low, high: lead?.high, verdict: lead?.outcome, p: lead?.p, ...row.price,
+    difference: lead?.difference, low: lead?.low, high: lead?.high, verdict: lead?.outcome, p: lead?.p, ...row.price,
     ...Object.fromEntries(row.classes.flatMap(([mean, lead], k) => [[`class_${k}`, mean], [`class_${k}_difference`, lead]])),
   }));
   const quoted = (value) => (/[",\n]/.test(value ?? "") ? `"${value.replaceAll('"', '""')}"` : String(value ?? ""));
@@ -26,7 +26,7 @@ function latex(rows, tab) {
   const line = (cells) => `${cells.join(" & ")} \\\\`;
   const bold = (row, column, text) => (row.highest && column.class === "mean" ? `\\textbf{${text}}` : text);
   return [
-    `\\begin{tabular}{${columns.map((column) => (column.number ? "r" : "l")).join("")}}`, "\\toprule", line(columns.map((column) => tex(titleOf(column, rows)))), "\\midrule",
+    `\\begin{tabular}{${columns.map((column) => (column.number ? "r" : "l")).join("")}}`, "\\toprule", line(columns.map((column) => tex(column.name))), "\\midrule",
     ...rows.map((row) => line(columns.map((column) => bold(row, column, tex(textOf(column, row)))))), "\\bottomrule", "\\end{tabular}", "",
   ].join("\n");
 }

@@ -6,8 +6,6 @@ const COLUMNS = [
   { name: "backbone", several: true, value: (row) => row.backbone },
   { name: "activation", value: (row) => row.activation },
   { name: "score", tab: "scores", number: true, class: "mean", value: (row) => row.mean, text: ({ shown: { mean, std } }) => mean + (std && ` ± ${std}`) },
-  { name: "paper", tab: "scores", number: true, value: (row) => row.paper && row.paper[0], text: (row) => `${row.paper[0].toFixed(1)} ± ${row.paper[1].toFixed(1)}` },
-  { name: "ours − paper", tab: "scores", number: true, value: (row) => row.paper && row.mean - row.paper[0], text: (row) => signed(row.mean - row.paper[0]) },
   { name: "difference to ReLU", tab: "scores", number: true, class: "lead", value: (row) => row.lead && row.lead.difference, text: (row) => leadText(row.lead) },
   { name: "verdict", tab: "scores", class: "lead", value: (row) => row.lead && row.lead.outcome },
   { name: "p", tab: "scores", number: true, value: (row) => (row.lead && row.lead.p) ?? null, text: (row) => shown(row.lead.p) },
@@ -42,7 +40,6 @@ function sorted(rows, sort) {
   });
 }
 
-const titleOf = (column, rows) => (column.name === "score" && rows.some((row) => row.paper) ? "ours" : column.name);
 const textOf = (column, row) => (column.value(row) === null ? "" : column.text ? column.text(row) : column.value(row));
 
 /* The columns of a tab that say something of these rows; the first that matter come first where few fit. */
@@ -59,7 +56,7 @@ function drawTable(where, rows, tab, sort, changed) {
   const head = el("tr", {});
   for (const column of columns) {
     const here = sort.column === column.name;
-    const title = titleOf(column, rows) + (here ? (sort.down ? " ↓" : " ↑") : "");
+    const title = column.name + (here ? (sort.down ? " ↓" : " ↑") : "");
     const sorter = button(title, () => changed({ column: column.name, down: here ? !sort.down : Boolean(column.number) }, column.name));
     head.append(el("th", { scope: "col", class: column.number ? "number" : "", "aria-sort": here ? (sort.down ? "descending" : "ascending") : "none", "data-column": column.name }, sorter));
   }
