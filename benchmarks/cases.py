@@ -24,6 +24,7 @@ from unittest import mock
 
 import torch
 from measure import milliseconds, random_graph, save
+from runtime import batched
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, global_add_pool
 
@@ -32,7 +33,6 @@ from graphrelu.lab.data import load
 from graphrelu.lab.engine.timing import captured
 from graphrelu.lab.models.activations import GELU, Maxout, PReLU, ReLU
 from graphrelu.lab.record.recipes import recipe
-from graphrelu.lab.reproduce.runtime import batched
 
 ACTIVATIONS = {kind.__name__: kind for kind in (ReLU, PReLU, GELU, Maxout, GReLU)}
 Step = Callable[[], None]

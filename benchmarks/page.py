@@ -68,37 +68,9 @@ def seeds(record: dict[str, Any]) -> str:
     return f"{title}\n{where(record)}.\n\n{table(('', 'seconds'), lines)}"
 
 
-def diffusion(record: dict[str, Any]) -> str:
-    lines = [
-        (
-            f"{row['graph']}, {row['form']}",
-            *(f"{row[name]:.3f}" for name in ("error_features", "error_noise")),
-            f"{row['ms']:.2f}",
-        )
-        for row in record["rows"]
-    ]
-    head = ("graph, form, products", "error on features", "error on noise", "ms")
-    title = "## Accuracy of the diffusion, relative to the exact operator\n"
-    return f"{title}\nalpha = {record['alpha']}; {where(record)}.\n\n{table(head, lines)}"
-
-
-def hetero(record: dict[str, Any]) -> str:
-    lines = []
-    for row in record["rows"]:
-        (first, smallest), *_, (last, largest) = row["milliseconds"].items()
-        span = [f"{row['axis']}, {int(first):,} to {int(last):,}", number(smallest)]
-        interval = f"[{row['low']:.2f}, {row['high']:.2f}]"
-        lines.append([*span, number(largest), f"{row['exponent']:.2f}", interval])
-    head = ("HeteroGReLU", "smallest, ms", "largest, ms", "exponent", "95 % interval")
-    note = "CPU time of one thread, forward and backward; three types, four relations. With\n"
-    note += "exponent 1 the time is proportional to the size."
-    title = f"## HeteroGReLU as each size is doubled\n\n{where(record)}.\n\n{note}\n"
-    return f"{title}\n{table(head, lines)}"
-
-
 def page() -> str:
     parts = [INTRODUCTION]
-    for render in (activation, cases, seeds, diffusion, hetero):
+    for render in (activation, cases, seeds):
         for path in sorted(RESULTS.glob(f"{render.__name__}*.json")):
             parts.append(render(json.loads(path.read_text())))
     return "\n".join(parts)

@@ -3,7 +3,6 @@
 `python scripts/records.py deep strong --seconds 500` goes on where the records end, and so does the
 same command again. A small model does not fill a GPU: several processes train at once. On a GPU
 start NVIDIA's MPS first (`nvidia-cuda-mps-control -d`), or the processes wait for each other.
-Experiments that measure time (`runtime`) are not here.
 """
 
 import argparse

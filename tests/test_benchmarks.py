@@ -1,18 +1,17 @@
 """The benchmarks run, on small graphs and for a moment: their times are for a quiet machine."""
 
+import csv
 import importlib
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+import torch
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
     "activation": ["--nodes", "60", "--edges", "200", "--channels", "4", "--device", "cpu"],
     "cases": ["--only", "batch of", "--device", "cpu"],
-    "diffusion": [],
-    "hetero": [],
 }
 
 
@@ -20,24 +19,10 @@ SMALL = {
 def load(monkeypatch: pytest.MonkeyPatch):
     """Imports a benchmark that shall take no time."""
     monkeypatch.syspath_prepend(FOLDER)
-    measure, complexity = map(importlib.import_module, ("measure", "complexity"))
+    measure, activation = map(importlib.import_module, ("measure", "activation"))
     monkeypatch.setitem(measure.BUDGET, "cpu", 0.0)
-    monkeypatch.setattr("torch.set_num_threads", lambda count: None)  # for the tests after these
-    small = {
-        "ALONE": 0.0,
-        "SECONDS": 0.0,
-        "GRAPHS": ["csbm:nodes=300"],
-        "SWEEPS": [complexity.Sweep("edges", 100, 400, 3, nodes=30, channels=4)],
-    }
-
-    def imported(name: str) -> ModuleType:
-        module = importlib.import_module(name)
-        for constant, value in small.items():
-            if name in SMALL and hasattr(module, constant):
-                monkeypatch.setattr(module, constant, value)
-        return module
-
-    return imported
+    monkeypatch.setattr(activation, "ALONE", 0.0)
+    return importlib.import_module
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -78,16 +63,64 @@ def test_time_against_size(load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (row["first"], row["exponent"], row["ratio"]) == (10**4, pytest.approx(1), 100)
 
 
-def test_page_of_time_against_size_is_that_of_the_record(
-    load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_runtimes_are_measured_once(load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = load("runtime")
+    for name, value in (("BACKBONES", ("gcn",)), ("ACTIVATIONS", ("relu", "grelu")), ("EPOCHS", 6)):
+        monkeypatch.setattr(runtime, name, value)
+    monkeypatch.setitem(runtime.BUDGET, "cpu", 0.0)
+    out = tmp_path / "runtime.jsonl"
+    arguments = ["--dataset", "digits", "--runs", "2", "--device", "cpu", "--out", str(out)]
+    monkeypatch.setattr("sys.argv", ["", *arguments])
+    runtime.main()
+    entries = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
+        *(
+            ("one", 1, "relu"),
+            ("one", 1, "grelu"),
+            ("batched", 10, "relu"),
+            ("batched", 10, "grelu"),
+        )
+    ]
+    for entry in entries:  # 6 epochs, of which 3 are timed
+        assert (entry["epochs"], entry["epochs_timed"], len(entry["repeats"])) == (6, 3, 2)
+        assert min(entry["repeats"]) <= entry["seconds"] <= max(entry["repeats"])
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[1:]))
+    asked = []
+    monkeypatch.setattr(
+        runtime,
+        "in_turns",
+        lambda own, *_: (3, asked.append(list(own)) or {"relu": [2.0, 4.0, 3.0]}),
+    )
+    runtime.main()
+    assert asked == [["relu"]]
+    rows = list(csv.DictReader(out.with_suffix(".csv").read_text().splitlines()))
+    assert [float(row["seconds"]) for row in rows][0] == 6.0
+    assert float(rows[1]["relative"]) == pytest.approx(float(rows[1]["seconds"]) / 6, rel=1e-4)
+
+
+def test_rivals_take_turns(load, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, calls = load("runtime"), []
+    trainings = {
+        name: lambda epochs, name=name: calls.append((name, epochs)) for name in ("relu", "grelu")
+    }
+    monkeypatch.setattr(runtime, "seconds", lambda run, device: run() or 1.0)
+    epochs, times = runtime.in_turns(trainings, 2, torch.device("cpu"))
+    assert epochs == 4  # half a second each, in two seconds
+    assert calls[4:] == [("relu", 4), ("grelu", 4)] * 2
+    assert times == {"relu": [1.0, 1.0], "grelu": [1.0, 1.0]}
+
+
+@pytest.mark.parametrize("name", ["complexity", "runtime"])
+def test_page_of_timings_is_that_of_the_record(
+    name: str, load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    complexity = load("complexity")
-    out = tmp_path / "complexity.jsonl"
-    out.write_bytes(complexity.RECORD.read_bytes())
+    benchmark = load(name)
+    out = tmp_path / benchmark.RECORD.name
+    out.write_bytes(benchmark.RECORD.read_bytes())
     monkeypatch.setattr("sys.argv", ["", "--render", "--out", str(out)])
-    complexity.main()
+    benchmark.main()
     for ending in (".md", ".csv"):
-        committed = complexity.RECORD.with_suffix(ending).read_text()
+        committed = benchmark.RECORD.with_suffix(ending).read_text()
         assert out.with_suffix(ending).read_text() == committed
 
 

@@ -18,7 +18,6 @@ COMMANDS = {
     "compare": "Train each activation on a graph, and say whether GReLU is better than ReLU there.",
     "report": "Make a page for a browser from finished runs. Nothing is trained.",
     "reproduce": "Run the paper's experiments again, and some of our own.",
-    "observations": "Check each claim of the paper against the recorded runs.",
 }
 # The module of each command's ``app``; those of experiments depend on the command line, not the
 # command line on them.
@@ -26,7 +25,6 @@ MODULES = {
     "compare": "graphrelu.lab.cli.compare",
     "report": "graphrelu.lab.cli.report",
     "reproduce": "graphrelu.lab.reproduce.command",
-    "observations": "graphrelu.lab.reproduce.command",
 }
 # By way of its subclass, as Typer has moved it from one module to another.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)

@@ -20,7 +20,8 @@ RULE = """\
 A claim that one is ahead *holds* where the rule of all tables says *better*, *does not hold* where
 it says *worse* or *no difference that matters*, and is *undecided* otherwise: the interval of the
 paired differences decides, and the intervals of all claims of one table hold together with 95 %
-confidence (Holm).
+confidence (Holm). A claim about several cells holds where it holds in all of them, and does not
+hold where it does not hold in one.
 """
 
 

@@ -1,8 +1,8 @@
-"""``graphrelu reproduce``: one command for each experiment, and ``graphrelu observations``."""
+"""``graphrelu reproduce``: one command for each experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,6 @@ import typer
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import INTERRUPTED, Device, Root, names, one_sentence
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce import observations
 from graphrelu.lab.reproduce.table import Request
 
 # Name -> what it is; the module of that name is imported when the experiment is started.
@@ -23,7 +22,6 @@ EXPERIMENTS = {
     "ablation": "the ablation tables: GReLU's variants on Flickr, with GCN",
     "segments": "the effect of the number of segments K on the citation graphs, with GCN",
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
-    "runtime": "seconds for 200 epochs on CiteSeer, for every backbone and activation",
     "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
     "molecules": "sets of molecules: published networks and plain ones, by activation",
     "strong": "GCN, SAGE and GAT with published settings, tuned for ReLU on each graph",
@@ -39,17 +37,8 @@ app.add_typer(experiments, name="reproduce")
 
 
 def experiment(name: str) -> Any:
-    """The experiment of that name: a table of runs, or of timings."""
+    """The experiment of that name: a table of runs."""
     return import_module(f"graphrelu.lab.reproduce.{name}").TABLE
-
-
-def show(written: Sequence[Path], *sentences: str) -> None:
-    """Print the first of the files that were written, and where all of them are."""
-    screen = terminal.console()
-    screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
-    for sentence in sentences:
-        screen.print(sentence, soft_wrap=True)
-    screen.print(f"Written: {', '.join(map(str, written))}.")
 
 
 def _option(told: str) -> Any:
@@ -61,7 +50,7 @@ LISTED = "Names, separated by commas; else all of the table."
 
 def _command(name: str) -> Callable[..., None]:
     def run(
-        runs: Annotated[int | None, _option("How many seeds, or repetitions of a timing.")] = None,
+        runs: Annotated[int | None, _option("How many seeds.")] = None,
         datasets: Annotated[str | None, _option(LISTED)] = None,
         backbones: Annotated[str | None, _option(LISTED)] = None,
         activations: Annotated[str | None, _option(LISTED)] = None,
@@ -102,10 +91,13 @@ def _command(name: str) -> Callable[..., None]:
                 )
                 if not render:
                     said.append(own.collect(request))
+            screen = terminal.console()
             if render or own.has_page(record):
-                show(own.render(record), *said)
-            else:
-                terminal.console().print(*said, soft_wrap=True)
+                written = own.render(record)
+                screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
+                said.append(f"Written: {', '.join(map(str, written))}.")
+            for sentence in said:
+                screen.print(sentence, soft_wrap=True)
 
     return run
 
@@ -115,17 +107,3 @@ for _name, _what in EXPERIMENTS.items():
     experiments.command(
         _name, help=f"{_what[0].upper()}{_what[1:]}.", epilog=f"Example: {_example}"
     )(_command(_name))
-
-
-@app.command(
-    "observations",
-    help=COMMANDS["observations"],
-    epilog="Example: graphrelu observations --results results",
-)
-def check_claims(
-    results: Annotated[
-        Path, typer.Option(help="Folder with the records of graphrelu reproduce.")
-    ] = RESULTS,
-) -> None:
-    with one_sentence():
-        show(observations.render(results))

@@ -9,7 +9,7 @@ from typing import Any
 from graphrelu.lab.data.splits import NUM_FOLDS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell
-from graphrelu.lab.render import export
+from graphrelu.lab.render import export, findings
 from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import shown
@@ -57,6 +57,8 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
             lines.append((*line[:2], f"{row['hidden']} x {row['layers']}", *line[2:]))
         datasets.append(f"## {label(dataset)}\n\n{export.table(head, lines, numbers=3)}")
     return {
+        "claims_rule": findings.RULE,
+        "findings": findings.to_markdown(observations(rows)),
         "few": shown.too_few(row["over_relu"] for row in rows),
         "datasets": "\n".join(datasets),
     }

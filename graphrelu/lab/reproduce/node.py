@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import groupby, product
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
-from graphrelu.lab.render import export, figures
+from graphrelu.lab.render import export, figures, findings
 from graphrelu.lab.render.tables import label
-from graphrelu.lab.reproduce import shown
+from graphrelu.lab.reproduce import observations, shown
 from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table, beside_paper
-from graphrelu.lab.stats import Decision, compared
+from graphrelu.lab.stats import Decision
 
 CHECKED_DATASETS = ("cora", "citeseer", "pubmed")
 CHECKED_ACTIVATIONS = ("relu", "lrelu", "elu", "prelu")
@@ -38,7 +37,8 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
         "caution": shown.too_few(row["over_relu"] for row in rows),
         "tallies": shown.tallies(shown.by_rival(rows, "grelu_over_it")),
         "loss_tallies": shown.tallies(by_loss, "lower mean"),
-        "against_best": textwrap.fill(against_best(rows), 100, break_on_hyphens=False),
+        "claims_rule": findings.RULE,
+        "findings": findings.to_markdown(observations.of_main_table(rows)),
         "protocol_check": protocol_check(rows),
         "graphs": "\n".join(
             f"## {label(dataset)}\n\n{_graph(part)}"
@@ -56,27 +56,6 @@ def _graph(rows: Iterable[Row]) -> str:
     lines = [shown.line(row, best) for row, best in shown.with_best(rows, lambda row: row.cell)]
     head = ("backbone", "activation", "ours", "paper", "difference", "GReLU - ReLU", "p")
     return export.table(head, lines, numbers=3)
-
-
-def against_best(rows: Iterable[Row]) -> str:
-    """A sentence: GReLU against whichever activation has the highest mean in a cell."""
-    total, rivals = 0, {}
-    for cell, own in shown.by_cell(rows).items():
-        best = max(own.values(), key=lambda row: row.mean)
-        if grelu := own.get("grelu"):
-            total += 1
-            if best is not grelu:
-                rivals[cell] = grelu, best
-    pairs = {cell: (grelu.scores, best.scores) for cell, (grelu, best) in rivals.items()}
-    found = compared(pairs, {cell: best.splits for cell, (_, best) in rivals.items()})
-    worse = [cell for cell, lead in found.items() if lead.outcome == "worse"]
-    names = ", ".join("-".join(map(label, cell)) for cell in worse)
-    return (
-        "Against whichever activation has the highest mean accuracy of a cell, as seen on the "
-        "same test nodes, which favours it: GReLU has it itself in "
-        f"{total - len(rivals)} of {total} cells, is not told apart from it in "
-        f"{len(rivals) - len(worse)}, and is worse in {len(worse)}{f' ({names})' if worse else ''}."
-    )
 
 
 def checked(rows: Iterable[Row]) -> tuple[list[Row], list[Row]]:

@@ -1,35 +1,24 @@
-"""The paper's observations, held against the records: one line for each claim.
-
-The claims about the main table are here; the other experiments state their own.
-"""
+"""The paper's observations on its main table, held against the runs: one line for each claim."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
-from graphrelu.lab.record import output
-from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.published import published
-from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS
 from graphrelu.lab.render.findings import (
-    RULE,
     Finding,
     Observation,
     in_all,
     papers_lead,
     papers_mean,
     several,
-    to_markdown,
 )
 from graphrelu.lab.render.tables import label, measured, signed
-from graphrelu.lab.reproduce import ablation, graph, node, runtime, segments
-from graphrelu.lab.reproduce.table import Row, filled
+from graphrelu.lab.reproduce.table import Row
 from graphrelu.lab.stats import Decision, compared
 
-RECORDS = ("node", "ablation", "segments", "runtime", "graph")
 RIVALS = tuple(name for name in ACTIVATIONS if name != "grelu")
 TABLE = "node_classification"
 SOCIAL = ("blogcatalog", "flickr")
@@ -38,41 +27,9 @@ Names: TypeAlias = tuple[str, str, str]  # graph, backbone and activation
 Rows: TypeAlias = Mapping[Names, Row]
 
 
-def render(folder: Path) -> list[Path]:
-    """Write ``observations.md`` beside the records."""
-    page = output.check_file(folder / "observations.md")
-    names = [f"{name}.jsonl" for name in RECORDS]
-    if not any((folder / name).is_file() for name in names):
-        raise ValueError(f"{folder} has none of the records {', '.join(names)}.")
-    parts = [f"## {title}\n\n{to_markdown(own)}" for title, own in observations(folder).items()]
-    (text,) = filled("observations", rule=RULE, observations="\n".join(parts))
-    output.write_text(page, text)
-    return [page]
-
-
-def observations(folder: Path) -> dict[str, list[Observation]]:
-    """The observations by experiment, from the records in the folder."""
-    main, variants, lengths, timings, graphs = (folder / f"{name}.jsonl" for name in RECORDS)
-    rows = segments.TABLE.rows(_runs(lengths, segments.TABLE.wanted().values()))
-    tried = ablation.TABLE.rows(_runs(variants, ablation.TABLE.wanted().values()))
-    timed = runtime.rows_of(runtime.record_of(timings).read())
-    return {
-        "Node classification": of_main_table(_runs(main, node_table())),
-        "The ablation on Flickr, with GCN": ablation.observations(tried, "flickr"),
-        "The effect of K, with GCN": segments.observations(rows),
-        "Runtime": runtime.observations(timed),
-        "Graph classification": graph.observations(graph.TABLE.rows(Record(graphs).read())),
-    }
-
-
-def _runs(record: Path, configs: Iterable[Config]) -> list[Result]:
-    wanted = set(configs)
-    return [result for result in Record(record).read() if result.config in wanted]
-
-
-def of_main_table(results: Sequence[Result]) -> list[Observation]:
+def of_main_table(own: Sequence[Row]) -> list[Observation]:
     """GReLU everywhere, GReLU with ARMA, and GCN with GReLU against GAT."""
-    rows = {(*row.cell, row.name): row for row in node.TABLE.rows(results)}
+    rows = {(row.dataset, row.backbone, row.activation): row for row in own}
     return [_best_everywhere(rows), *_with_arma(rows), _against_gat(rows)]
 
 

@@ -43,7 +43,7 @@ class Request:
     """What a user asks of an experiment.
 
     Attributes:
-        runs: The seeds of every cell, or the repetitions of every timing, are 0, ..., runs - 1.
+        runs: The seeds of every cell are 0, ..., runs - 1.
         out: The record to continue or to begin, a ``.jsonl`` file.
         quick: A small version on the embedded graphs, for three minutes at most on two cores.
         only: Names of graphs, backbones or activations: nothing else is run.

@@ -96,8 +96,7 @@ def seen(visit: Any, ring_file: Path) -> Iterator[Visit]:
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of all committed records that belong there."""
-    names = [name for name in EXPERIMENTS if name != "runtime"]
-    records = [path for name in names if (path := RESULTS / f"{name}.jsonl").exists()]
+    records = [path for name in EXPERIMENTS if (path := RESULTS / f"{name}.jsonl").exists()]
     content = page.from_records(records)
     return page.write(tmp_path_factory.mktemp("page") / "report.html", content)
 

@@ -89,8 +89,6 @@ def test_few_seeds_decide_nothing() -> None:
         ("graph --backbones gat", "There is no backbone 'gat'; known are gcn, sage, gin."),
         ("graph --datasets cora", "There is no dataset 'cora'; known are mutag, proteins."),
         ("graph --runs 5", "runs must be at least 10, which choose, not 5."),
-        ("runtime --engine ray", "The timings run in this process, and all together."),
-        ("runtime --backbones gcn", "The timings run in this process, and all together."),
     ],
 )
 def test_bad_input_is_a_one_line_error(arguments: str, expected: str, tmp_path: Path) -> None:

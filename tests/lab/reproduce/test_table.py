@@ -51,7 +51,6 @@ def test_runs_of_other_tables_are_left_out(tmp_path: Path) -> None:
         ("ablation", "has no runs of the ablation."),
         ("segments", "has no runs of GReLU with GCN."),
         ("structure", "has no runs on the generated graphs."),
-        ("runtime", "has nothing to draw yet: no line is 'timed'."),
         ("deep", "has no runs of these networks."),
         ("strong", "has no runs of these networks."),
         ("graph", "has no runs of graph classification."),

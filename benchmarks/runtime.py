@@ -1,9 +1,13 @@
-"""Seconds for 200 epochs: every backbone and activation, seeds one at a time and batched."""
+"""Seconds for 200 epochs: every backbone and activation, seeds one at a time and batched.
+
+python benchmarks/runtime.py            # measures what results/runtime.jsonl lacks
+python benchmarks/runtime.py --render   # the page, the CSV file and the figure beside it
+"""
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -15,87 +19,74 @@ import torch
 import torch.nn.functional as F
 
 from graphrelu.lab import data
-from graphrelu.lab.cli.options import standing
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine import Progress, choose_device, prepare_inputs, scaled_features
+from graphrelu.lab.engine import prepare_inputs, scaled_features
 from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import SeedBatch, build
-from graphrelu.lab.record import kinds, output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.findings import WORST_FIRST, Finding, Observation
 from graphrelu.lab.render.tables import in_order, label
-from graphrelu.lab.reproduce.table import Request, filled
 
+RECORD = Path(__file__).parents[1] / "results" / "runtime.jsonl"
+PAGE = """\
+# Runtime
+
+{origin}
+
+Seconds of {epochs} epochs of one seed, the median of the repetitions; in brackets relative to ReLU.
+The activations of a backbone take turns. Every epoch is a step of Adam on the whole graph and a
+pass in evaluation, without early stopping. Loading, first calls and, in batches on a GPU, the
+capture of the epoch are not counted. *One at a time* is a plain PyG loop on `edge_index` with dense
+features. *Batched* is the laboratory's training of many seeds at once, its time divided by the
+number of seeds. Where all epochs of a repetition would take too long, some of them are timed and
+the time is scaled up; `epochs_timed` in the CSV says how many. The paper prints a figure of these
+times without numbers, and says that GReLU is faster than Maxout and slightly slower than the
+others.
+
+{panels}
+"""
 EPOCHS = 200
 MODES = {"one": 1, "batched": 10}  # mode -> seeds
 IDENTITY = ("dataset", "backbone", "activation", "device", "mode", "seeds", "epochs")
-FIELDS: dict[str, kinds.Kind] = {
-    "dataset": kinds.text,
-    "backbone": kinds.one_of(BACKBONES),
-    "activation": kinds.one_of(ACTIVATIONS),
-    "mode": kinds.one_of(MODES),
-    **dict.fromkeys(("seeds", "epochs", "epochs_timed"), kinds.whole),
-    "seconds": kinds.positive,
-    "repeats": kinds.listed(kinds.positive),
-    **kinds.SURROUNDINGS,
-}
-record_of = partial(Entries, event="timed", identity=IDENTITY, fields=FIELDS)  # of a path
 
 # The seconds of a repetition. If all epochs would take longer, fewer epochs are timed and the time
 # is scaled up: each epoch does the same work.
 BUDGET = {"cpu": 2.0, "cuda": 0.5}
-QUICK_BUDGET = 0.6
 FEWEST_EPOCHS = 3
 WARM_UP = 2  # epochs
 
 Epochs = Callable[[int], None]  # trains that number of epochs
 
 
-def collect(request: Request) -> str:
+def collect(record: Entries, dataset: str, repeats: int, device: torch.device) -> None:
     """Measure the missing timings; the activations of a backbone take turns."""
-    if request.engine != "local" or request.only or request.prepare is not None:
-        raise ValueError("The timings run in this process, and all together.")
-    deadline, device = request.deadline, choose_device(request.device)
-    record = record_of(output.check_record(request.out))
-    graph = data.load("digits" if request.quick else "citeseer", request.root)
-    budget = QUICK_BUDGET if request.quick else BUDGET[device.type]
+    graph = data.load(dataset, None)
     done = {record.key(entry) for entry in record.read()}
-    plan: list[tuple[Entry, dict[str, Config]]] = []
     for (mode, seeds), backbone in product(MODES.items(), BACKBONES):
         here: Entry = {"dataset": graph.name, "device": device_name(device), "epochs": EPOCHS}
         here |= {"backbone": backbone, "mode": mode, "seeds": seeds}
-        configs = {
-            name: recipe(graph.name, graph.family, backbone, name, epochs=EPOCHS, patience=0)
-            for name in ACTIVATIONS
-            if record.key(here | {"activation": name}) not in done
-        }
-        plan.append((here, configs))
-    total = len(plan) * len(ACTIVATIONS)
-    finished = total - sum(len(configs) for _, configs in plan)
-    for here, configs in plan:
-        if not configs or time.monotonic() > deadline:
+        make = alone if mode == "one" else batched
+        trainings = {}
+        for name in ACTIVATIONS:
+            if record.key(here | {"activation": name}) not in done:
+                settings = {"epochs": EPOCHS, "patience": 0}
+                config = recipe(graph.name, graph.family, backbone, name, **settings)
+                trainings[name] = make(config, graph, seeds, device)
+        if not trainings:
             continue
-        seeds = here["seeds"]
-        if request.progress is not None:
-            first = next(iter(configs.values()))
-            request.progress(Progress(first, tuple(range(seeds)), 0, finished, total, 1))
-        training = alone if here["mode"] == "one" else batched
-        trainings = {name: training(own, graph, seeds, device) for name, own in configs.items()}
-        epochs, times = in_turns(trainings, request.runs, budget, device)
+        epochs, times = in_turns(trainings, repeats, device)
         here |= {"epochs_timed": epochs} | surroundings(device)
         entries = []
         for name, own in times.items():
-            repeats = [EPOCHS / epochs / seeds * value for value in own]
-            timing = {"seconds": statistics.median(repeats), "repeats": repeats}
+            scaled = [EPOCHS / epochs / seeds * value for value in own]
+            timing = {"seconds": statistics.median(scaled), "repeats": scaled}
             entries.append(here | {"activation": name} | timing)
         record.append(entries)
-        finished += len(configs)
-    return standing(finished, total, request.out, "timings")
+        print(mode, backbone, *trainings)
 
 
 def alone(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epochs:
@@ -136,7 +127,7 @@ def batched(config: Config, graph: Graph, seeds: int, device: torch.device) -> E
 
 
 def in_turns(
-    trainings: Mapping[str, Epochs], repeats: int, budget: float, device: torch.device
+    trainings: Mapping[str, Epochs], repeats: int, device: torch.device
 ) -> tuple[int, dict[str, list[float]]]:
     """The number of epochs timed, and the seconds of each repetition of every training.
 
@@ -146,7 +137,7 @@ def in_turns(
     for run in trainings.values():
         run(WARM_UP)  # first calls prepare, allocate and choose kernels
         pace = max(pace, seconds(partial(run, WARM_UP), device) / WARM_UP)
-    epochs = max(FEWEST_EPOCHS, min(EPOCHS, int(budget / pace)))
+    epochs = max(FEWEST_EPOCHS, min(EPOCHS, int(BUDGET[device.type] / pace)))
     times: dict[str, list[float]] = {name: [] for name in trainings}
     for _ in range(repeats):
         for name, run in trainings.items():
@@ -194,51 +185,13 @@ def title_of(dataset: str, device: str, mode: str, seeds: int) -> str:
     return f"{label(dataset)}, {device}, {how}"
 
 
-def observations(rows: Iterable[Entry]) -> list[Observation]:
-    """The paper's claim, held against the timings of each graph, device and mode."""
-    claim, paper = "GReLU is slower than ReLU but faster than Maxout", "no numbers"
-    modes = {"one": "one run at a time", "batched": "many runs at once"}
-    found = []
-    for (dataset, device, mode, _), panel in sorted(by_panel(rows).items()):
-        if whole := _whole(panel):
-            slower = [_faster(own["relu"], own["grelu"]) for own in whole]
-            faster = [_faster(own["grelu"], own["maxout"]) for own in whole]
-            outcome = next(one for one in WORST_FIRST if one in (*slower, *faster))
-            relu, maxout = (_ratios(whole, rival) for rival in ("relu", "maxout"))
-            ours = (
-                f"{_span(relu)} times ReLU's time, slower with {slower.count('holds')} of "
-                f"{len(whole)} backbones; {_span(maxout)} times Maxout's, faster with "
-                f"{faster.count('holds')}"
-            )
-            of = f"{claim} ({label(dataset)}, {device}, {modes[mode]})"
-            found.append(Observation(of, paper, outcome, ours))
-    return found or [Observation(claim, paper, "not measured yet", "")]
+def ratios(panel: Panel, rival: str) -> list[float]:
+    """GReLU's time as a multiple of a rival's, for each backbone."""
+    both = (own for own in panel.values() if own.keys() >= {"grelu", rival})
+    return [own["grelu"]["seconds"] / own[rival]["seconds"] for own in both]
 
 
-def _whole(panel: Panel) -> list[dict[str, Entry]]:
-    """The timings of each backbone that has all activations of the claim."""
-    return [own for own in panel.values() if own.keys() >= {"relu", "grelu", "maxout"}]
-
-
-def _ratios(whole: Iterable[dict[str, Entry]], rival: str) -> list[float]:
-    return [own["grelu"]["seconds"] / own[rival]["seconds"] for own in whole]
-
-
-def _span(ratios: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(f"{ratio:.2f}" for ratio in (min(ratios), max(ratios))))
-
-
-def _faster(first: Entry, second: Entry) -> Finding:
-    """One timing is faster than another if its slowest repetition beats the other's fastest."""
-    if first["slowest"] < second["fastest"]:
-        return "holds"
-    return "does not hold" if first["fastest"] > second["slowest"] else "undecided"
-
-
-def render(record: Path) -> list[Path]:
-    """The page, the table and the figure of all timings on record."""
-    entries = record_of(record).required()
-    rows = rows_of(entries)
+def page(entries: Sequence[Entry], rows: Sequence[Entry]) -> str:
     parts = []
     head = ("backbone", *map(label, ACTIVATIONS))
     for names, panel in by_panel(rows).items():
@@ -247,18 +200,15 @@ def render(record: Path) -> list[Path]:
             for backbone, own in panel.items()
         ]
         parts.append(f"## {title_of(*names)}\n\n{export.table(head, lines, numbers=1)}")
-        whole, in_short = _whole(panel), ""
-        if whole:
-            relu, maxout = (_ratios(whole, rival) for rival in ("relu", "maxout"))
-            in_short = (
+        relu, maxout = ratios(panel, "relu"), ratios(panel, "maxout")
+        if relu and maxout:
+            parts.append(
                 f"GReLU takes {statistics.median(relu):.2f} times as long as ReLU in the median of "
                 f"the backbones ({min(relu):.2f} to {max(relu):.2f}), and less time than Maxout "
-                f"with {sum(ratio < 1 for ratio in maxout)} of {len(whole)} backbones.\n"
+                f"with {sum(ratio < 1 for ratio in maxout)} of {len(maxout)} backbones.\n"
             )
-        parts.append(in_short)
-    told = origin(entries, record.name, "timing")
-    page = filled("runtime", origin=told, epochs=EPOCHS, panels="\n".join(parts))
-    return figures.write(record, page, rows, COLUMNS, lambda: draw(rows))
+    told = origin(entries, RECORD.name, "timing")
+    return PAGE.format(origin=told, epochs=EPOCHS, panels="\n".join(parts).rstrip("\n"))
 
 
 def _cell(row: Entry | None) -> str:
@@ -291,14 +241,21 @@ def draw(rows: Sequence[Entry]) -> figures.Figure:
     return figure
 
 
-class Timings:
-    """What a table of runs has, for timings: the runs are repetitions."""
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset", default="citeseer")
+    parser.add_argument("--runs", type=int, default=3, help="repetitions of each timing")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, default=RECORD, help="the record (.jsonl)")
+    parser.add_argument("--render", action="store_true", help="measure nothing")
+    args = parser.parse_args()
+    record = Entries(args.out, event="timed", identity=IDENTITY)
+    if not args.render:
+        collect(record, args.dataset, args.runs, torch.device(args.device))
+    entries = record.required()
+    rows = rows_of(entries)
+    print(*figures.write(args.out, [page(entries, rows)], rows, COLUMNS, lambda: draw(rows)))
 
-    runs, quick_runs = 3, 1
-    collect, render = staticmethod(collect), staticmethod(render)
 
-    def has_page(self, record: Path) -> bool:
-        return True
-
-
-TABLE = Timings()
+if __name__ == "__main__":
+    main()
