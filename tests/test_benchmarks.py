@@ -94,7 +94,7 @@ def test_runtimes_are_measured_once(load, tmp_path: Path, monkeypatch: pytest.Mo
     runtime.main()
     assert asked == [["relu"]]
     rows = list(csv.DictReader(out.with_suffix(".csv").read_text().splitlines()))
-    assert [float(row["seconds"]) for row in rows][0] == 6.0
+    assert float(rows[0]["seconds"]) == 6.0
     assert float(rows[1]["relative"]) == pytest.approx(float(rows[1]["seconds"]) / 6, rel=1e-4)
 
 
