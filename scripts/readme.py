@@ -51,9 +51,8 @@ def results(name: str) -> tuple[Result, ...]:
 
 @cache
 def rows(name: str) -> tuple[Row, ...]:
-    """The rows of a table, without those of the figure of strong networks."""
-    found = TABLES[name].rows(results(name))
-    return tuple(strong.of_table(found) if name == "strong" else found)
+    """The rows of a table."""
+    return tuple(TABLES[name].rows(results(name)))
 
 
 def benchmark(name: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ The settings, and the scores to hold ReLU against, are those of `"Classic GNNs a
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
@@ -16,15 +16,13 @@ from typing import Any, NamedTuple
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import export, figures
+from graphrelu.lab.render import export
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep, shown
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs, Table, filled
+from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs, Table
 
 PATIENCE = 200  # epochs without a better validation score
 FEWER_RUNS = {"computers": 5, "cs": 5, "physics": 5}  # the large graphs
-DEPTHS = (2, 4, 8, 16)
-DEPTH_GRAPHS = ("squirrel", "minesweeper")
 TOLERANCE = 0.5  # points below the published mean, or one published standard deviation if larger
 
 OPTIONS: dict[str, dict[str, Any]] = {"sage": {"add_self_loops": True}, "gat": {"heads": 1}}
@@ -82,24 +80,11 @@ def _settings(line: dict[str, str]) -> Settings:
 
 
 @cache
-def depths() -> dict[deep.Cell, Settings]:
-    """GCN with its tuned settings on two graphs, with other numbers of layers: the figure's."""
-    found = [
-        Settings(row.cell._replace(layers=layers), row.settings)
-        for row in settings()
-        if row.cell.dataset in DEPTH_GRAPHS and row.cell.backbone == "gcn"
-        for layers in DEPTHS
-        if layers != row.cell.layers
-    ]
-    return {row.cell: row for row in found}
-
-
-@cache
 def all_rows() -> dict[deep.Cell, Settings]:
-    """The rows of the table and of the figure, and a row for the embedded graph."""
+    """The rows of the table, and one for the embedded graph."""
     first = settings()[0]
     embedded = Settings(first.cell._replace(dataset="digits"), first.settings)
-    return {row.cell: row for row in (*settings(), *depths().values(), embedded)}
+    return {row.cell: row for row in (*settings(), embedded)}
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
@@ -119,7 +104,7 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
 
 
 class StrongTable(Table):
-    """The figure's other depths are rows of their own, last, and corrected for themselves."""
+    """ReLU's runs on the published split have no row."""
 
     def plan(self, request: Request) -> Runs:
         """Large graphs have fewer runs."""
@@ -131,11 +116,6 @@ class StrongTable(Table):
         return [row for row in super().rows(results) if row.name != PUBLISHED]
 
 
-def of_table(rows: Iterable[Row]) -> list[Row]:
-    """Without the figure's other depths."""
-    return [row for row in rows if row.cell not in depths()]
-
-
 def values(row: Row) -> dict[str, Any]:
     own = all_rows()[row.cell]
     widths = {"layers": row.cell.layers, "hidden": row.config.hidden}
@@ -143,19 +123,17 @@ def values(row: Row) -> dict[str, Any]:
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
-    table = of_table(rows)
     lines = []
-    for cell, line in deep.lead_lines(table, NAMES).items():
+    for cell, line in deep.lead_lines(rows, NAMES).items():
         row = all_rows()[cell]
         published = "" if row.mean is None else f"{row.mean:.1f} ± {row.std:.1f}"
         lines.append((cell.title, published, *line))
     head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
-    in_short = deep.in_short(table, NAMES)
+    in_short = deep.in_short(rows, NAMES)
     return {
         "check": check(all_runs),
         "in_short": export.table(("graphs", "activation", *shown.TALLY), in_short, numbers=2),
         "rows": export.table(head, lines, numbers=1),
-        "depth": "" if table == rows else filled("strong_depth", figure="strong.png")[0],
     }
 
 
@@ -177,31 +155,6 @@ def check(found: Found) -> str:
     )
 
 
-def draw(rows: Sequence[Row]) -> figures.Figure | None:
-    """The leads by number of layers, once there are other depths than the table's."""
-    if of_table(rows) == rows:
-        return None
-    figure, (axes,) = figures.panels(1, len(DEPTH_GRAPHS), figsize=(7.5, 3.2))
-    for ax, dataset in zip(axes, DEPTH_GRAPHS, strict=True):
-        several = [row for row in rows if row.cell[:2] == (dataset, "gcn")]
-        led = dict.fromkeys(row.name for row in several if row["over_relu"] is not None)
-        names = [name for name in led if name in ACTIVATIONS]
-        for name, style in zip(names, figures.line_styles(), strict=False):
-            own = [row for row in several if row.name == name]
-            own.sort(key=lambda row: row.cell.layers)
-            leads = [(row.cell.layers, row["over_relu"]) for row in own]
-            figures.draw_leads(ax, leads, style | {"label": name})
-        ax.axhline(0, color="black", linewidth=0.8)
-        ax.set(title=label(dataset), xlabel="layers", ylabel="lead over ReLU (points)")
-    figures.shared_legend(figure, axes[:1], loc="outside upper center", ncols=6)
-    return figure
-
-
-def _family(cell: Any, name: Any) -> Any:
-    """The table and the other depths are corrected each for itself."""
-    return name, cell in depths()
-
-
 TABLE = StrongTable(
     name="strong",
     what="of these networks",
@@ -210,12 +163,10 @@ TABLE = StrongTable(
     runs=10,
     quick_runs=2,
     pairs=(
-        Pair("over_relu", None, "ReLU", family=_family),
-        Pair("over_b", None, "GReLU-B", only="GReLU", family=_family),
+        Pair("over_relu", None, "ReLU"),
+        Pair("over_b", None, "GReLU-B", only="GReLU"),
     ),
     columns=("layers", "over_relu", "over_b", "hidden", "published_mean", "published_std"),
     page=page,
     values=values,
-    figure=draw,
-    order=lambda row: row.cell in depths(),
 )
