@@ -59,7 +59,6 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     return {
         "claims_rule": findings.RULE,
         "findings": findings.to_markdown(observations(rows)),
-        "few": shown.too_few(row["over_relu"] for row in rows),
         "datasets": "\n".join(datasets),
     }
 

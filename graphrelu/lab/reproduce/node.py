@@ -34,7 +34,6 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     for (_, name), lead in loss_leads(all_runs).items():
         by_loss.setdefault(name, []).append(lead)
     return {
-        "caution": shown.too_few(row["over_relu"] for row in rows),
         "tallies": shown.tallies(shown.by_rival(rows, "grelu_over_it")),
         "loss_tallies": shown.tallies(by_loss, "lower mean"),
         "claims_rule": findings.RULE,

@@ -10,7 +10,7 @@ from typing import Any
 from graphrelu.lab.render.export import table
 from graphrelu.lab.render.tables import label, marked, p_value, signed
 from graphrelu.lab.reproduce.table import Row
-from graphrelu.lab.stats import FEWEST, Decision
+from graphrelu.lab.stats import Decision
 
 OUTCOMES = ("better", "no difference", "undecided", "worse")
 TALLY = ("mean lead", "median", *OUTCOMES)
@@ -56,14 +56,6 @@ def by_cell(rows: Iterable[Row]) -> dict[Any, dict[Any, Row]]:
     for row in rows:
         found.setdefault(row.cell, {})[row.name] = row
     return found
-
-
-def too_few(leads: Iterable[Decision | None]) -> str:
-    """A sentence if none of the leads has enough runs to be decided; else empty."""
-    known = [lead for lead in leads if lead is not None]
-    if not known or max(lead.n for lead in known) >= FEWEST:
-        return ""
-    return f"Nothing in this table is decided: that takes {FEWEST} seeds or more."
 
 
 def with_best(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[tuple[Row, bool]]:

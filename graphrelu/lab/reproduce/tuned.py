@@ -96,7 +96,7 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
         "lr_factor": LR_FACTOR,
         "weight_decay_factor": WEIGHT_DECAY_FACTOR,
         "dropout": DROPOUT,
-        "tried": f"{tried} {shown.too_few(row['grelu_over_it'] for row in rows)}".rstrip(),
+        "tried": tried,
         "tallies": shown.tallies(shown.by_rival(rows, "grelu_over_it")),
         "untuned_tallies": shown.tallies(shown.by_rival(rows, "untuned_over_it")),
         "backbones": "\n".join(parts),

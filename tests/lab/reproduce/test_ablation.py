@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
 from graphrelu.grelu import VARIANTS, GReLU
-from graphrelu.lab.engine.memory import runs_at_once
 from graphrelu.lab.models.backbones import GNN
-from graphrelu.lab.record.recipes import node_table, recipe
+from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import findings
 from graphrelu.lab.reproduce import ablation
 from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
-from tests.lab.engine import test_train
-from tests.lab.fake_engine import lead, made_up
+from tests.lab.fake_engine import made_up
 
 POINTS = {"GReLU-A": 2, "GReLU-B": 1, "GReLU-D": 0.5, "GReLU-E": 2, "SGC": -4}
 
@@ -50,26 +46,6 @@ def test_the_rows_are_the_papers() -> None:
     assert all(own == settings[0] for own in settings)
 
 
-def test_rows() -> None:
-    rows = {row.name: row for row in ablation.TABLE.rows(runs())}
-    assert list(rows) == [name for _, name in ablation.cells("flickr")]
-    first, b = rows["GReLU-A"], rows["GReLU-B"]
-    assert (first["behind_a"], rows["ReLU"]["over_relu"]) == (None, None)
-    assert (first["paper_mean"], b["paper_mean"], rows[UNDECOMPOSED]["paper_mean"]) == (
-        54.4,
-        53.4,
-        None,
-    )
-    assert b["behind_a"].difference == pytest.approx(1.055)
-    assert b["behind_a"].outcome == "better"
-    assert rows["SGC"]["over_relu"].difference == pytest.approx(-4.22)
-    assert b["test_loss"] - b["train_loss"] == pytest.approx(0.2)
-    # The ten differences to A hold together, at steps from a tenth of 5 % on.
-    errors = [row["behind_a"].error for row in rows.values() if row["behind_a"] is not None]
-    assert min(errors) == pytest.approx(0.05 / 10)
-    assert max(errors) <= 0.05
-
-
 def test_claims_follow_the_runs() -> None:
     found = {o.claim: o for o in ablation.observations(ablation.TABLE.rows(runs()), "flickr")}
     assert len(found) == len(ablation.CLAIMS) + 1
@@ -100,26 +76,6 @@ def test_overfitting_is_read_off_the_losses(tmp_path: Path) -> None:
     assert "| undecomposed | 0.50 | nan | nan |" in page
 
 
-def test_one_cell_refutes_and_all_confirm() -> None:
-    assert findings.in_all([lead(1), lead(2)]) == "holds"
-    assert findings.in_all([lead(1), lead(2, 3)]) == "undecided"
-    assert findings.in_all([lead(1), lead(2, 3), lead(-1)]) == "does not hold"
-    assert findings.in_all([lead(1), lead(0.1, 0.2)]) == "does not hold"  # nothing that matters
-    assert findings.in_all([]) == "not measured yet"
-
-
 def test_runs_with_other_settings_do_not_mix() -> None:
     with pytest.raises(ValueError, match="The runs of flickr with gcn have different settings"):
         ablation.TABLE.rows([*runs(), *runs(epochs=5)])
-
-
-def test_undecomposed_in_a_batch() -> None:
-    """Alone as in a batch, and in batches that fit into memory."""
-    test_train.test_alone_as_in_a_batch("gcn", "undecomposed")
-    large, cpu = test_train.blocks(nodes_per_class=700), torch.device("cpu")
-
-    def fitting(activation: str, **options: int) -> int:
-        cell = recipe("blocks", "other", "gcn", activation, hidden=600, activation_options=options)
-        return runs_at_once(cell, large, cpu)
-
-    assert fitting("relu") > fitting("undecomposed") > fitting("undecomposed", K=6) >= 1

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import ACTIVATIONS, graph_cell
+from graphrelu.lab.record.recipes import graph_cell
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.reproduce import graph
 from graphrelu.lab.reproduce.graph import TABLE
@@ -75,15 +74,6 @@ def test_rows() -> None:
     assert grelu["over_relu"].outcome == "better"
     with pytest.raises(ValueError, match="The runs of mutag with gin have different settings"):
         TABLE.rows([*results, *runs(cell("grelu", 32, epochs=50), 0.7)])
-
-
-def test_every_activation_is_given_the_same_grid(tmp_path: Path) -> None:
-    cells = list(TABLE.chosen(Request(40, tmp_path / "a.jsonl")).values())
-    assert len(set(cells)) == len(cells) == 2 * 3 * 6 * 2
-    same = {"activation": "any", "activation_options": ()}
-    counts = Counter(replace(config, **same) for config in cells)
-    assert set(counts.values()) == {len(ACTIVATIONS)}
-    assert {(c.lr, c.epochs, c.weight_decay, c.split) for c in cells} == {(0.01, 100, 0.0, "folds")}
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from itertools import product
 
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell, node_table
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.findings import Observation
+from graphrelu.lab.render.findings import Observation, in_all
 from graphrelu.lab.reproduce import graph, node, observations
 from tests.lab.fake_engine import lead, make_result
 
@@ -48,6 +48,13 @@ def test_main_table() -> None:
     equal = claims(node_runs({}))
     assert [o.outcome for o in equal] == ["does not hold"] * 4
     assert {o.outcome for o in claims([])} == {"not measured yet"}
+
+
+def test_one_cell_refutes_and_all_confirm() -> None:
+    assert in_all([lead(1), lead(2)]) == "holds"
+    assert in_all([lead(1), lead(2, 3)]) == "undecided"
+    assert in_all([lead(1), lead(2, 3), lead(-1)]) == "does not hold"
+    assert in_all([lead(1), lead(0.1, 0.2)]) == "does not hold"  # nothing that matters
 
 
 def test_a_claim_of_a_size() -> None:

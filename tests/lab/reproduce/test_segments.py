@@ -23,23 +23,6 @@ def test_two_segments_are_the_main_tables() -> None:
         assert [dict(cell.told_options) for cell in others] == [{"K": K} for K in (3, 4, 5, 6, 7)]
 
 
-def test_rows() -> None:
-    rows = segments.TABLE.rows([*runs(0.5), *runs(0.5, dataset="pubmed")])
-    assert [(row.dataset, row.name) for row in rows] == [
-        (dataset, K) for dataset in ("cora", "pubmed") for K in range(2, 8)
-    ]
-    first, second = rows[:2]
-    assert first["over_two"] is None
-    assert second["over_two"].difference == pytest.approx(0.528, abs=1e-3)
-    assert second["over_two"].margin == segments.MARGIN
-    assert second["over_two"].outcome == "no difference"  # small, though significant
-    assert second["over_two"].p < 0.001
-    # The interval of a mean: t(0.975, 11) = 2.201.
-    assert first["high"] - first.mean == pytest.approx(2.201 * first.std / 12**0.5, rel=1e-3)
-    alone = segments.TABLE.rows(runs(0.5, seeds=1))
-    assert {(row["low"], row["high"]) for row in alone} == {(None, None)}
-
-
 @pytest.mark.parametrize(
     ("leads", "expected"),
     [

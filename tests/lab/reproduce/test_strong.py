@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -37,16 +35,6 @@ def test_rows() -> None:
     assert (full["split"], full["normalize_features"]) == ("full", True)
     assert BY_CELL["tolokers", "gcn", 12].settings["metric"] == "rocauc"
     assert BY_CELL["actor", "sage", 3].mean is None
-
-
-def test_the_same_settings_for_all() -> None:
-    for cell, row in strong.all_rows().items():
-        configs = {name: row.config(*own) for name, own in strong.ACTIVATIONS.items()}
-        same = {replace(c, activation="any", activation_options=()) for c in configs.values()}
-        assert len(same) == 1
-        for name, config in configs.items():
-            assert strong.TABLE.place(config) == (cell, name)
-    assert strong.TABLE.place(strong.settings()[0].config("elu", {})) is None
 
 
 @pytest.mark.parametrize("row", strong.settings(), ids=lambda row: row.cell.title)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from graphrelu.lab.record.recipes import node_table
-from graphrelu.lab.record.results import Record
+from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.reproduce import deep, strong
 from graphrelu.lab.reproduce.command import EXPERIMENTS, experiment
 from graphrelu.lab.reproduce.table import Request
 from tests.lab.fake_engine import invoke, make_result
-from tests.lab.reproduce import test_deep
 
 RESULTS = Path(__file__).parents[3] / "results"
 
@@ -32,10 +33,46 @@ def test_page_is_that_of_the_record(name: str, tmp_path: Path) -> None:
             assert committed.stat().st_size > 1_000
 
 
+@pytest.mark.parametrize(
+    ("name", "rivals"),
+    [
+        *(("node", 6), ("tuned", 6), ("graph", 6), ("deep", 6), ("strong", 6)),
+        *(("structure", 5), ("segments", 6), ("ablation", 10)),
+    ],
+)
+def test_every_activation_has_the_same_settings_and_budget(name: str, rivals: int) -> None:
+    """But for ReLU with more parameters or another split, and for SGC, which has no activation."""
+    table = experiment(name)
+    wanted, others = table.wanted(), (strong.WIDER, strong.PUBLISHED, "SGC")
+    assert all(table.place(config) == place for place, config in wanted.items())
+    counts = Counter(
+        replace(config, activation="any", activation_options=())
+        for (_, of), config in wanted.items()
+        if of not in others
+    )
+    assert set(counts.values()) == {rivals}
+    assert len(set(wanted.values())) == len(wanted)
+    config = next(iter(wanted.values()))
+    assert table.place(replace(config, activation="grelu", activation_options=(("K", 9),))) is None
+    assert table.place(replace(config, lr=0.1)) is None
+
+
+def deep_runs() -> list[Result]:
+    """Two cells, of a tuning graph and of a held-out one."""
+    points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
+    wanted = deep.TABLE.wanted()
+    return [
+        make_result(wanted[deep.Cell(*cell, 4), name], seed, 0.5 + (lead + seed % 3 / 100) / 100)
+        for cell in (("squirrel", "gcn"), ("actor", "gat"))
+        for name, lead in points.items()
+        for seed in range(10)
+    ]
+
+
 def test_runs_of_other_tables_are_left_out(tmp_path: Path) -> None:
     record = Record(tmp_path / "deep.jsonl")
     (config,) = node_table(["cora"], ["cheb"], ["elu"])
-    record.append([*test_deep.runs(), make_result(config, 0, 0.5)])
+    record.append([*deep_runs(), make_result(config, 0, 0.5)])
     page, table = experiment("deep").render(record.path)
     text = page.read_text()
     assert "Made from `deep.jsonl`: 80 runs (no device; torch 0).\n\n" in text
