@@ -6,7 +6,7 @@ Only the layers' activations are compared. Encoders, heads and virtual nodes kee
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -416,21 +416,6 @@ class VirtualNode(Module):
 
 def count_parameters(model: Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def widened(network: Network, parameters: int, make: Callable[[Network], Module]) -> Network:
-    """The network without virtual node, of the width at which it has about so many parameters."""
-    step = network.heads if network.conv == "gat" else 1
-
-    def at(hidden: int) -> tuple[int, Network]:
-        wide = replace(network, virtual_node=False, hidden=hidden)
-        with torch.random.fork_rng(devices=[]):
-            return abs(count_parameters(make(wide)) - parameters), wide
-
-    here, beyond = at(network.hidden), at(network.hidden + step)
-    while beyond[0] < here[0]:
-        here, beyond = beyond, at(beyond[1].hidden + step)
-    return here[1]
 
 
 def random_walks(edge_index: Tensor, node_count: Tensor, steps: int) -> Tensor:

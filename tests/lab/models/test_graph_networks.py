@@ -1,7 +1,5 @@
 """The networks for sets of graphs: what is published, what is PyG's, and where GReLU sits."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -19,10 +17,8 @@ from graphrelu.lab.models.graph_networks import (
     GraphNetwork,
     Network,
     UndirectedGCNConv,
-    count_parameters,
     normalized_matrix,
     random_walks,
-    widened,
 )
 from tests.lab.molecule_sets import ring_set
 
@@ -133,18 +129,6 @@ def test_only_the_activations_differ_at_the_start() -> None:
     assert relu.keys() < grelu.keys()
     assert all(torch.equal(value, grelu[name]) for name, value in relu.items())
     assert all(".act." in name for name in grelu.keys() - relu.keys())
-
-
-def test_a_wider_network_has_the_parameters_of_a_virtual_node() -> None:
-    network = Network("gcn", 3, 16, virtual_node=True)
-    wanted = count_parameters(model_of(network))
-    wide = widened(network, wanted, model_of)
-    assert not wide.virtual_node
-    sizes = [
-        abs(count_parameters(model_of(replace(wide, hidden=wide.hidden + step))) - wanted)
-        for step in (-1, 0, 1)
-    ]
-    assert min(sizes) == sizes[1]
 
 
 def test_real_features_have_a_linear_layer() -> None:
