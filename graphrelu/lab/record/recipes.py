@@ -30,22 +30,6 @@ GRAPH_BACKBONES = ("gcn", "sage", "gin")
 SET_BACKBONES = ("gcn", "gine", "gin", "gat", "sage")  # of the general networks for sets
 
 
-class GraphAxes(NamedTuple):
-    """What is chosen from in graph classification."""
-
-    hidden: tuple[int, ...] = (16, 32, 64, 128)
-    layers: tuple[int, ...] = (2, 3, 4, 5)
-    dropout: tuple[float, ...] = (0.5,)
-
-
-# The GIN paper counts the input as one more layer.
-GRAPH_GRIDS = {
-    "folds": GraphAxes(),
-    "gin_folds": GraphAxes(),
-    "gin_paper": GraphAxes((16, 32), (4,), (0.0, 0.5)),
-}
-
-
 class Row(NamedTuple):
     """What is set for one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
 
