@@ -17,7 +17,7 @@ from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import family_of, recipe
 from graphrelu.lab.render import export, findings
 from graphrelu.lab.render.findings import Observation
-from graphrelu.lab.render.tables import label, marked, measured, signed
+from graphrelu.lab.render.tables import marked, measured, signed
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table, beside_paper
 from graphrelu.lab.stats import Splits, compared
@@ -25,14 +25,14 @@ from graphrelu.lab.stats import Splits, compared
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
 
 TABLES = {
-    "topology and non-linearity (the paper's Table 3)": (
+    "Topology and non-linearity (the paper's Table 3)": (
         *("GReLU-A", "GReLU-B", "GReLU-C", "GReLU-D"),
         *("ReLU", "SGC"),
     ),
-    "intercepts, nodes and channels (the paper's Table 4)": (
+    "Intercepts, nodes and channels (the paper's Table 4)": (
         *("GReLU-A", "GReLU-E", "GReLU-F", "GReLU-G"),
     ),
-    "not in the paper's tables": ("GReLU-A", PRINTED, UNDECOMPOSED, "ReLU"),
+    "Not in the paper's tables": ("GReLU-A", PRINTED, UNDECOMPOSED, "ReLU"),
 }
 CLAIMS = (
     ("GReLU-A", "GReLU-B"),
@@ -46,11 +46,6 @@ CLAIMS = (
     ("GReLU-D", "SGC"),
     ("GReLU-A", UNDECOMPOSED),
 )
-
-LOSS_NOTES = """\
-Losses are cross-entropies in nats, means over seeds, at the epoch that the validation loss chose,
-without dropout. The gap shows overfitting; the training loss alone does not.
-"""
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
@@ -75,9 +70,9 @@ def values(row: Row) -> dict[str, Any]:
     return beside_paper("ablation", row) | losses
 
 
-def observations(rows: Sequence[Row], dataset: str) -> list[Observation]:
-    """The paper's claims about its variants, held against the runs on one graph."""
-    own = {row.name: row for row in rows if row.dataset == dataset}
+def observations(rows: Sequence[Row]) -> list[Observation]:
+    """The paper's claims about its variants, held against the runs."""
+    own = {row.name: row for row in rows}
     splits = own["GReLU-A"].splits if "GReLU-A" in own else Splits()
     pairs = {(a, b): (own[a].scores, own[b].scores) for a, b in CLAIMS if a in own and b in own}
     leads = compared(pairs, splits)
@@ -90,15 +85,7 @@ def observations(rows: Sequence[Row], dataset: str) -> list[Observation]:
         known = [leads[pair]] if pair in leads else []
         ours = "".join(map(measured, known))
         found.append(Observation(" > ".join(pair), figure, findings.in_all(known), ours))
-    # The gap between test and training loss of both hyperfunctions, paired by seed.
-    gaps = [
-        {
-            seed: gap / 100  # a comparison is in percent
-            for seed, run in (own[name].runs if name in own else {}).items()
-            if math.isfinite(gap := run.test_loss - run.train_loss)
-        }
-        for name in (UNDECOMPOSED, "GReLU-A")
-    ]
+    gaps = [_gaps(own[name]) if name in own else {} for name in (UNDECOMPOSED, "GReLU-A")]
     gap_leads = list(compared({0: (gaps[0], gaps[1])}, splits, margin=0).values())
     ours = ""
     for lead in gap_leads:
@@ -108,20 +95,26 @@ def observations(rows: Sequence[Row], dataset: str) -> list[Observation]:
     return [*found, Observation(claim, "no figure", findings.in_all(gap_leads), ours)]
 
 
+def _gaps(row: Row) -> dict[int, float]:
+    """Between test and training loss by seed, in hundreds of nats: a comparison is in percent."""
+    gaps = {seed: (run.test_loss - run.train_loss) / 100 for seed, run in row.runs.items()}
+    return {seed: gap for seed, gap in gaps.items() if math.isfinite(gap)}
+
+
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
-    parts = []
-    for dataset in dict.fromkeys(row.dataset for row in rows):
-        by_name = {row.name: row for row in rows if row.dataset == dataset}
-        for title, names in TABLES.items():
-            lines = [_line(by_name[name]) for name in names if name in by_name]
-            head = ("variant", "ours", "paper", "A - it", "it - ReLU")
-            parts += [f"## {label(dataset)}: {title}\n", export.table(head, lines, numbers=1)]
-        columns = ("variant", "training loss", "test loss", "gap")
-        losses = export.table(columns, map(_losses, by_name.values()), numbers=1)
-        found = findings.to_markdown(observations(rows, dataset))
-        parts += [f"## {label(dataset)}: losses\n", LOSS_NOTES, losses]
-        parts += [f"## {label(dataset)}: what the paper observes\n", findings.RULE, found]
-    return {"graphs": "\n".join(parts)}
+    by_name = {row.name: row for row in rows}
+    head = ("variant", "ours", "paper", "A - it", "it - ReLU")
+    tables = []
+    for title, names in TABLES.items():
+        lines = [_line(by_name[name]) for name in names if name in by_name]
+        tables.append(f"## {title}\n\n{export.table(head, lines, numbers=1)}")
+    columns = ("variant", "training loss", "test loss", "gap")
+    return {
+        "tables": "\n".join(tables),
+        "losses": export.table(columns, map(_losses, rows), numbers=1),
+        "claims_rule": findings.RULE,
+        "findings": findings.to_markdown(observations(rows)),
+    }
 
 
 def _line(row: Row) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def test_the_rows_are_the_papers() -> None:
 
 
 def test_claims_follow_the_runs() -> None:
-    found = {o.claim: o for o in ablation.observations(ablation.TABLE.rows(runs()), "flickr")}
+    found = {o.claim: o for o in ablation.observations(ablation.TABLE.rows(runs()))}
     assert len(found) == len(ablation.CLAIMS) + 1
     assert found["GReLU-A > GReLU-B"].outcome == "holds"
     assert found["GReLU-A > GReLU-B"].paper == "+1.0 points"
@@ -55,9 +55,9 @@ def test_claims_follow_the_runs() -> None:
     assert found["GReLU-C > GReLU-D"].outcome == "does not hold"
     assert found["GReLU-A > GReLU-E"].outcome == "does not hold"  # they are equal
     assert found[f"GReLU-A > {UNDECOMPOSED}"].paper == "no figure"
-    nothing = ablation.observations([], "flickr")
+    nothing = ablation.observations([])
     assert {(o.outcome, o.ours) for o in nothing} == {("not measured yet", "")}
-    few = ablation.observations(ablation.TABLE.rows(runs(seeds=1)), "flickr")
+    few = ablation.observations(ablation.TABLE.rows(runs(seeds=1)))
     assert {o.outcome for o in few} == {"undecided"}
 
 
@@ -68,7 +68,7 @@ def test_overfitting_is_read_off_the_losses(tmp_path: Path) -> None:
             loss = None if result.seed == 3 else 1.0 + result.seed / 1000
             result = Result.from_dict(result.to_dict() | {"test_loss": loss})
         results.append(result)
-    found = ablation.observations(ablation.TABLE.rows(results), "flickr")[-1]
+    found = ablation.observations(ablation.TABLE.rows(results))[-1]
     assert found.outcome == "holds"
     assert found.ours == "+0.31 [+0.30, +0.31] nats over 11 seeds"
     Record(tmp_path / "a.jsonl").append(results)

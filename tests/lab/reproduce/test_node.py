@@ -12,8 +12,6 @@ import pytest
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, node_table, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import figures
-from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import node, shown
 from graphrelu.lab.reproduce.table import Row
 from tests.lab.fake_engine import make_result
@@ -24,21 +22,6 @@ RESULTS = Path(__file__).parents[3] / "results"
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     return node.TABLE.rows(Record(RESULTS / "node.jsonl").read())
-
-
-def test_figure_shows_the_record(rows: list[Row]) -> None:
-    found = [row for row in rows if row["over_relu"] is not None]
-    with figures.drawing():
-        figure = node.draw_leads(rows)
-    for axis in figure.axes:
-        points = [line for line in axis.lines if line.get_marker() == "o"]
-        name = axis.get_title().split(",")[0]
-        expected = [row["over_relu"] for row in found if label(row.dataset) == name]
-        assert [line.get_xdata()[0] for line in points] == [lead.difference for lead in expected]
-        filled = [line.get_markerfacecolor() == "black" for line in points]
-        assert filled == [lead.differs for lead in expected]
-        bars = [list(line.get_xdata()) for line in axis.lines if line.get_marker() == "None"][:-1]
-        assert bars == [[lead.low, lead.high] for lead in expected]
 
 
 def test_committed_figure_is_that_of_the_record(rows: list[Row], tmp_path: Path) -> None:
