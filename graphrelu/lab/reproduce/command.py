@@ -76,7 +76,7 @@ def _command(name: str) -> Callable[..., None]:
         ] = None,
     ) -> None:
         with one_sentence(INTERRUPTED):
-            own, said = experiment(name), []
+            own, said = experiment(name), ""
             if runs is None:
                 runs = own.quick_runs if quick else own.runs
             record = out or (RESULTS / "quick" if quick else RESULTS) / f"{name}.jsonl"
@@ -90,14 +90,15 @@ def _command(name: str) -> Callable[..., None]:
                     prepare=prepare,
                 )
                 if not render:
-                    said.append(own.collect(request))
-            screen = terminal.console()
+                    said = own.collect(request)
+            screen, written = terminal.console(), list[Path]()
             if render or own.has_page(record):
                 written = own.render(record)
                 screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
-                said.append(f"Written: {', '.join(map(str, written))}.")
-            for sentence in said:
-                screen.print(sentence, soft_wrap=True)
+            if said:
+                screen.print(said, soft_wrap=True)
+            if written:
+                screen.print(f"Written: {', '.join(map(str, written))}.")
 
     return run
 
