@@ -7,7 +7,6 @@ from typing import Any
 
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import together
-from graphrelu.lab.reproduce import runtime
 from tests.lab.fake_engine import make_result
 
 Entry = dict[str, Any]
@@ -21,14 +20,6 @@ def runs() -> list[Entry]:
     configs = [recipe("cora", "citation", "gcn", name) for name in ("relu", "grelu")]
     results = [make_result(config, seed, 0.5) for config in configs for seed in range(2)]
     return _plain({"event": "finished"} | e for result in results for e in together([result]))
-
-
-def timings() -> list[Entry]:
-    here = {"device": "cpu", "versions": {"torch": "2"}, "commit": None}
-    here |= {"date": "2026-11-01T00:00:00+00:00", "seconds": 1.0, "repeats": [1.0, 2.0]}
-    timing = dict.fromkeys(runtime.IDENTITY, 1) | here | {"dataset": "cora", "backbone": "gcn"}
-    timing |= {"event": "timed", "mode": "one", "epochs_timed": 3}
-    return _plain(timing | {"activation": name} for name in ("relu", "grelu"))
 
 
 def written(entries: list[Entry]) -> bytes:
