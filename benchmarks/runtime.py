@@ -24,6 +24,7 @@ from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import prepare_inputs, scaled_features
 from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import SeedBatch, build
+from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
@@ -97,17 +98,18 @@ def alone(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epo
     split, y = make_split(graph, 0), graph.y.to(device)
     train, val = split.train.to(device), split.val.to(device)
     model = build(config, graph, 0).to(device)
+    inputs = PreparedInputs(x, None, edge_index, weight)
     adam = torch.optim.Adam(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
 
     def run(epochs: int) -> None:
         for _ in range(epochs):
             model.train()
             adam.zero_grad()
-            F.cross_entropy(model(x, edge_index, weight)[train], y[train]).backward()
+            F.cross_entropy(model(inputs)[train], y[train]).backward()
             adam.step()
             model.eval()
             with torch.no_grad():
-                float(F.cross_entropy(model(x, edge_index, weight)[val], y[val]))
+                float(F.cross_entropy(model(inputs)[val], y[val]))
 
     return run
 

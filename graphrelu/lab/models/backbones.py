@@ -172,22 +172,22 @@ class GNN(torch.nn.Module):
 
     def forward(self, inputs: PreparedInputs) -> Tensor:
         """The outputs of all nodes, from :meth:`prepare`'s features and graph."""
-        x, graph, *edges = inputs
-        x = self._enter(x, graph)
+        edges = inputs.edge_index, inputs.edge_weight
+        x = self._enter(inputs)
         for layer, act in enumerate(self.acts):
-            out = convolve(self.convs[layer], x, graph)
+            out = convolve(self.convs[layer], x, inputs)
             if len(self.skips) > 0:
-                out = out + convolve(self.skips[layer], x, graph)
+                out = out + convolve(self.skips[layer], x, inputs)
             if len(self.norms) > 0:
                 out = self.norms[layer](out)
             x = F.dropout(act(out, *edges), self.dropout, self.training)
-        out = convolve(self._last(), x, graph)
-        return out if self.propagation is None else convolve(self.propagation, out, graph)
+        out = convolve(self._last(), x, inputs)
+        return out if self.propagation is None else convolve(self.propagation, out, inputs)
 
-    def _enter(self, x: Features, graph: Any) -> Features:
+    def _enter(self, inputs: PreparedInputs) -> Features:
         """What the first layer sees."""
         with_dropout = self.backbone in _WITH_INPUT_DROPOUT
-        return dropout(x, self.dropout, self.training) if with_dropout else x
+        return dropout(inputs.x, self.dropout, self.training) if with_dropout else inputs.x
 
     def _last(self) -> torch.nn.Module:
         """The layer behind the last activation."""
@@ -259,10 +259,10 @@ class DeepGNN(GNN):
             raise ValueError(f"hidden_channels must be a multiple of heads ({heads}), got {width}.")
         return GATConv(in_channels, width // heads, heads)
 
-    def _enter(self, x: Features, graph: Any) -> Features:
+    def _enter(self, inputs: PreparedInputs) -> Features:
         if self.first is None:
-            return x
-        return F.dropout(convolve(self.first, x, graph), self.dropout, self.training)
+            return inputs.x
+        return F.dropout(convolve(self.first, inputs.x, inputs), self.dropout, self.training)
 
     def _last(self) -> torch.nn.Module:
         return self.head

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Linear
 from torch_geometric.nn import (
     APPNP,
     ARMAConv,
@@ -45,7 +46,8 @@ class PreparedInputs(NamedTuple):
     :mod:`graphrelu.lab.models`."""
 
     x: Features
-    graph: SparseMatrix | AttentionGraph  # by which the convolution propagates
+    # By which the convolutions propagate; with none they are PyG's own, on the edges.
+    graph: SparseMatrix | AttentionGraph | None
     edge_index: Any  # from here on: what the activations are called with
     edge_weight: Tensor | None
 
@@ -167,7 +169,13 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
 }
 
 
-def convolve(conv: torch.nn.Module, x: Features, graph: SparseMatrix | AttentionGraph) -> Tensor:
+def convolve(conv: torch.nn.Module, x: Features, inputs: PreparedInputs) -> Tensor:
     """The forward of `conv`, as :class:`~graphrelu.lab.models.backbones.GNN` or
     :class:`~graphrelu.lab.models.backbones.DeepGNN` builds it, on its graph."""
-    return _CONVOLUTIONS[type(conv)](conv, x, graph)
+    if inputs.graph is not None:
+        return _CONVOLUTIONS[type(conv)](conv, x, inputs.graph)
+    edges = [inputs.edge_index, inputs.edge_weight]
+    if isinstance(conv, (SAGEConv, GATConv, GINConv)):  # which know no edge weights
+        edges = edges[:1]
+    out: Tensor = conv(x) if isinstance(conv, Linear) else conv(x, *edges)
+    return out
