@@ -45,7 +45,8 @@ class StraightforwardGReLU(GReLU):
         logits = self.channel_mlp(functional.graph_mean(e, e.new_ones(e.size(0))))
         parameters = functional.channel_parameters(logits, self.channels, form)
         gamma = functional.weigh(self.node_mlp(e), form)
-        alpha, beta = functional.coefficients(gamma, parameters, form.base_slopes)
+        coefficients = functional.coefficients(gamma, parameters, form.base_slopes)
+        alpha, beta = (torch.stack(own, dim=1) for own in coefficients)
         return (alpha * x.unsqueeze(1) + beta).amax(dim=1)
 
 

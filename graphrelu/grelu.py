@@ -10,7 +10,7 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, REFERENCE, Blocks, Form, Operations, without_autocast
+from graphrelu.functional import DEFAULT, Blocks, Form, Operations, without_autocast
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -19,23 +19,13 @@ from graphrelu.graph import (
     check_prepared,
     prepare,
 )
-from graphrelu.ops import INTERPRETS
 from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import Operator, Weights, fits, fused
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 from graphrelu.statistics import GraphStatistics
 
-ON_CPU = Operations(project, functional.weigh, apply)
-ON_GPU = Operations(project, weigh, apply)
-
-
-def operations(x: Tensor) -> Operations:
-    """The fast ones for the device of `x`, unless `GRAPHRELU_BACKEND` is `reference`."""
-    if functional.backend() == "reference":
-        return REFERENCE
-    return ON_GPU if x.is_cuda or INTERPRETS else ON_CPU
-
+OPERATIONS = Operations(project, weigh, apply)
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -305,7 +295,7 @@ class GReLU(torch.nn.Module):
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, update=True)
         if kept is not None:
             gamma, parameters = gamma * kept.nodes, parameters * kept.channels
-        return operations(x).apply(x, gamma, parameters, form.base_slopes, batch)
+        return OPERATIONS.apply(x, gamma, parameters, form.base_slopes, batch)
 
     def _fused_weights(
         self, x: Tensor, graph: PreparedGraph, batch: Tensor | None
@@ -345,7 +335,9 @@ class GReLU(torch.nn.Module):
         they are."""
         graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
-        return functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
+        found = functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
+        slopes, intercepts = (torch.stack(own, dim=1) for own in found)
+        return slopes, intercepts
 
     def gamma(
         self,
@@ -407,7 +399,7 @@ class GReLU(torch.nn.Module):
         if self.statistics is not None and self._sees_one_graph(batch):
             statistics = partial(self.statistics, num_nodes=x.size(0), form=form, update=update)
         with without_autocast(x):
-            rest = blocks, form, batch, batch_size, operations(x), statistics
+            rest = blocks, form, batch, batch_size, OPERATIONS, statistics
             return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
 
     def _sees_one_graph(self, batch: Tensor | None) -> bool:

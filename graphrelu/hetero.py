@@ -17,7 +17,7 @@ from graphrelu.graph import (
     check_values,
     remembered,
 )
-from graphrelu.grelu import GReLU, operations
+from graphrelu.grelu import OPERATIONS, GReLU
 
 Relation = tuple[str, str, str]
 # Of GReLU, those that make no sense, or are not there yet, for several types of nodes.
@@ -86,22 +86,22 @@ class HeteroGReLU(torch.nn.Module):
         sizes = {name: x.size(0) for name, x in x_dict.items()}
         acts: list[Any] = [self.acts[name] for name in x_dict]
         first = next(iter(x_dict.values()))
-        form, ops, logits, parameters = acts[0]._form, operations(first), [], []
+        form, logits, parameters = acts[0]._form, [], []
         with without_autocast(first):
             graph = self._graph(first, sizes, edge_index_dict, edge_weight_dict)
             masses = graph.mass.split(list(sizes.values()))
             for act, x, mass in zip(acts, x_dict.values(), masses, strict=True):
-                projected, mean = ops.project(x, act.node_mlp.weight.to(mass.dtype), mass)
+                projected, mean = OPERATIONS.project(x, act.node_mlp.weight.to(mass.dtype), mass)
                 outputs = act.channel_mlp(mean)
                 parameters.append(functional.channel_parameters(outputs, act.channels, form))
                 logits.append(projected)
-            weights = ops.weigh(graph.diffuse(torch.cat(logits)), form).split(list(sizes.values()))
-            out = {}
+            gammas = OPERATIONS.weigh(graph.diffuse(torch.cat(logits)), form)
+            weights, out = gammas.split(list(sizes.values())), {}
             for (name, x), gamma, channels in zip(x_dict.items(), weights, parameters, strict=True):
                 if self.training and form.dropout > 0:
                     kept = functional.kept(gamma, x.size(0), x.size(1), form.dropout)
                     gamma, channels = gamma * kept.nodes, channels * kept.channels
-                out[name] = ops.apply(x, gamma, channels, form.base_slopes)
+                out[name] = OPERATIONS.apply(x, gamma, channels, form.base_slopes)
         return out
 
     def _check(

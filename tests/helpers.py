@@ -90,7 +90,7 @@ def reference(
     if act.node_mlp is not None:
         gamma = functional.weigh(act.node_mlp(e), form, batch, batch_size)
     alpha, beta = functional.coefficients(gamma, parameters, form.base_slopes, batch)
-    return functional.piecewise_max(x, alpha, beta), alpha, beta
+    return functional.piecewise_max(x, alpha, beta), torch.stack(alpha, 1), torch.stack(beta, 1)
 
 
 def diffused(

@@ -5,7 +5,6 @@ import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -18,7 +17,6 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_t
 from graphrelu import GReLU
 from graphrelu import graph as graph_module
 from graphrelu.functional import MODES
-from graphrelu.ops import apply as apply_module
 from tests import oracle
 from tests.helpers import (
     OTHER,
@@ -149,20 +147,6 @@ def test_a_tie_goes_to_the_last_segment(
     slopes, _ = act.coefficients(x, edge_index)
     torch.testing.assert_close(grad, slopes[:, -1])
     assert not torch.allclose(slopes[:, -1], slopes[:, -2], atol=1e-2)
-
-
-@pytest.mark.parametrize("variant", [{"K": 1}, {}, {"K": 3}, {"channel_wise": False}], ids=str)
-@pytest.mark.parametrize("batched", [False, True])
-def test_several_blocks_of_nodes(variant: dict, batched: bool) -> None:
-    """A CPU takes block after block of nodes; a graph of a batch may begin inside of one."""
-    edge_index, batch = batch_of_graphs([20, 0, 25])
-    graph = {"batch": batch, "batch_size": 3} if batched else {}
-    act, x = opened(GReLU(4, **variant)).double(), torch.randn(45, 4, dtype=torch.double)
-    inputs = [x.requires_grad_(), *act.parameters()]
-    expected = outcome(reference(act, x, edge_index, **graph)[0], inputs)
-    with mock.patch.object(apply_module, "_BLOCK", 4 * 16):  # 16 nodes, and 13 in the last block
-        found = outcome(act(x, edge_index, **graph), inputs)
-    assert_close(found, expected, 1e-10)
 
 
 def test_edge_index_types() -> None:

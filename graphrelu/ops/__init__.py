@@ -1,7 +1,8 @@
 r"""The operations that GReLU has fast implementations of.
 
 On a CPU the usual form is one operation, :func:`~graphrelu.ops.fused.fused`, in compiled loops. On
-a GPU, and for everything else, it is a chain of four:
+a GPU it is a chain of four, of which everything else takes the diffusion, and the twins in
+:mod:`graphrelu.functional` of the others:
 
 - :func:`~graphrelu.ops.project.project`: from the features to the node logits, and to the mean of
   each graph.
@@ -10,7 +11,7 @@ a GPU, and for everything else, it is a chain of four:
 - :func:`~graphrelu.ops.apply.apply`: the piecewise maximum, straight from the factors of its
   coefficients.
 
-Beside what an operation computes on a CPU stand its gradient, the shapes that a compiler asks for
+Beside an operation stand its gradient, the shapes that a compiler asks for
 and the rule of :func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for
 each. An operation is an autograd function around custom operators: torch's own `register_autograd`
 takes twice the time (27 against 13 us on a small graph), and cannot be used below
@@ -37,10 +38,9 @@ INTERPRETS = bool(os.environ.get("TRITON_INTERPRET"))
 def uses_triton(x: Tensor) -> bool:
     """Whether Triton's kernels compute for `x`: on a GPU where it is installed, unless
     `GRAPHRELU_BACKEND` says something else."""
-    name = backend()
-    if name:
-        return name == "triton"
-    return x.is_cuda and x.dtype != torch.float64 and HAS_TRITON
+    if not (x.is_cuda or INTERPRETS):
+        return False
+    return (backend() or "triton") == "triton" and x.dtype != torch.float64 and HAS_TRITON
 
 
 def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphrelu.functional import polynomial, without_autocast
-from graphrelu.ops import INTERPRETS, map_by_loop, replicated, uses_triton
+from graphrelu.ops import map_by_loop, replicated, uses_triton
 
 # Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
 _MULTIPLIES_VECTORS = torch.backends.mkl.is_available() and sys.platform == "linux"
@@ -69,7 +69,7 @@ def _diffuse(
     if value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
         return polynomial(x, None, _without_edges, alpha, steps, kind).contiguous()
     x = x.contiguous()
-    if (x.is_cuda or INTERPRETS) and x.dtype == torch.float and uses_triton(x):
+    if x.dtype == torch.float and uses_triton(x):
         from graphrelu.ops.triton import diffuse as kernels
 
         return kernels.forward(x, CSR(rowptr, col, value), alpha, steps, kind)

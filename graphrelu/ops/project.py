@@ -1,4 +1,4 @@
-"""Project: from the features to the node logits, still to be diffused, and to each graph's mean."""
+"""Project on a GPU: from the features to the node logits, and to the mean of each graph."""
 
 from functools import partial
 from typing import Any
@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.functional import nodes_per_graph, without_autocast
-from graphrelu.ops import INTERPRETS, differentiated, map_by_loop, stacked, uses_triton
+from graphrelu.ops import differentiated, map_by_loop, stacked, uses_triton
 
 _INPUTS = "Tensor x, Tensor weight, Tensor mass, Tensor? batch"
 torch.library.define("graphrelu::project", f"({_INPUTS}, SymInt batch_size) -> (Tensor, Tensor)")
@@ -19,49 +18,17 @@ torch.library.define(
 
 
 @torch.library.impl("graphrelu::project", "default")
-def _project(
-    x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
-) -> tuple[Tensor, Tensor]:
-    if (x.is_cuda or INTERPRETS) and weight.size(-2) == 1 and uses_triton(x):
-        from graphrelu.ops.triton import project as kernels
+def _project(*inputs: Any) -> tuple[Tensor, Tensor]:
+    from graphrelu.ops.triton import project as kernels
 
-        return kernels.forward(x, weight, mass, batch, batch_size)
-    return functional.project(x, weight, mass, batch, batch_size)
+    return kernels.forward(*inputs)
 
 
 @torch.library.impl("graphrelu::project_backward", "default")
-def _project_backward(
-    x: Tensor,
-    weight: Tensor,
-    mass: Tensor,
-    batch: Tensor | None,
-    grad_logits: Tensor,
-    grad_mean: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of x and the weight. On one graph that of x is one product of rank H + 1
-    instead of two large terms and their sum."""
-    if (x.is_cuda or INTERPRETS) and weight.size(-2) == 1 and uses_triton(x):
-        from graphrelu.ops.triton import project as kernels
+def _project_backward(*inputs: Any) -> tuple[Tensor, Tensor]:
+    from graphrelu.ops.triton import project as kernels
 
-        return kernels.backward(x, weight, mass, batch, grad_logits, grad_mean)
-    with without_autocast(x):
-        grad_weight = grad_logits.mT @ x.to(weight.dtype)
-        mass = mass.unsqueeze(-1)
-        if batch is None:
-            mean = grad_mean / max(1, x.size(-2))
-            left = torch.cat([grad_logits, mass.expand(*x.shape[:-1], 1)], dim=-1)
-            grad_x = left @ torch.cat([weight, mean], dim=-2)
-        else:
-            nodes = nodes_per_graph(batch, grad_mean.size(-2)).clamp(min=1)
-            mean = grad_mean / nodes.unsqueeze(-1)
-            graphs = batch.expand(x.shape[:-1])
-            if x.dim() > 2:
-                graphs, _ = functional.joined(graphs, grad_mean.size(-2))
-            of_node = mean.flatten(0, -2).index_select(0, graphs).view(x.shape)
-            grad_x = (grad_logits @ weight).addcmul_(mass, of_node)
-    if grad_x.dtype != x.dtype or not x.is_contiguous():
-        grad_x = torch.empty_like(x).copy_(grad_x)
-    return grad_x, grad_weight
+    return kernels.backward(*inputs)
 
 
 def _project_shapes(
@@ -104,12 +71,8 @@ class _Project(torch.autograd.Function):
             return *grads, None, None
         if not needs_x:
             return None, grad_logits.mT @ x.to(weight.dtype), None, None, None
-        return (
-            *_project_backward_operator(x, weight, mass, batch, grad_logits, grad_mean),
-            None,
-            None,
-            None,
-        )
+        grads = _project_backward_operator(x, weight, mass, batch, grad_logits, grad_mean)
+        return *grads, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
@@ -131,5 +94,8 @@ class _Project(torch.autograd.Function):
 def project(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """:func:`graphrelu.functional.project` in one pass, and its gradient in another."""
+    """:func:`graphrelu.functional.project`; for one output, on a GPU in one pass, and its gradient
+    in another."""
+    if weight.size(-2) > 1 or not uses_triton(x):
+        return functional.project(x, weight, mass, batch, batch_size)
     return _Project.apply(x, weight, mass, batch, batch_size)

@@ -55,7 +55,7 @@ class Undecomposed(GraphActivation):
         form = functional.Form(K=self.K)
         slopes, intercepts = functional.channel_parameters(logits, self.channels, form).unbind(1)
         first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0
-        return functional.piecewise_max(x, first + slopes, intercepts)
+        return functional.piecewise_max(x, (first + slopes).unbind(1), intercepts.unbind(1))
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.channels}, K={self.K})"

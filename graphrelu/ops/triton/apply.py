@@ -254,20 +254,20 @@ def backward(
     x: Tensor,
     gamma: Tensor,
     parameters: Tensor,
-    grad_x: Tensor,
-    grad_gamma: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
     needs_x: bool,
-) -> Tensor:
-    """Writes the gradients of x and gamma, and returns that of the parameters."""
-    grad, x, out = with_dense_rows(grad), with_dense_rows(x), with_dense_rows(grad_x)
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
+    grad, x = with_dense_rows(grad), with_dense_rows(x)
     gamma, parameters = gamma.contiguous(), parameters.contiguous()
+    # Not views, to which autograd could not add in place.
+    grad_x, grad_gamma = torch.empty_like(x if needs_x else x[..., :0, :]), torch.empty_like(gamma)
     if grad.numel() == 0:
-        grad_gamma.zero_()
-        return torch.zeros_like(parameters)
+        return grad_x, grad_gamma.zero_(), torch.zeros_like(parameters)
+    grad, x, out = (with_replicas(tensor, 2) for tensor in (grad, x, grad_x))
     replicas, num_nodes, channels = grad.shape
-    _, num_graphs, _, K, _ = parameters.shape
+    num_graphs, _, K, _ = parameters.shape[-4:]
     programs, options = plan("apply_backward", x.dtype, num_nodes, channels, num_graphs, replicas)
     partial = parameters.new_empty(replicas, num_graphs, programs, 2, K, channels)
     graphs = x if batch is None else batch
@@ -277,12 +277,10 @@ def backward(
             *(grad, x, gamma, parameters, graphs, out, grad_gamma, partial, num_nodes),
             *(*strides, base[0], base[-1]),
             K=K,
-            J=gamma.size(2),
+            J=gamma.size(-1),
             BATCHED=batch is not None,
             K_PADDED=1 << (K - 1).bit_length(),
             NEEDS_X=needs_x,
             **options,
         )
-    if out is not grad_x:
-        grad_x.copy_(out)
-    return partial.sum(dim=2)
+    return grad_x, grad_gamma, partial.sum(dim=2).view(parameters.shape)

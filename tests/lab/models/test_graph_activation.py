@@ -111,7 +111,6 @@ def test_formula_of_the_undecomposed(K: int) -> None:
     slopes, intercepts = torch.tanh(logits).view(8, 2, K, 4).unbind(1)
     slopes = torch.eye(K).double()[0].view(1, K, 1) + slopes
     out = act(x, edge_index, weight)
-    assert_close(out, functional.piecewise_max(x, slopes, intercepts))
     assert_close(out, (slopes * x.unsqueeze(1) + intercepts).amax(dim=1))
     adjacency = to_torch_csr_tensor(edge_index.flip(0), weight, size=(8, 8))
     assert_close(act(x, adjacency), out)
