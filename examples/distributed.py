@@ -2,10 +2,10 @@
 
     torchrun --nproc_per_node=2 --max-restarts=3 examples/distributed.py
 
-Every process trains on one part of the graph per step, and the activation takes the statistics of
-all of them together. A checkpoint is written every few steps: when a process dies, torchrun starts
-all of them again, and they go on from there; so does the same command after an interruption. It
-runs on GPUs by NCCL where there are any, else by Gloo, and without torchrun in one process.
+Every process trains on one part of the graph per step. A checkpoint is written every few steps:
+when a process dies, torchrun starts all of them again, and they go on from there; so does the same
+command after an interruption. It runs on GPUs by NCCL where there are any, else by Gloo, and
+without torchrun in one process.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class GCN(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv1 = GCNConv(CHANNELS, 64)
-        self.act = GReLU(64, track_running_stats=True, sync=True)
+        self.act = GReLU(64)
         self.conv2 = GCNConv(64, CLASSES)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

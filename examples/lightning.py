@@ -1,7 +1,6 @@
 """A two-layer GCN with GReLU in PyTorch Lightning, trained on random parts of a graph.
 
-Needs `pip install pytorch-lightning`. Under `Trainer(devices=2, strategy="ddp")` the activation's
-`sync=True` takes the statistics of both processes together.
+Needs `pip install pytorch-lightning`. `Trainer(devices=2, strategy="ddp")` trains in two processes.
 """
 
 import pytorch_lightning as pl  # a file named lightning.py would hide the package of that name
@@ -21,7 +20,7 @@ class GCN(pl.LightningModule):
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__()
         self.conv1 = GCNConv(in_channels, 32)
-        self.act = GReLU(32, track_running_stats=True, sync=True)
+        self.act = GReLU(32)
         self.conv2 = GCNConv(32, out_channels)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:

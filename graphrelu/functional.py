@@ -320,26 +320,6 @@ def kept(like: Tensor, num_nodes: int, channels: int, dropout: float) -> Kept:
     return Kept(nodes, F.dropout(like.new_ones(channels), p=dropout) > 0)
 
 
-def log_sum_exp(logits: Tensor, form: Form) -> Tensor:
-    r""":math:`\log \sum_n \exp(z_n)`, calibrated :math:`\log \sum_n \exp(z_n / T)`: the
-    denominator of the node softmax, `[1, 1]` or `[1, K]`."""
-    logits = logits if form.mode == "paper" else logits / form.temperature
-    return logits.logsumexp(dim=0, keepdim=True)
-
-
-def normalized_node_parameters(logits: Tensor, log_normaliser: Tensor, form: Form) -> Tensor:
-    r""":math:`\gamma_n = \exp(z_n) / \sum_m \exp(z_m)`, where the sum over the nodes is given, or
-    :math:`\tilde\gamma_n = \min(m, \exp(z_n / T) / \mathrm{mean}_m \exp(z_m / T))`, where the mean
-    is; both as logarithms.
-
-    With an estimate, also the printed :math:`\gamma_n` could exceed 1, and is kept from it.
-    """
-    if form.mode == "paper":
-        return torch.exp((logits - log_normaliser).clamp(max=0.0))
-    log_gamma = logits / form.temperature - log_normaliser
-    return torch.exp(log_gamma.clamp(max=math.log(form.gamma_max)))
-
-
 def coefficients(
     gamma: Tensor,
     parameters: Tensor,
@@ -421,18 +401,16 @@ def hyperfunction(
     batch: Tensor | None = None,
     batch_size: int = 1,
     operations: Operations = REFERENCE,
-    statistics: Callable[..., tuple[Tensor | None, Tensor | None]] | None = None,
 ) -> tuple[Tensor, Tensor]:
     r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
     :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`.
 
     The features are never diffused: :math:`\mathbf{S} (\mathbf{X} \mathbf{W}) = (\mathbf{S}
     \mathbf{X}) \mathbf{W}`, so the node MLP comes before the diffusion; and the mean of
-    :math:`\mathbf{S} \mathbf{X}` is a weighted sum of the rows of :math:`\mathbf{X}`. `statistics`
-    may replace that mean, and the normaliser of the softmax.
+    :math:`\mathbf{S} \mathbf{X}` is a weighted sum of the rows of :math:`\mathbf{X}`.
     """
     node_weight, channel_map, shared_slopes = blocks
-    logits = mean = log_normaliser = None
+    logits = mean = None
     if node_weight is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)
     elif channel_map is None:
@@ -440,8 +418,6 @@ def hyperfunction(
     else:
         projected, mean = operations.project(x, node_weight, mass, batch, batch_size)
         logits = diffuse(projected)
-    if statistics is not None:
-        mean, log_normaliser = statistics(mean, logits)
 
     channels = x.size(-1)
     if channel_map is not None:
@@ -454,8 +430,6 @@ def hyperfunction(
         parameters = shared_parameters(mass.new_ones(form.K), channels, batch_size)
     if logits is None:
         gamma = parameters.new_ones(x.size(0), 1)
-    elif log_normaliser is not None:
-        gamma = normalized_node_parameters(logits, log_normaliser, form)
     else:
         gamma = operations.weigh(logits, form, batch, batch_size)
     return gamma, parameters

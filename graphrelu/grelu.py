@@ -1,4 +1,3 @@
-from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -23,7 +22,6 @@ from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import Operator, Weights, fits, fused
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
-from graphrelu.statistics import GraphStatistics
 
 OPERATIONS = Operations(project, weigh, apply)
 
@@ -135,15 +133,6 @@ class GReLU(torch.nn.Module):
         negative_slope (float, optional): The slope that a fresh module has below zero, at most
             1; with it a fresh module is exactly :class:`~torch.nn.LeakyReLU`. Calibrated mode
             only. (default: :obj:`0.0`)
-        track_running_stats (bool, optional): If :obj:`True`, keeps running averages of
-            :math:`\bar{\mathbf{e}}` and of the softmax's normaliser, which in training are those
-            of the batch, and uses them in evaluation: a node's output then does not depend on
-            which other nodes share its batch. Not for batches of several graphs.
-            (default: :obj:`False`)
-        sync (bool, optional): If :obj:`True`, these quantities are in training those of
-            the batches of all processes of :mod:`torch.distributed`, as in
-            :class:`~torch.nn.SyncBatchNorm`; all processes must make the same calls.
-            (default: :obj:`False`)
 
     Shapes:
         - **input:**
@@ -179,8 +168,6 @@ class GReLU(torch.nn.Module):
         scale: float = 8.0,
         temperature: float = 3.0,
         negative_slope: float = 0.0,
-        track_running_stats: bool = False,
-        sync: bool = False,
     ) -> None:
         super().__init__()
         form = Form(K, mode, bias, negative_slope, scale, temperature, dropout)
@@ -199,8 +186,6 @@ class GReLU(torch.nn.Module):
         self.scale = scale
         self.temperature = temperature
         self.negative_slope = negative_slope
-        self.track_running_stats = track_running_stats
-        self.sync = sync
 
         rows = (2 if bias else 1) * K
         self.channel_mlp: DiagonalMap | LinearMap | None = None
@@ -215,14 +200,6 @@ class GReLU(torch.nn.Module):
         if node_wise:
             # A bias would cancel in the softmax.
             self.node_mlp = LinearMap(channels, 1 if channel_wise else K, bias=False)
-        self.statistics: GraphStatistics | None = None
-        if track_running_stats or sync:
-            self.statistics = GraphStatistics(
-                channels if channel_wise else None,
-                None if not node_wise else 1 if channel_wise else K,
-                track_running_stats,
-                sync,
-            )
         self.register_load_state_dict_pre_hook(_rename_weights_of_older_versions)
 
         self.reset_parameters()
@@ -243,18 +220,12 @@ class GReLU(torch.nn.Module):
         return cls(channels, **{**VARIANTS[letter], **kwargs})
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and running statistics of the module."""
+        r"""Resets all learnable parameters of the module."""
         for mlp in (self.channel_mlp, self.node_mlp):
             if mlp is not None:
                 mlp.reset_parameters()
         if self.shared_slopes is not None:
             torch.nn.init.zeros_(self.shared_slopes)
-        self.reset_running_stats()
-
-    def reset_running_stats(self) -> None:
-        r"""Forgets the batches that the running statistics are averages of."""
-        if self.statistics is not None:
-            self.statistics.reset_running_stats()
 
     def forward(
         self,
@@ -288,26 +259,22 @@ class GReLU(torch.nn.Module):
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
-        if weights := self._fused_weights(x, graph, batch):
+        if weights := self._fused_weights(x, graph):
             form = form._replace(bias=True)  # without intercepts, theirs are zero
             operator = Operator(graph.mass, graph.matrices, graph.settings)
             return fused(x, weights, operator, batch, batch_size, form, kept)
-        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, update=True)
+        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
         if kept is not None:
             gamma, parameters = gamma * kept.nodes, parameters * kept.channels
         return OPERATIONS.apply(x, gamma, parameters, form.base_slopes, batch)
 
-    def _fused_weights(
-        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None
-    ) -> Weights | None:
+    def _fused_weights(self, x: Tensor, graph: PreparedGraph) -> Weights | None:
         """The weights for :func:`fused`; none where it is not there for this module."""
         if not isinstance(self.channel_mlp, DiagonalMap) or not fits(x, self._form):
             return None
         if graph.operator is not None or graph.edges is not None:
             return None
         if graph.matrices is not None and graph.matrices[0].col.dtype != torch.int32:
-            return None
-        if self.statistics is not None and self._sees_one_graph(batch):
             return None
         node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
         if self.node_mlp is not None:
@@ -331,8 +298,7 @@ class GReLU(torch.nn.Module):
         batch_size: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
-        shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped. Running statistics stay as
-        they are."""
+        shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped."""
         graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
         found = functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
@@ -349,7 +315,7 @@ class GReLU(torch.nn.Module):
     ) -> Tensor:
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
         :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, but that
-        nothing is dropped. Running statistics stay as they are."""
+        nothing is dropped."""
         graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
         return self._hyperfunction(x, graph, batch, batch_size)[0]
 
@@ -385,7 +351,6 @@ class GReLU(torch.nn.Module):
         graph: PreparedGraph,
         batch: Tensor | None,
         batch_size: int,
-        update: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """:func:`graphrelu.functional.hyperfunction`, of this module."""
         dtype, form = graph.mass.dtype, self._form
@@ -395,21 +360,9 @@ class GReLU(torch.nn.Module):
             self.channel_mlp,
             None if slopes is None else slopes.to(dtype),
         )
-        statistics = None
-        if self.statistics is not None and self._sees_one_graph(batch):
-            statistics = partial(self.statistics, num_nodes=x.size(0), form=form, update=update)
         with without_autocast(x):
-            rest = blocks, form, batch, batch_size, OPERATIONS, statistics
+            rest = blocks, form, batch, batch_size, OPERATIONS
             return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
-
-    def _sees_one_graph(self, batch: Tensor | None) -> bool:
-        """Statistics are of one graph that is seen in parts, not of a batch of graphs."""
-        if batch is not None and self.track_running_stats:
-            raise ValueError(
-                "batch must be None with track_running_stats=True: in a batch of several graphs "
-                "each has statistics of its own."
-            )
-        return batch is None
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

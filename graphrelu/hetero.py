@@ -21,7 +21,7 @@ from graphrelu.grelu import OPERATIONS, GReLU
 
 Relation = tuple[str, str, str]
 # Of GReLU, those that make no sense, or are not there yet, for several types of nodes.
-NOT_FOR_TYPES = ("mode", "topology", "node_wise", "channel_wise", "track_running_stats", "sync")
+NOT_FOR_TYPES = ("mode", "topology", "node_wise", "channel_wise")
 
 
 class HeteroGReLU(torch.nn.Module):

@@ -39,10 +39,9 @@ TESTS = {
         "tests/test_functional.py",
         "tests/test_graph.py",
         *GRELU_TESTS,
-        "tests/test_running.py",
     ),
     "graphrelu/graph.py": ("tests/test_graph.py", *GRELU_TESTS),
-    "graphrelu/grelu.py": (*GRELU_TESTS, "tests/test_running.py"),
+    "graphrelu/grelu.py": GRELU_TESTS,
     # Not conversion.py: it reads the stack of calls, to which mutmut adds its own.
     "graphrelu/lab/stats.py": ("tests/lab/test_stats.py",),
 }

@@ -42,11 +42,8 @@ def test_molecules(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_minibatch(capsys: pytest.CaptureFixture[str]) -> None:
-    load("minibatch").main(epochs=20, batch_size=50)
-    whole, parts, difference = capsys.readouterr().out.splitlines()
-    assert min(accuracies([whole])) > 85
-    assert whole.split("accuracy")[1] == parts.split("accuracy")[1]
-    assert float(difference.split()[-1]) < 1e-5
+    load("minibatch").main(epochs=20)
+    assert min(accuracies(capsys.readouterr().out.splitlines())) > 85
 
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # its own

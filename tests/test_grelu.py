@@ -83,8 +83,7 @@ def test_repr_shows_what_differs_from_the_default() -> None:
     assert str(GReLU(8, K=3, dropout=0.2)) == "GReLU(8, K=3, dropout=0.2)"
     assert str(GReLU(8, mode="paper")) == "GReLU(8, mode='paper')"
     assert str(GReLU.variant("F", 4)) == "GReLU(4, node_wise=False)"
-    assert str(GReLU(4, sync=True)) == "GReLU(4, sync=True)"
-    for act in (GReLU(8, K=3), GReLU.variant("G", 4), GReLU(4, track_running_stats=True)):
+    for act in (GReLU(8, K=3), GReLU.variant("G", 4)):
         assert str(eval(str(act))) == str(act)
 
 
@@ -201,8 +200,8 @@ def test_weights_of_older_versions_are_loaded() -> None:
         assert torch.equal(act.state_dict()[name], expected)
 
 
-def test_at_most_sixteen_arguments() -> None:
-    assert len(inspect.signature(GReLU).parameters) <= 16
+def test_at_most_fourteen_arguments() -> None:
+    assert len(inspect.signature(GReLU).parameters) <= 14
 
 
 def test_copies() -> None:
@@ -295,7 +294,7 @@ def test_threads_share_the_memory() -> None:
         {"steps": 3, "diffusion": "chebyshev"},
         {"diffusion": "exact"},
         {"channel_wise": False, "dropout": 0.5},
-        {"node_wise": False, "track_running_stats": True},
+        {"node_wise": False},
     ],
     ids=str,
 )
@@ -329,12 +328,11 @@ def test_the_reference_takes_what_the_fast_path_takes(
         "gamma": lambda: act.gamma(x, graph),
         "vmap": lambda: vmap(mapped, randomness="same")(parameters, buffers),
         "inside another vmap": lambda: around(torch.ones(2)),
+        "batch": lambda: act(x, edge_index, batch=batch),
+        "batch, prepared": lambda: act(x, graph, batch=batch),
         "compiled": lambda: compiled(edge_index),
         "compiled, prepared": lambda: compiled(graph),
     }
-    if not act.track_running_stats:
-        calls["batch"] = lambda: act(x, edge_index, batch=batch)
-        calls["batch, prepared"] = lambda: act(x, graph, batch=batch)
     for call in calls.values():
         found = []
         for backend in ("torch", "reference"):

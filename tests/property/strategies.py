@@ -129,8 +129,6 @@ def setups(draw: st.DrawFn, graph: Graph, largest: float = 1e3) -> Setup:
     if options["mode"] == "calibrated":
         options |= draw(st.sampled_from(CONSTANTS))
         options["negative_slope"] = draw(st.sampled_from([0.0, 0.2, -0.5, 1.0]))
-    if not graph.batched:
-        options["track_running_stats"] = draw(st.booleans())
     return Setup(
         variant,
         draw(st.integers(1, 5)),

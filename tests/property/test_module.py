@@ -45,7 +45,7 @@ LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1}
 @example(
     case=(
         Graph((4,)),
-        Setup("D", 1, {"mode": "paper", "track_running_stats": True}, **WIDE, seed=95),
+        Setup("D", 1, {"mode": "paper"}, **WIDE, seed=95),
     )
 )
 # A base slope and its change that all but cancel.
