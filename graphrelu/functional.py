@@ -269,12 +269,6 @@ def channel_parameters(logits: Tensor, channels: int, form: Form) -> Tensor:
     return parameters if form.bias else F.pad(parameters, (0, 0, 0, 0, 0, 1))
 
 
-def shared_parameters(slopes: Tensor, channels: int, batch_size: int) -> Tensor:
-    """The same for slopes `[K]` that all channels share, without intercepts."""
-    slopes = slopes.view(1, 1, -1, 1).expand(batch_size, 1, -1, channels)
-    return F.pad(slopes, (0, 0, 0, 0, 0, 1))
-
-
 def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     r""":math:`\gamma_n = \mathrm{softmax}_n(\mathrm{MLP}(\mathbf{e}_n))` within each graph, from
     the MLP's outputs: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment."""
@@ -384,19 +378,12 @@ class Operations(NamedTuple):
 REFERENCE = Operations()
 
 
-class Blocks(NamedTuple):
-    """What is learned, in the precision that is computed in."""
-
-    node_weight: Tensor | None  # of the node MLP, `[H, C]`; none where all nodes are alike
-    channel_map: Callable[[Tensor], Tensor] | None  # from `[B, C]`; none where channels are alike:
-    shared_slopes: Tensor | None  # `[K]`; none in the printed form
-
-
 def hyperfunction(
     x: Tensor,
     mass: Tensor,
     diffuse: Callable[[Tensor], Tensor],
-    blocks: Blocks,
+    node_weight: Tensor | None,
+    channel_map: Callable[[Tensor], Tensor] | None,
     form: Form,
     batch: Tensor | None = None,
     batch_size: int = 1,
@@ -408,28 +395,25 @@ def hyperfunction(
     The features are never diffused: :math:`\mathbf{S} (\mathbf{X} \mathbf{W}) = (\mathbf{S}
     \mathbf{X}) \mathbf{W}`, so the node MLP comes before the diffusion; and the mean of
     :math:`\mathbf{S} \mathbf{X}` is a weighted sum of the rows of :math:`\mathbf{X}`.
+
+    Args:
+        x: `[N, C]`.
+        mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`; its type is computed in.
+        diffuse: Applies :math:`\mathbf{S}`.
+        node_weight: The node MLP's, `[H, C]`; none where all nodes are alike.
+        channel_map: The channel MLP, from `[B, C]`; none in the printed form of alike channels.
+        form: Determines the function with the above.
+        batch: The graph of each node, `[N]`; none where `B` is one.
+        batch_size: `B`.
+        operations: What computes.
     """
-    node_weight, channel_map, shared_slopes = blocks
-    logits = mean = None
     if node_weight is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)
-    elif channel_map is None:
-        logits = diffuse(x.to(mass.dtype) @ node_weight.mT)
+        gamma = mass.new_ones(x.size(0), 1)
     else:
         projected, mean = operations.project(x, node_weight, mass, batch, batch_size)
-        logits = diffuse(projected)
-
-    channels = x.size(-1)
-    if channel_map is not None:
-        assert mean is not None
-        parameters = channel_parameters(channel_map(mean), channels, form)
-    elif shared_slopes is not None:
-        slopes = torch.tanh(form.scale * shared_slopes)
-        parameters = shared_parameters(slopes, channels, batch_size)
-    else:
-        parameters = shared_parameters(mass.new_ones(form.K), channels, batch_size)
-    if logits is None:
-        gamma = parameters.new_ones(x.size(0), 1)
-    else:
-        gamma = operations.weigh(logits, form, batch, batch_size)
-    return gamma, parameters
+        gamma = operations.weigh(diffuse(projected), form, batch, batch_size)
+    if channel_map is None:
+        slopes = mass.new_ones(batch_size, 1, form.K, x.size(-1))
+        return gamma, F.pad(slopes, (0, 0, 0, 0, 0, 1))
+    return gamma, channel_parameters(channel_map(mean), x.size(-1), form)

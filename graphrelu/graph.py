@@ -1,7 +1,4 @@
-"""The graph as GReLU needs it: read, checked, normalised, sorted and remembered.
-
-A prepared graph is the operator S of :mod:`graphrelu.functional`, ready to be applied.
-"""
+"""The graph as GReLU needs it: read, checked, normalised, sorted and remembered."""
 
 import threading
 import weakref
@@ -28,6 +25,7 @@ from graphrelu.functional import (
 )
 from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
 from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
+from graphrelu.ops.diffuse import PreparedGraph as PreparedGraph
 from graphrelu.ops.native import LOOPS, normalized_csr
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
@@ -38,38 +36,6 @@ MAX_EXACT_NODES = 20_000
 MAX_GRAPHS, MAX_SETTINGS = 8, 8
 
 _MAX_UINT16 = 1 << 16  # indices below it
-
-
-class PreparedGraph(NamedTuple):
-    r"""The operator :math:`\mathbf{S}` of one graph, in one of three forms; without them it is the
-    identity.
-
-    `mass` is :math:`\mathbf{S}^{\top} \mathbf{1}`: the sum of all diffused features is
-    `mass @ x`, so that their mean never needs a diffusion of features.
-    """
-
-    settings: DiffusionSettings
-    mass: Tensor
-    matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
-    operator: Tensor | None = None  # dense, for diffusion="exact"
-    edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
-
-    def diffuse(self, z: Tensor) -> Tensor:
-        """Applies S to every column of `z`."""
-        alpha, steps, kind, _ = self.settings
-        if self.matrices is not None and backend() != "reference":
-            return diffuse(z, *self.matrices, alpha, steps, kind)
-        if self.operator is not None:
-            return self.operator @ z
-        edges = self.edges if self.matrices is None else _as_edges(self.matrices[0])
-        return z if edges is None else pagerank(z, edges, alpha, steps, kind)
-
-
-def _as_edges(matrix: CSR) -> Edges:
-    num_nodes = matrix.rowptr.numel() - 1
-    targets = torch.arange(num_nodes, device=matrix.col.device)
-    target = targets.repeat_interleave(matrix.rowptr.diff(), output_size=matrix.col.numel())
-    return Edges(matrix.col.long(), target, matrix.value, num_nodes)
 
 
 def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels: int) -> None:
@@ -289,7 +255,7 @@ def _operator(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -> Pr
     """Of a sorted matrix and its transpose, or of edges whose weights are learned."""
     alpha, steps, kind, _ = settings
     if kind == "exact":
-        edges = graph if isinstance(graph, Edges) else _as_edges(graph[0])
+        edges = graph if isinstance(graph, Edges) else graph[0].as_edges()
         if edges.num_nodes > MAX_EXACT_NODES:
             raise ValueError(
                 f"diffusion='exact' inverts a dense matrix and takes at most {MAX_EXACT_NODES:,} "

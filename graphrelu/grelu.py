@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Blocks, Form, Operations, without_autocast
+from graphrelu.functional import DEFAULT, Form, Operations, without_autocast
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -19,7 +20,7 @@ from graphrelu.graph import (
     prepare,
 )
 from graphrelu.ops.apply import apply
-from graphrelu.ops.fused import Operator, Weights, fits, fused
+from graphrelu.ops.fused import Weights, fits, fused
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 
@@ -259,26 +260,19 @@ class GReLU(torch.nn.Module):
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
-        if weights := self._fused_weights(x, graph):
+        if isinstance(self.channel_mlp, DiagonalMap) and fits(x, graph, form):
             form = form._replace(bias=True)  # without intercepts, theirs are zero
-            operator = Operator(graph.mass, graph.matrices, graph.settings)
-            return fused(x, weights, operator, batch, batch_size, form, kept)
+            return fused(x, self._fused_weights(x), graph, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
         if kept is not None:
             gamma, parameters = gamma * kept.nodes, parameters * kept.channels
         return OPERATIONS.apply(x, gamma, parameters, form.base_slopes, batch)
 
-    def _fused_weights(self, x: Tensor, graph: PreparedGraph) -> Weights | None:
-        """The weights for :func:`fused`; none where it is not there for this module."""
-        if not isinstance(self.channel_mlp, DiagonalMap) or not fits(x, self._form):
-            return None
-        if graph.operator is not None or graph.edges is not None:
-            return None
-        if graph.matrices is not None and graph.matrices[0].col.dtype != torch.int32:
-            return None
+    def _fused_weights(self, x: Tensor) -> Weights:
         node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
         if self.node_mlp is not None:
             node = self.node_mlp.weight.to(x.dtype)
+        assert self.channel_mlp is not None
         channel, bias = (p.to(x.dtype) for p in self.channel_mlp.parameters())
         if not self.bias:
             channel, bias = (F.pad(p, (0, 0, 0, self.K)) for p in (channel, bias))
@@ -353,16 +347,18 @@ class GReLU(torch.nn.Module):
         batch_size: int,
     ) -> tuple[Tensor, Tensor]:
         """:func:`graphrelu.functional.hyperfunction`, of this module."""
-        dtype, form = graph.mass.dtype, self._form
-        node_mlp, slopes = self.node_mlp, self.shared_slopes
-        blocks = Blocks(
-            None if node_mlp is None else node_mlp.weight.to(dtype),
-            self.channel_mlp,
-            None if slopes is None else slopes.to(dtype),
-        )
+        weight = None if self.node_mlp is None else self.node_mlp.weight.to(graph.mass.dtype)
+        channel_map: Callable[[Tensor], Tensor] | None = self.channel_mlp
+        if self.shared_slopes is not None:
+            channel_map = self._same_for_all_channels
         with without_autocast(x):
-            rest = blocks, form, batch, batch_size, OPERATIONS
+            rest = weight, channel_map, self._form, batch, batch_size, OPERATIONS
             return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
+
+    def _same_for_all_channels(self, mean: Tensor) -> Tensor:
+        assert self.shared_slopes is not None
+        slopes = self.shared_slopes.to(mean.dtype).repeat_interleave(self.channels)
+        return slopes.expand(mean.size(0), -1)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

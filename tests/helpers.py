@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu import GReLU, functional
@@ -85,7 +86,8 @@ def reference(
         slopes = x.new_ones(act.K)
         if act.shared_slopes is not None:
             slopes = torch.tanh(act.scale * act.shared_slopes)
-        parameters = functional.shared_parameters(slopes, act.channels, batch_size)
+        slopes = slopes.view(1, 1, -1, 1).expand(batch_size, 1, -1, act.channels)
+        parameters = F.pad(slopes, (0, 0, 0, 0, 0, 1))
     gamma = x.new_ones(x.size(0), 1)
     if act.node_mlp is not None:
         gamma = functional.weigh(act.node_mlp(e), form, batch, batch_size)

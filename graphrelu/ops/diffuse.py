@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphrelu.functional import polynomial, without_autocast
+from graphrelu.functional import Edges, backend, pagerank, polynomial, without_autocast
 from graphrelu.ops import map_by_loop, replicated, uses_triton
 
 # Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
@@ -36,6 +36,12 @@ class CSR(NamedTuple):
     rowptr: Tensor
     col: Tensor
     value: Tensor
+
+    def as_edges(self) -> Edges:
+        num_nodes = self.rowptr.numel() - 1
+        targets = torch.arange(num_nodes, device=self.col.device)
+        target = targets.repeat_interleave(self.rowptr.diff(), output_size=self.col.numel())
+        return Edges(self.col.long(), target, self.value, num_nodes)
 
 
 def index_dtype(*sizes: int) -> torch.dtype:
@@ -174,3 +180,28 @@ def diffuse(x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, k
     """
     other = (None, None, None) if transposed.col is matrix.col else transposed
     return _Diffuse.apply(x, *matrix, *other, alpha, steps, kind)
+
+
+class PreparedGraph(NamedTuple):
+    r"""The operator :math:`\mathbf{S}` of one graph, in one of three forms; without them it is the
+    identity.
+
+    `mass` is :math:`\mathbf{S}^{\top} \mathbf{1}`: the sum of all diffused features is
+    `mass @ x`, so that their mean never needs a diffusion of features.
+    """
+
+    settings: DiffusionSettings
+    mass: Tensor
+    matrices: tuple[CSR, CSR] | None = None  # and its transpose, for the backward pass
+    operator: Tensor | None = None  # dense, for diffusion="exact"
+    edges: Edges | None = None  # where edge weights are learned: the reference, for autograd
+
+    def diffuse(self, z: Tensor) -> Tensor:
+        """Applies S to every column of `z`."""
+        alpha, steps, kind, _ = self.settings
+        if self.matrices is not None and backend() != "reference":
+            return diffuse(z, *self.matrices, alpha, steps, kind)
+        if self.operator is not None:
+            return self.operator @ z
+        edges = self.edges if self.matrices is None else self.matrices[0].as_edges()
+        return z if edges is None else pagerank(z, edges, alpha, steps, kind)

@@ -13,7 +13,7 @@ from torch import Tensor
 from graphrelu import functional
 from graphrelu.functional import Form, Kept, chebyshev_coefficients
 from graphrelu.ops import differentiated, map_by_loop
-from graphrelu.ops.diffuse import CSR, DiffusionSettings, diffuse
+from graphrelu.ops.diffuse import CSR, DiffusionSettings, PreparedGraph
 from graphrelu.ops.native import LOOPS
 
 _GRAPH = "Tensor mass, Tensor? rowptr, Tensor? col, Tensor? value, Tensor? batch"
@@ -41,29 +41,21 @@ class Weights(NamedTuple):
     bias: Tensor
 
 
-class Operator(NamedTuple):
-    """What the logits are diffused over: its mass, the matrix with its transpose, where there is
-    one, and the settings."""
-
-    mass: Tensor
-    matrices: tuple[CSR, CSR] | None
-    settings: DiffusionSettings
-
-    def diffuse(self, z: Tensor) -> Tensor:
-        alpha, steps, kind, _ = self.settings
-        return z if self.matrices is None else diffuse(z, *self.matrices, alpha, steps, kind)
-
-
-def fits(x: Tensor, form: Form) -> bool:
-    """Whether there are loops for these features and this form."""
-    is_usual = (form.mode, form.K) == ("calibrated", 2)
-    return x.is_cpu and x.dtype in LOOPS and is_usual and not functional.backend()
+def fits(x: Tensor, graph: PreparedGraph, form: Form) -> bool:
+    """Whether there are loops for these features, this graph and this form."""
+    if not x.is_cpu or x.dtype not in LOOPS or functional.backend():
+        return False
+    if (form.mode, form.K) != ("calibrated", 2):
+        return False
+    if graph.matrices is None:
+        return graph.operator is None and graph.edges is None
+    return graph.matrices[0].col.dtype == torch.int32
 
 
 def equations(
     x: Tensor,
     weights: Weights,
-    operator: Operator,
+    graph: PreparedGraph,
     batch: Tensor | None,
     batch_size: int,
     form: Form,
@@ -74,9 +66,8 @@ def equations(
     def channel_map(mean: Tensor) -> Tensor:
         return torch.addcmul(weights.bias, weights.channel, mean.unsqueeze(1)).flatten(1)
 
-    blocks = functional.Blocks(weights.node, channel_map, None)
-    rest = blocks, form, batch, batch_size
-    gamma, parameters = functional.hyperfunction(x, operator.mass, operator.diffuse, *rest)
+    blocks = weights.node, channel_map, form, batch, batch_size
+    gamma, parameters = functional.hyperfunction(x, graph.mass, graph.diffuse, *blocks)
     if kept is not None:
         gamma, parameters = gamma * kept.nodes, parameters * kept.channels
     return functional.apply(x, gamma, parameters, form.base_slopes, batch)
@@ -268,11 +259,11 @@ class _Fused(torch.autograd.Function):
             transposed = matrix
         if torch.is_grad_enabled():
             found = None if matrix[0] is None else (CSR(*matrix), CSR(*transposed))
-            operator = Operator(mass, found, ctx.settings)
+            graph = PreparedGraph(ctx.settings, mass, found)
             masks = None if kept[0] is None else Kept(*kept)
 
             def again(x: Tensor, *weights: Tensor) -> Tensor:
-                own = operator, batch, ctx.batch_size, ctx.form, masks
+                own = graph, batch, ctx.batch_size, ctx.form, masks
                 return equations(x, Weights(*weights), *own)
 
             return *differentiated(again, inputs, grad), *([None] * 13)
@@ -301,7 +292,7 @@ def _numbers(settings: DiffusionSettings, form: Form) -> tuple[Any, ...]:
 def fused(
     x: Tensor,
     weights: Weights,
-    operator: Operator,
+    graph: PreparedGraph,
     batch: Tensor | None,
     batch_size: int,
     form: Form,
@@ -312,17 +303,17 @@ def fused(
     Args:
         x: `[N, C]`.
         weights: In the type of `x`.
-        operator: With indices of 32 bits.
+        graph: With indices of 32 bits.
         batch: The graph of each node, sorted, `[N]`; none where `B` is one.
         batch_size: `B`.
         form: Calibrated, with two segments.
         kept: What dropout leaves.
     """
     matrices: list[Tensor | None] = [None] * 6
-    if operator.matrices is not None:
-        matrix, transposed = operator.matrices
+    if graph.matrices is not None:
+        matrix, transposed = graph.matrices
         matrices = [*matrix, *([None] * 3 if transposed.col is matrix.col else transposed)]
     masks = (None, None) if kept is None else kept
-    rest = batch, *masks, batch_size, operator.settings, form
-    out: Tensor = _Fused.apply(x, *weights, operator.mass, *matrices, *rest)[0]
+    rest = batch, *masks, batch_size, graph.settings, form
+    out: Tensor = _Fused.apply(x, *weights, graph.mass, *matrices, *rest)[0]
     return out
