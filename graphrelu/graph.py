@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric import EdgeIndex
@@ -35,21 +34,14 @@ MAX_EXACT_NODES = 20_000
 # full-batch training, call with the same graph: a few suffice.
 MAX_GRAPHS, MAX_SETTINGS = 8, 8
 
-_MAX_UINT16 = 1 << 16  # indices below it
-
 
 def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels: int) -> None:
     """The type, shape and device of the arguments; no values."""
-    for name, value in (("x", x), ("edge_index", edge_index)):
-        if not isinstance(value, Tensor) and isinstance(value, (Mapping, HeteroData)):
-            raise TypeError(
-                f"{name} must belong to one node type, got {type(value).__name__}: use one GReLU "
-                "per node type, with that type's x and the edge_index of a relation within it."
-            )
-    if isinstance(x, tuple):
+    of_types = Mapping, HeteroData
+    if isinstance(x, (tuple, *of_types)) or isinstance(edge_index, of_types):
         raise TypeError(
-            "x must belong to one node type, got a tuple, as from to_hetero: use to_hetero on what "
-            "is between the activations, and HeteroGReLU as activation."
+            "x and edge_index must belong to one node type: HeteroGReLU takes several, also on the "
+            "convolutions that to_hetero made."
         )
     if isinstance(x, Data):
         raise TypeError("x must be a tensor, got Data: pass data.x and data.edge_index.")
@@ -191,13 +183,15 @@ def check_prepared(
         raise ValueError(
             f"edge_index must be prepared with the module's {settings}, got {graph.settings}."
         )
-    found = graph.mass.size(-1), graph.mass.dtype, graph.mass.device
-    expected = x.size(-2), dtype, x.device
-    if found != expected:
-        raise ValueError(
-            f"edge_index must be prepared for {expected[0]} nodes, {expected[1]} and {expected[2]} "
-            f"to fit x, got {found[0]} nodes, {found[1]} and {found[2]}."
+    found, expected = (
+        f"{nodes} nodes, {dtype} and {device}"
+        for nodes, dtype, device in (
+            (graph.mass.size(-1), graph.mass.dtype, graph.mass.device),
+            (x.size(-2), dtype, x.device),
         )
+    )
+    if found != expected:
+        raise ValueError(f"edge_index must be prepared for {expected} to fit x, got {found}.")
 
 
 def _is_symmetric(edges: Edges) -> bool:
@@ -210,15 +204,6 @@ def _is_symmetric(edges: Edges) -> bool:
         transposed.values(),
         atol=0.0,  # weights have no scale of their own
     )
-
-
-def sorted_entries(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Tensor:
-    """The order of a matrix's entries by row, then by column; duplicates keep theirs."""
-    if values_on_cpu(row, col) and max(num_rows, num_cols) <= _MAX_UINT16:
-        # NumPy's radix sort: 52 us for a mini-batch of 6,400 edges, torch's sort 288 us.
-        keys = [index.numpy().astype(np.uint16) for index in (col, row)]
-        return torch.from_numpy(np.lexsort(keys))
-    return torch.argsort(row * num_cols + col, stable=True)
 
 
 def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
@@ -234,7 +219,7 @@ def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
     starts = torch.arange(num_nodes + 1, device=source.device)
 
     def compressed(row: Tensor, col: Tensor) -> CSR:
-        order = sorted_entries(row, col, num_nodes, num_nodes)
+        order = torch.argsort(row * num_nodes + col, stable=True)
         row = row.index_select(0, order)  # in half the time of `row[order]`
         rowptr = torch.searchsorted(row, starts, out_int32=dtype == torch.int32)
         return CSR(rowptr, col.index_select(0, order).to(dtype), weight.index_select(0, order))
@@ -296,6 +281,16 @@ class _Known(NamedTuple):
         return all(ref() is part for ref, part in zip(self.parts, parts, strict=True))
 
 
+# What holds the content of a tensor of each kind; `indices()` asks for a coalesced one.
+_HELD: dict[Any, tuple[str, ...]] = {
+    "EdgeIndex": ("as_tensor",),
+    torch.strided: ("detach",),
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+}
+
+
 def _watched(parts: Sequence[Any]) -> tuple[list[int], list[Tensor]] | None:
     """The versions and places of the tensors that hold the graph, and these tensors; none where a
     change could go unnoticed."""
@@ -305,18 +300,10 @@ def _watched(parts: Sequence[Any]) -> tuple[list[int], list[Tensor]] | None:
         if not isinstance(part, Tensor) or part.requires_grad or part.is_inference():
             return None
         versions.append(part._version)
-        if isinstance(part, EdgeIndex):
-            held.append(part.as_tensor())
-        elif part.layout == torch.strided:
-            held.append(part)
-        elif part.layout == torch.sparse_coo:  # indices() asks for a coalesced one
-            held += part._indices(), part._values()
-        elif part.layout == torch.sparse_csr:
-            held += part.crow_indices(), part.col_indices(), part.values()
-        elif part.layout == torch.sparse_csc:
-            held += part.ccol_indices(), part.row_indices(), part.values()
-        else:
+        layout = "EdgeIndex" if isinstance(part, EdgeIndex) else part.layout
+        if layout not in _HELD:
             return None
+        held += (getattr(part, name)() for name in _HELD[layout])
     if not held or not has_values(*held):
         return None
     for tensor in held:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare, sorted_entries
+from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.models.graph_networks import GraphBatch, random_walks
 from graphrelu.ops.diffuse import CSR
@@ -41,7 +41,7 @@ class DeviceGraphs:
         shift = self.first[0].cpu().repeat_interleave(self.edge_count)
         # Edges are sorted once, here, and so are those of every mini-batch.
         source, target = graphs.edge_index + shift
-        order = sorted_entries(source, target, *[len(graphs.nodes.kind)] * 2)
+        order = torch.argsort(source * len(graphs.nodes.kind) + target, stable=True)
         self.edge_index = graphs.edge_index[:, order].to(device)
         self.edges = graphs.edges.kind[order].to(device)
         self.nodes = graphs.nodes.kind.to(device)

@@ -14,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.graph import sorted_entries
 from graphrelu.ops import replicated
 from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, index_dtype
 
@@ -143,7 +142,7 @@ class SparseMatrix:
         cls, row: Tensor, col: Tensor, value: Tensor, num_rows: int, num_cols: int
     ) -> "SparseMatrix":
         """One entry for each row, column and value; duplicates stay and add up."""
-        by_row = sorted_entries(row, col, num_rows, num_cols)
+        by_row = torch.argsort(row * num_cols + col, stable=True)
         row, col, value = row[by_row], col[by_row], value[by_row]
         order = torch.argsort(col, stable=True)
         return cls(
