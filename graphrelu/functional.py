@@ -93,7 +93,7 @@ def has_values(*tensors: Tensor) -> bool:
 
 def values_on_cpu(*tensors: Tensor) -> bool:
     """Whether the values can be read without waiting for another device."""
-    return all(tensor.device.type == "cpu" for tensor in tensors) and has_values(*tensors)
+    return {tensor.device.type for tensor in tensors} == {"cpu"} and has_values(*tensors)
 
 
 class Edges(NamedTuple):

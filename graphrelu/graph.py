@@ -303,7 +303,7 @@ def _watched(parts: Sequence[Any]) -> tuple[list[int], list[Tensor]] | None:
         layout = "EdgeIndex" if isinstance(part, EdgeIndex) else part.layout
         if layout not in _HELD:
             return None
-        held += (getattr(part, name)() for name in _HELD[layout])
+        held += [getattr(part, name)() for name in _HELD[layout]]
     if not held or not has_values(*held):
         return None
     for tensor in held:

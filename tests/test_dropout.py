@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from graphrelu import GReLU, functional
+from graphrelu import GReLU
 from tests.helpers import batch_of_graphs, opened, outcome, random_graph
 
 VARIANTS = tuple("ABCDEFG")
@@ -54,15 +54,6 @@ def test_a_node_or_channel_is_relu_or_as_without_dropout(variant: str, batched: 
     coefficients = (module.coefficients(x, edge_index, **graph) for module in (act, plain))
     assert all(map(torch.equal, *coefficients))
     assert torch.equal(act.gamma(x, edge_index, **graph), plain.gamma(x, edge_index, **graph))
-
-
-@pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
-def test_share_of_what_is_dropped(dropout: float) -> None:
-    """Of the nodes, and of the channels."""
-    kept = functional.kept(torch.ones(1), 4000, 600, dropout)
-    assert (kept.nodes.shape, kept.channels.shape) == ((4000, 1), (600,))
-    for mask, tolerance in zip(kept, (0.04, 0.08), strict=True):
-        assert float((~mask).float().mean()) == pytest.approx(dropout, abs=tolerance)
 
 
 def test_without_dropout_no_random_number_is_drawn() -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor
 from torch.export import Dim
@@ -34,23 +33,6 @@ def test_export(tmp_path: Path) -> None:
         for num_nodes, num_edges in ((11, 40), (4, 7), (50, 200)):
             x, edge_index = torch.randn(num_nodes, 5), random_graph(num_nodes, num_edges)
             assert_close(exported(x, edge_index), net(x, edge_index), 1e-5)
-
-
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
-def test_plain_torch(layout: torch.layout) -> None:
-    """A sparse adjacency is all that layers and activation see; its rows are the targets."""
-    dense = (torch.rand(10, 10) < 0.3) * torch.rand(10, 10)
-    adjacency = dense.to_sparse(layout=layout)
-    source, target = dense.t().nonzero().t()
-    linear, act = torch.nn.Linear(4, 6), opened(GReLU(6))
-    x = torch.randn(10, 4)
-    out = act(adjacency @ linear(x), adjacency)
-    out.sum().backward()
-    edge_index, weight = torch.stack([source, target]), dense[target, source]
-    assert_close(out, act(dense @ linear(x), edge_index, weight), 1e-5)
-    assert all(
-        bool(parameter.grad.any()) for parameter in (*linear.parameters(), *act.parameters())
-    )
 
 
 def test_a_matrix_with_duplicates_stays_as_it_is() -> None:

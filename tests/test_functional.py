@@ -7,7 +7,7 @@ import torch
 
 from graphrelu import GReLU, functional
 from graphrelu.functional import Form
-from tests.helpers import OTHER, OnGPU, assert_close, form_of, opened, random_graph, reference
+from tests.helpers import OnGPU, assert_close, form_of, opened, random_graph, reference
 
 
 def defaults(function: object) -> dict[str, object]:
@@ -25,12 +25,6 @@ def test_defaults_are_those_of_the_module() -> None:
     assert_close(
         reference(act, x, edge_index), (act(x, edge_index), *act.coefficients(x, edge_index))
     )
-
-
-def test_form_is_that_of_the_module() -> None:
-    options = {"K": 3, "negative_slope": 0.2, "dropout": 0.3, "bias": False, **OTHER}
-    assert form_of(GReLU(4, **options)) == Form(**options)
-    assert form_of(GReLU(4, channel_wise=False)) == Form(bias=False)
 
 
 def test_a_gpu_has_other_sums_and_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

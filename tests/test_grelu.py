@@ -3,13 +3,9 @@ import inspect
 import math
 import pickle
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.func import functional_call, stack_module_state, vmap
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import GCNConv
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
@@ -284,64 +280,6 @@ def test_threads_share_the_memory() -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"dropout": 0.5},
-        {"K": 3, "mode": "paper"},
-        {"steps": 3, "diffusion": "chebyshev"},
-        {"diffusion": "exact"},
-        {"channel_wise": False, "dropout": 0.5},
-        {"node_wise": False},
-    ],
-    ids=str,
-)
-def test_the_reference_takes_what_the_fast_path_takes(
-    options: dict, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same outputs and gradients of every kind of call."""
-    act = opened(GReLU(4, **options)).double()
-    x = torch.randn(12, 4, dtype=torch.double, requires_grad=True)
-    edge_index, batch = batch_of_graphs([7, 5])
-    edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-    learned = torch.rand(36, dtype=torch.double).repeat(2).requires_grad_()
-    settings = graph_module.DiffusionSettings(act.alpha, act.steps, act.diffusion)
-    graph = graph_module.prepare(edge_index, None, 12, torch.double, settings, None, True)
-    parameters, buffers = stack_module_state([act, act])
-
-    def mapped(p: dict, b: dict) -> Tensor:
-        return functional_call(act, (p, b), (x, edge_index))
-
-    around = vmap(lambda z: z * act(x, edge_index), randomness="same")
-
-    def compiled(graph: Any) -> Tensor:
-        torch.compiler.reset()
-        return torch.compile(act, backend="aot_eager", fullgraph=True)(x, graph)
-
-    calls: dict[str, Callable[[], Tensor]] = {
-        "learned weights": lambda: act(x, edge_index, learned),
-        "sparse": lambda: act(x, to_torch_csr_tensor(edge_index.flip(0), size=12)),
-        "no nodes": lambda: act(x[:0], edge_index[:, :0]) + 0 * x.sum(),
-        "coefficients": lambda: torch.cat(act.coefficients(x, edge_index)),
-        "gamma": lambda: act.gamma(x, graph),
-        "vmap": lambda: vmap(mapped, randomness="same")(parameters, buffers),
-        "inside another vmap": lambda: around(torch.ones(2)),
-        "batch": lambda: act(x, edge_index, batch=batch),
-        "batch, prepared": lambda: act(x, graph, batch=batch),
-        "compiled": lambda: compiled(edge_index),
-        "compiled, prepared": lambda: compiled(graph),
-    }
-    for call in calls.values():
-        found = []
-        for backend in ("torch", "reference"):
-            monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
-            torch.manual_seed(3)
-            out = call()
-            loss = (out + 0 * x.sum()).square().sum()  # not all weights depend on x
-            found.append([out, *torch.autograd.grad(loss, x)])
-        assert_close(*found)
 
 
 @pytest.mark.parametrize("diffusion", ["power", "chebyshev", "exact"])
