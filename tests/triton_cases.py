@@ -174,8 +174,9 @@ def not_a_number(device: str, value: float) -> Errors:
         with mock.patch.dict(os.environ, GRAPHRELU_BACKEND=name):
             out = act(x, edge_index)
             grads = torch.autograd.grad(out.sum(), [x, *act.parameters()])
-        found.append(out.isnan())
         assert not bool(out[3, 2].isfinite()), name
+        found.append(out.isnan())
+        found[-1][3, 2] = True  # or an infinity: the kernels multiply in another order
         assert value == value or bool(out.isnan().all()), name
         assert all(bool(grad.isnan().any()) for grad in grads), name
     return {"other places": float((found[0] != found[1]).sum())}
