@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from importlib import import_module
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,19 +15,17 @@ from graphrelu.lab.engine.cells import (
     choose_device,
     load_dataset,
     prepare_inputs,
+    runs_at_once,
     scaled_features,
 )
 from graphrelu.lab.engine.keep import inspection_path
-from graphrelu.lab.engine.memory import runs_at_once
-from graphrelu.lab.engine.pools import Here, Pool, processes
+from graphrelu.lab.engine.pool import check_pool, pool_of
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.output import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
 
-__all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "in_order"]
-__all__ += ["load_dataset", "prepare_inputs", "run", "run_all", "scaled_features"]
-
-MOST_PROCESSES = 256
+__all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "load_dataset"]
+__all__ += ["prepare_inputs", "run", "run_all", "scaled_features"]
 
 
 class Progress(NamedTuple):
@@ -83,7 +80,7 @@ def run(
     with ExitStack() as stack:
         if record is not None and len(done) < total:
             stack.enter_context(record.exclusive())
-        workers = stack.enter_context(_pool(pool, device))
+        workers = stack.enter_context(pool_of(pool, device))
         prepared = PreparedCells(graphs or {}, root, workers.device)
         batches = _missing(configs, seeds, record, prepared, deadline, workers.share)
         seed = None if record is None else seeds[0]
@@ -103,23 +100,6 @@ def run_all(runs: Mapping[Config, Sequence[int]], record: Record, **how: Any) ->
     for config, seeds in runs.items():
         by_seeds.setdefault(tuple(seeds), []).append(config)
     return sum(len(run(configs, own, record, **how)) for own, configs in by_seeds.items())
-
-
-def check_pool(name: str) -> str:
-    """The name of a pool, or a number of processes; a `ValueError` for anything else."""
-    if name == "ray":
-        import_module("ray")  # an error here, and not after the datasets were read
-    if name in ("local", "ray") or (name.isdecimal() and 0 < int(name) <= MOST_PROCESSES):
-        return name
-    raise ValueError(f"The engine must be local, ray or a number of processes, not {name!r}.")
-
-
-def _pool(name: str, device: str) -> AbstractContextManager[Pool]:
-    if check_pool(name) == "ray":
-        from graphrelu.lab.engine.ray_cluster import cluster
-
-        return cluster(device)
-    return nullcontext(Here(device)) if name == "local" else processes(int(name), device)
 
 
 def _missing(

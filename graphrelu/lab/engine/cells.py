@@ -1,4 +1,4 @@
-"""The runs of a cell: their device, their graph and their prepared inputs."""
+"""The runs of a cell: their device, graph and inputs, and how many of them fit into memory."""
 
 from __future__ import annotations
 
@@ -14,16 +14,21 @@ from torch import Tensor
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import Split, make_split
+from graphrelu.lab.data.splits import NUM_FOLDS, Split, make_split
 from graphrelu.lab.engine.graph_batches import DeviceGraphs
 from graphrelu.lab.engine.graph_training import network_of, split_set, train_graphs
 from graphrelu.lab.engine.keep import inspect
-from graphrelu.lab.engine.memory import MOST_SEEDS, halves, is_out_of_memory
 from graphrelu.lab.engine.train import build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import GIN_SPLITS, Config
+from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch, Result
+
+# More runs at once than this bring nothing: two cores, or a GPU, are busy by then.
+MOST_SEEDS = {"cpu": 10, "cuda": 100}
+CPU_BUDGET = 2**31  # bytes for the activations of a batch
+CPU_MESSAGE = "DefaultCPUAllocator: can't allocate memory"  # torch has no type for it
 
 
 class Trained(NamedTuple):
@@ -146,3 +151,71 @@ class PreparedCells:
             self.inputs = prepare_inputs(config, graph, self.device)
         self.key = key
         return self.inputs
+
+
+def runs_at_once(
+    config: Config, graph: Graph | GraphSet, device: torch.device, share: int = 1
+) -> int:
+    """The size of a cell's batches: as many as fit, by a generous estimate, where ``share`` batches
+    are trained at once. Runs on a set of graphs are not stacked."""
+    if isinstance(graph, GraphSet):
+        return smallest(config)
+    available = CPU_BUDGET // share
+    if device.type == "cuda":
+        available = torch.cuda.mem_get_info(device)[0] // (2 * share)
+    parameters = sum(p.numel() for p in build(config, graph, 0).parameters())
+    size = 8 if config.dtype == "float64" else 4
+    fitting = available // size // (_kept(config, graph) + 8 * parameters)
+    return max(1, min(MOST_SEEDS[device.type], fitting))
+
+
+def _kept(config: Config, graph: Graph) -> int:
+    """How many numbers the layers of a run keep of a graph."""
+    options = dict(config.backbone_options)
+    heads, stacks = (int(options.get(name) or 1) for name in ("heads", "num_stacks"))
+    nodes, edges = graph.num_nodes, graph.num_edges + graph.num_nodes
+    width = max(config.hidden, graph.num_classes) * stacks
+    if config.is_deep:
+        layers = int(options["layers"] or 1)
+        numbers = 12 * layers * nodes * width
+        # The attention of each layer, and once the messages.
+        attention = 12 * layers * edges * heads + 2 * edges * width
+    else:
+        layers, width = 1, width * heads
+        numbers = 30 * nodes * width
+        attention = 12 * edges * width
+    if config.backbone == "gat":
+        numbers += attention
+    if config.activation == "undecomposed":  # 2K coefficients for each node and channel
+        segments = int(dict(config.activation_options).get("K") or 2)
+        numbers += 12 * layers * nodes * 2 * segments * width
+    return numbers
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether there was too little memory, on a GPU or not.
+
+    While a CUDA graph is captured, another error may follow from it and hide it.
+    """
+    while error is not None:
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or CPU_MESSAGE in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def smallest(config: Config) -> int:
+    """How many runs must be trained at once: the GIN paper's protocol chooses one epoch for all
+    folds of an assignment."""
+    return NUM_FOLDS if config.split in GIN_SPLITS else 1
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """The two halves of a batch."""
+    config, seeds = batch
+    unit = smallest(config)
+    if len(seeds) <= unit:
+        runs = "one run" if unit == 1 else f"{unit} runs, which belong together,"
+        raise MachineError(f"There is too little memory for {runs} of {config.title}.")
+    middle = max(1, len(seeds) // (2 * unit)) * unit
+    return [Batch(config, seeds[:middle]), Batch(config, seeds[middle:])]

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-import graphrelu.lab
 from graphrelu.lab import __main__ as entry
 from graphrelu.lab import cli
 from tests.lab import fake_engine
@@ -201,8 +200,6 @@ def test_engines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "The engine must be local, ray or a number of processes, not 'slurm'.\n"
     )
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
-    monkeypatch.delitem(sys.modules, "graphrelu.lab.engine.ray_cluster", raising=False)
-    monkeypatch.delattr(graphrelu.lab.engine, "ray_cluster", raising=False)
     result = invoke("reproduce", "node", "--engine", "ray")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == 'This needs ray: pip install "graphrelu[ray]".\n'

@@ -12,8 +12,8 @@ import torch
 
 from graphrelu.lab import engine
 from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
+from graphrelu.lab.engine.cells import MOST_SEEDS
 from graphrelu.lab.engine.keep import inspection_path
-from graphrelu.lab.engine.memory import MOST_SEEDS
 from graphrelu.lab.engine.timing import seconds
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.sparse import row_normalized

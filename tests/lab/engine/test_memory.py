@@ -13,7 +13,7 @@ import torch
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine import Progress, run
-from graphrelu.lab.engine.memory import halves, is_out_of_memory, runs_at_once
+from graphrelu.lab.engine.cells import halves, is_out_of_memory, runs_at_once
 from graphrelu.lab.engine.train import train
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import graph_cell, modern, recipe

@@ -15,9 +15,9 @@ import ray
 
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine import Progress, ray_cluster
+from graphrelu.lab.engine import Progress, pool
+from graphrelu.lab.engine.cells import MOST_SEEDS
 from graphrelu.lab.engine.keep import inspection_path
-from graphrelu.lab.engine.memory import MOST_SEEDS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import on_sets, recipe
@@ -97,9 +97,9 @@ class Deadly(Graph):
 
 
 def test_too_many_deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "MOST_TRIES", 1)
+    monkeypatch.setattr(pool, "MOST_TRIES", 1)
     record, graph = Record(tmp_path / "runs.jsonl"), Deadly(**vars(blocks()))
-    with pytest.raises(RuntimeError, match="1 Ray workers died at relu of gcn on blocks, with 2"):
+    with pytest.raises(RuntimeError, match="1 Ray workers died while training 2 runs"):
         engine.run(cells("relu"), range(2), record, graphs={"blocks": graph}, pool="ray")
     assert record.left(*cells("relu"), range(2)) == [0, 1]
 
@@ -136,7 +136,7 @@ def test_devices(device: str, message: str) -> None:
 
 def test_processes_that_die(tmp_path: Path) -> None:
     record, graph = Record(tmp_path / "runs.jsonl"), Deadly(**vars(blocks()))
-    with pytest.raises(MachineError, match="A process ended while it trained blocks gcn relu"):
+    with pytest.raises(MachineError, match="A process ended while training 2 runs"):
         engine.run(cells("relu"), range(2), record, graphs={"blocks": graph}, pool="1")
     assert not record.path.exists()
 
