@@ -31,7 +31,6 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
 from graphrelu.lab.engine.cells import split_for
-from graphrelu.lab.engine.graph_targets import METRICS
 from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
@@ -94,8 +93,8 @@ SPLIT = (
     "the default if there is one), random (80 / 10 / 10 %), scaffold (of molecules), folds (ten)."
 )
 METRIC = (
-    "Classes: accuracy, f1, rocauc; several labels: rocauc, f1; values: mae, r2. Sets of graphs: "
-    "also ap and rmse, but no f1 and r2. Default: the first, rocauc for two classes of nodes."
+    "Classes: accuracy, f1, rocauc; several labels: rocauc, f1, ap, accuracy; values: mae, r2, "
+    "rmse. Default: the first, rocauc for two classes of nodes."
 )
 ENGINE = (
     "local, N processes, or ray: a cluster. Default: local; for sets of graphs on a CPU one for "
@@ -341,8 +340,7 @@ def prepare(
     own = deep and has_masks and dataset.lower() not in NODE_DATASETS
     settings.setdefault("split", "masks" if own else "random")
     binary = deep and graph.task == "classes" and graph.num_classes == 2
-    known = tuple(TASKS[graph.task].scores)
-    settings["metric"] = _metric(graph, settings.get("metric"), known, "rocauc" if binary else "")
+    settings["metric"] = _metric(graph, settings.get("metric"), "rocauc" if binary else None)
     configs = [cell(identity(dataset, graph), graph.family, name) for name in activations]
     for seed in seeds:
         split_for(configs[0], graph, seed)
@@ -369,7 +367,7 @@ def _prepare_set(
     split = settings.get("split")
     graphs = on_disk.load_graphs(dataset, root, targets, split)
     settings["split"] = split or ("random" if graphs.split is None else "column")
-    settings["metric"] = _metric(graphs, settings.get("metric"), METRICS[graphs.task])
+    settings["metric"] = _metric(graphs, settings.get("metric"))
     name = identity(dataset, graphs)
     if targets:
         name = f"{','.join(targets)} of {name}"
@@ -380,12 +378,11 @@ def _prepare_set(
     return graphs, configs
 
 
-def _metric(
-    graph: Graph | GraphSet, asked: Metric | None, known: Sequence[Metric], usual: str = ""
-) -> Metric:
+def _metric(graph: Graph | GraphSet, asked: Metric | None, usual: Metric | None = None) -> Metric:
     """The metric that was asked for, if it fits the labels; else the usual one."""
+    known = tuple(TASKS[graph.task].scores)
     if asked is None:
-        return next((name for name in known if name == usual), known[0])
+        return usual or known[0]
     if asked not in known:
         raise ValueError(
             f"The metric {asked} does not fit {graph.name}, whose y holds {LABELS[graph.task]}; "

@@ -14,18 +14,21 @@ from statistics import fmean
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import NUM_FOLDS, Split, fold_split, split_of
 from graphrelu.lab.engine.graph_batches import PADDING, DeviceGraphs, Shape
-from graphrelu.lab.engine.graph_targets import Targets
+from graphrelu.lab.engine.scores import TASKS
+from graphrelu.lab.engine.timing import captured
 from graphrelu.lab.models.graph_networks import GraphNetwork, Network, count_parameters
-from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config
+from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import SET_SCORES, Result, thin
 
 EVALUATION_BATCH = 512
+_NO_CLASS = -100  # of the empty graph
 DIGITS = 4  # of the validation scores of all epochs
 CURVE_POINTS = 20  # of the other curves
 # By the paper's protocol, and by the GIN paper's.
@@ -88,6 +91,47 @@ def split_set(config: Config, graphs: GraphSet, seed: int) -> Split:
     if config.split in GIN_SPLITS:
         return fold_split(graphs.strata, seed, config.split)
     return split_of(graphs, seed, config.split)  # type: ignore[arg-type]
+
+
+class Targets:
+    """The targets on the device; values are standardised by those of the training graphs."""
+
+    def __init__(self, graphs: GraphSet, train: Tensor, device: torch.device) -> None:
+        self.task = graphs.task
+        self.mean = self.std = torch.zeros(graphs.y.size(1), device=device)
+        y = graphs.y.to(device)
+        if self.task == "values":
+            own = y[train.to(device)]
+            known = ~own.isnan()
+            self.mean = own.nanmean(dim=0)
+            square = (own - self.mean).masked_fill(~known, 0.0).square().sum(dim=0)
+            self.std = (square / known.sum(dim=0)).sqrt().clamp(min=1e-6)
+            y = (y - self.mean) / self.std
+        # The last row is that of the empty graph, of which nothing is known.
+        self.known = F.pad((~y.isnan()).float(), (0, 0, 0, 1))
+        self.y = F.pad(y.nan_to_num(), (0, 0, 0, 1))
+        self.raw = F.pad(graphs.y.to(device), (0, 0, 0, 1), value=_NO_CLASS)
+
+    def loss(self, out: Tensor, index: Tensor) -> Tensor:
+        """The mean over the known targets."""
+        y, known = self.y.index_select(0, index), self.known.index_select(0, index)
+        if self.task == "classes":
+            label = self.raw.index_select(0, index).view(-1)
+            return F.cross_entropy(out, label, ignore_index=_NO_CLASS)
+        if self.task == "values":
+            losses = (out - y).abs()
+        else:
+            losses = F.binary_cross_entropy_with_logits(out, y, reduction="none")
+        return (losses * known).sum() / known.sum().clamp(min=1)
+
+    def score(self, metric: Metric, out: Tensor, index: Tensor) -> Tensor:
+        """The metric, in the units of the targets; errors are negative, so higher is better."""
+        out = out.nan_to_num()  # a run may have diverged
+        if self.task == "values":
+            out = out * self.std + self.mean
+        y = self.raw[index].unsqueeze(0)
+        label = y.squeeze(2) if self.task == "classes" else y
+        return TASKS[self.task].scores[metric](out.unsqueeze(0), label, ~y.isnan()).squeeze(0)
 
 
 class Training:
@@ -258,7 +302,8 @@ def train_graphs(
 
 class Replay:
     """A step and a prediction, each captured once on a GPU and then replayed: a small model's
-    launches take ten times as long as its work. All mini-batches are padded to one shape."""
+    launches take ten times as long as its work. All mini-batches are padded to one shape, and the
+    next call overwrites a result."""
 
     def __init__(self, training: Training) -> None:
         data, size = training.data, training.schedule.batch_size
@@ -271,16 +316,12 @@ class Replay:
         model, optimizer = training.model, training.optimizer
         state = [value.clone() for value in _tensors(model, optimizer)]
         random = torch.cuda.get_rng_state(training.device)
-        self.step = self._capture(
-            lambda index: training.step(index, shapes[0]),
-            data.padded(orders[0], size)[0],
-            model.train(),
-        )
-        self.predict = self._capture(
-            lambda index: training.predict(index, shapes[1]),
-            data.padded(training.parts[1], self.evaluated)[0],
-            model.eval(),
-        )
+        model.train()
+        first = data.padded(orders[0], size)[0]
+        self.step = self._captured(lambda index: training.step(index, shapes[0]), first)
+        model.eval()
+        first = data.padded(training.parts[1], self.evaluated)[0]
+        self.predict = self._captured(lambda index: training.predict(index, shapes[1]), first)
         with torch.no_grad():  # what the first calls have changed, in place
             now = _tensors(model, optimizer)
             for value in now[len(state) :]:  # the optimizer had none yet
@@ -289,26 +330,18 @@ class Replay:
                 value.copy_(before)
         torch.cuda.set_rng_state(random, training.device)
 
-    def _capture(
-        self, call: Callable[[Tensor], Tensor], like: Tensor, model: GraphNetwork
+    def _captured(
+        self, call: Callable[[Tensor], Tensor], like: Tensor
     ) -> Callable[[Tensor], Tensor]:
-        """The function for any index of this shape; its result is overwritten by the next call."""
-        index, stream = like.clone(), torch.cuda.Stream(like.device)
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):  # whatever is prepared lazily must be there before
-                call(index)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            out = call(index)
+        """The function for any index of this shape."""
+        index = like.clone()
+        replay = captured(lambda: call(index), like.device)
 
-        def replay(other: Tensor) -> Tensor:
+        def replayed(other: Tensor) -> Tensor:
             index.copy_(other)
-            graph.replay()
-            return out
+            return replay()
 
-        return replay
+        return replayed
 
 
 def _tensors(model: GraphNetwork, optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -1,12 +1,15 @@
-"""How times are taken."""
+"""How times are taken, and how a GPU is kept busy: calls captured as CUDA graphs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 def synchronize(device: torch.device) -> None:
@@ -25,16 +28,27 @@ def seconds(run: Callable[[], Any], device: torch.device, calls: int = 1) -> flo
     return time.perf_counter() - started
 
 
-def captured(run: Callable[[], Any], device: torch.device) -> Callable[[], None]:
-    """A call as one CUDA graph: its time is the device's alone, without the host's."""
-    stream = torch.cuda.Stream(device)
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures: a stream that has multiplied matrices keeps memory for it."""
+    return torch.cuda.Stream(device)
+
+
+def captured(run: Callable[[], T], device: torch.device, warm_up: int = 3) -> Callable[[], T]:
+    """A call as one CUDA graph: its time is the device's alone, without the host's. The next call
+    overwrites its result. First come a few plain calls, which prepare what is prepared lazily."""
+    stream = _side_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
-        for _ in range(3):  # what is prepared lazily must be there before the capture
+        for _ in range(warm_up):
             run()
     torch.cuda.current_stream(device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
-    graph.replay()
-    return graph.replay
+    with torch.cuda.graph(graph, stream=stream):
+        out = run()
+
+    def replay() -> T:
+        graph.replay()
+        return out
+
+    return replay

@@ -12,17 +12,16 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 from graphrelu.lab.data.graph import Graph, Task
-from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import Split, make_split
+from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
+from graphrelu.lab.engine.timing import captured, synchronize
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
@@ -36,22 +35,20 @@ CURVES = ("train_loss", "val_loss", "val_accuracy")
 CURVE_POINTS = 20
 MOST_CLASSES = 30  # more are not kept apart on record
 
-Model = TypeVar("Model", bound=torch.nn.Module)
 
-
-def seeded(
-    network: Callable[..., Model], config: Config, data: Graph | GraphSet, seed: int
-) -> Model:
-    """A model with the parameters that a seed stands for, the same on every device.
+def build(config: Config, graph: Graph, seed: int) -> GNN:
+    """The model of a node cell, the paper's or a deep one, with the parameters that a seed stands
+    for, the same on every device.
 
     All but the activations' own are those of the model with ReLU: whatever an activation draws for
     itself, the runs of one seed start alike.
     """
+    network = DeepGNN if config.is_deep else GNN
 
-    def make(activation: str, options: dict[str, Any]) -> Model:
+    def make(activation: str, options: dict[str, Any]) -> GNN:
         torch.manual_seed(seed)
-        sizes = data.num_features, config.hidden, data.num_classes
-        rest = {"dropout": config.dropout, "activation_options": options}
+        sizes = graph.num_features, config.hidden, graph.num_classes
+        rest: dict[str, Any] = {"dropout": config.dropout, "activation_options": options}
         rest |= dict(config.backbone_options)
         return network(config.backbone, *sizes, activation=activation, **rest)
 
@@ -62,17 +59,12 @@ def seeded(
     return model.to(getattr(torch, config.dtype))
 
 
-def build(config: Config, graph: Graph, seed: int) -> GNN:
-    """The model of a node cell: the paper's, or a deep one where the layers are named."""
-    return seeded(DeepGNN if config.is_deep else GNN, config, graph, seed)
-
-
 @dataclass(frozen=True, eq=False)
 class Nodes:
-    """One part of the splits of all runs, nodes or graphs: `index [R, n]`, padded with weight zero.
+    """One part of the splits of all runs: `index [R, n]`, padded with weight zero.
 
-    A model predicts values in `units`: their mean and standard deviation, both `[R, 1]`, among the
-    training nodes. Losses and scores take the logits `[R, n, classes]` of these nodes alone.
+    A model predicts values in `units`: their mean and standard deviation, both `[R, 1, 1]`, among
+    the training nodes. Losses and scores take the logits `[R, n, classes]` of these nodes alone.
     """
 
     index: Tensor
@@ -91,14 +83,20 @@ class Nodes:
         for row, part in enumerate(parts):
             index[row, : len(part)] = part
             weight[row, : len(part)] = 1 / len(part)
-        return cls(index.to(device), weight.to(device), y[index].to(device), task)
+        label = y[index].unsqueeze(2) if task == "values" else y[index]
+        return cls(index.to(device), weight.to(device), label.to(device), task)
+
+    @property
+    def known(self) -> Tensor:
+        return (self.weight > 0).unsqueeze(2)
 
     def own_units(self) -> tuple[Tensor, Tensor] | None:
         """The mean and the standard deviation of these values; one is 1 where all are the same."""
         if self.task != "values":
             return None
-        mean = (self.weight * self.label).sum(dim=1, keepdim=True)
-        std = (self.weight * (self.label - mean).square()).sum(dim=1, keepdim=True).sqrt()
+        weight = self.weight.unsqueeze(2)
+        mean = (weight * self.label).sum(dim=1, keepdim=True)
+        std = (weight * (self.label - mean).square()).sum(dim=1, keepdim=True).sqrt()
         return mean, torch.where(std > 0, std, 1.0)
 
     def chosen(self, logits: Tensor) -> Tensor:
@@ -120,15 +118,9 @@ class Nodes:
 
     def score(self, logits: Tensor, metric: Metric) -> Tensor:
         if self.units is not None:
-            mean, std = (unit.unsqueeze(2) for unit in self.units)
+            mean, std = self.units
             logits = logits * std + mean
-        return TASKS[self.task].scores[metric](logits, self.label, self.weight > 0)
-
-
-@cache
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all batches: a stream that has multiplied matrices keeps memory for it."""
-    return torch.cuda.Stream(device)
+        return TASKS[self.task].scores[metric](logits, self.label, self.known)
 
 
 class SeedBatch:
@@ -136,11 +128,11 @@ class SeedBatch:
     choosing an epoch and the record need."""
 
     def __init__(
-        self, config: Config, graph: Any, inputs: Any, seeds: Sequence[int], device: torch.device
+        self, config: Config, graph: Graph, inputs: Any, seeds: Sequence[int], device: torch.device
     ) -> None:
         self.config, self.seeds, self.device = config, tuple(seeds), device
         self.graph, self.inputs = graph, inputs
-        models = [self.model(seed) for seed in seeds]
+        models = [build(config, graph, seed) for seed in seeds]
         parameters, buffers = stack_module_state(models)
         self.initial = {n: v.detach().clone() for n, v in {**parameters, **buffers}.items()}
         self.state = {name: value.to(device, copy=True) for name, value in self.initial.items()}
@@ -149,7 +141,7 @@ class SeedBatch:
         self.skeleton = models[0].to("meta")
         self.optimizer = torch.optim.Adam(
             list(self.parameters.values()),
-            lr=self.learning_rate(),
+            lr=config.lr,
             weight_decay=config.weight_decay,
             fused=True,
             capturable=device.type == "cuda",
@@ -163,7 +155,7 @@ class SeedBatch:
         self.epochs_run = torch.zeros(runs, dtype=torch.long, device=device)
         names = CURVES if graph.task == "classes" else CURVES[:2]
         self.curves = {name: torch.zeros(config.epochs, runs, device=device) for name in names}
-        self.splits = [self.split(seed) for seed in seeds]
+        self.splits = [make_split(graph, seed, config.split) for seed in seeds]
         parts = [
             Nodes.stack(
                 [getattr(split, part) for split in self.splits], graph.y, device, graph.task
@@ -172,39 +164,6 @@ class SeedBatch:
         ]
         units = parts[0].own_units()
         self.train, self.val, self.test = (replace(part, units=units) for part in parts)
-
-    @classmethod
-    def trained(
-        cls,
-        config: Config,
-        graph: Any,
-        inputs: Any,
-        seeds: Sequence[int],
-        device: torch.device,
-        progress: Callable[[int], None] | None = None,
-    ) -> tuple[SeedBatch, list[Result]]:
-        """Trains the runs of a cell at once; returns the trained batch and its results.
-
-        Their time and memory are those of the epochs: without first calls, which compile kernels,
-        and without what a batch before has left.
-        """
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        batch = cls(config, graph, inputs, seeds, device)
-        return batch, batch.results(batch.run(progress))
-
-    def model(self, seed: int) -> GNN:
-        return build(self.config, self.graph, seed)
-
-    def split(self, seed: int) -> Split:
-        return make_split(self.graph, seed, self.config.split)
-
-    def learning_rate(self) -> float | Tensor:
-        return self.config.lr
-
-    def parts(self) -> list[tuple[Callable[[], None], int]]:
-        """The parts of an epoch, each captured on a GPU, and how often each part runs."""
-        return [(self.epoch, 1)]
 
     def logits(self, state: dict[str, Tensor], training: bool) -> Tensor:
         """The outputs of all runs, `[R, N, classes]`."""
@@ -305,8 +264,7 @@ class SeedBatch:
             with torch.no_grad():
                 self.outputs()  # a stream keeps memory for products: let the first batch count it
         advance = self.stepper()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        synchronize(self.device)
         started = time.perf_counter()
         check_every = CHECK_EVERY[self.device.type]
         for epoch in range(1, self.config.epochs + 1):
@@ -319,29 +277,12 @@ class SeedBatch:
         return time.perf_counter() - started
 
     def stepper(self) -> Callable[[], None]:
-        """A function that runs an epoch; on a GPU as CUDA graphs, since launches take long."""
+        """A function that runs an epoch; on a GPU as a CUDA graph, since launches take long."""
         if self.device.type != "cuda":
             return self.epoch
-        stream = _side_stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for part, _ in self.parts():
-                # Whatever is prepared lazily must be there before the capture.
-                for _ in range(min(2, self.config.epochs)):
-                    part()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
+        # A step beyond the last has no place in the curves.
+        advance = captured(self.epoch, self.device, min(2, self.config.epochs))
         self.restart()
-        replays = []
-        for part, times in self.parts():
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream):
-                part()
-            replays += [graph.replay] * times
-
-        def advance() -> None:
-            for replay in replays:
-                replay()
-
         return advance
 
     def restart(self) -> None:
@@ -378,7 +319,7 @@ class SeedBatch:
         if config.select == "loss" and config.split not in FOLD_SPLITS:
             values["val_loss"] = self.best_value.tolist()
         if self.test.task == "classes":
-            tested = (outs["test"], self.test.label, self.test.weight > 0)
+            tested = (outs["test"], self.test.label, self.test.known)
             values["calibration_error"] = calibration_error(*tested).tolist()
             if self.graph.num_classes <= MOST_CLASSES:
                 values["class_accuracy"] = [
@@ -406,4 +347,20 @@ class SeedBatch:
         return results
 
 
-train = SeedBatch.trained
+def train(
+    config: Config,
+    graph: Graph,
+    inputs: Any,
+    seeds: Sequence[int],
+    device: torch.device,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[SeedBatch, list[Result]]:
+    """Trains the runs of a cell at once; returns the trained batch and its results.
+
+    Their time and memory are those of the epochs: without first calls, which compile kernels, and
+    without what a batch before has left.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    batch = SeedBatch(config, graph, inputs, seeds, device)
+    return batch, batch.results(batch.run(progress))

@@ -71,11 +71,11 @@ BAD = {
     "metric of labels": (
         ["several.pt", "--metric", "accuracy"],
         "The metric accuracy does not fit several.pt, whose y holds labels, any number at "
-        "once; known are rocauc, f1.",
+        "once; known are rocauc, f1, ap, accuracy.",
     ),
     "metric of values": (
         ["values.pt", "--metric", "f1"],
-        "The metric f1 does not fit values.pt, whose y holds values; known are mae, r2.",
+        "The metric f1 does not fit values.pt, whose y holds values; known are mae, r2, rmse.",
     ),
     "shape of y": (["cube.pt"], "cube.pt: y must hold a class or a value of each node [nodes]"),
     "nan in y": (["nany.pt"], "nany.pt: y must hold finite values, not NaN or infinite ones"),

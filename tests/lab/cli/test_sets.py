@@ -80,7 +80,10 @@ def test_settings(folder: Path) -> None:
         (["digit-graphs", "--target", "y"], "digit-graphs has no columns to choose targets from."),
         (["mine.csv", "--target", "width"], "mine.csv has no column 'width' to predict."),
         (["mine.csv", "--split", "column"], "mine.csv has no column 'split'."),
-        (["mine.csv", "--target", "even", "--metric", "mae"], "known are rocauc, ap, accuracy."),
+        (
+            ["mine.csv", "--target", "even", "--metric", "mae"],
+            "known are rocauc, f1, ap, accuracy.",
+        ),
         (["mine.csv", "--rwse", 60], "hidden must be at least 29 with random walks, not 8."),
     ],
 )

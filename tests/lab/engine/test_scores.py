@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,25 +12,19 @@ import torch
 from sklearn import metrics
 from torch import Tensor
 
-from graphrelu.lab.engine.scores import (
-    TASKS,
-    calibration_error,
-    class_accuracy,
-    r2,
-    rocauc,
-    rocauc_of_labels,
-)
+from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
 
 
-def runs(classes: int, ties: bool) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(classes)
-    logits = torch.randn(5, 40, classes, generator=generator, dtype=torch.double)
-    label = torch.randint(classes, (5, 40), generator=generator)
-    is_node = torch.arange(40) < torch.tensor([40, 39, 30, 21, 12]).view(-1, 1)
-    return (2 * logits).round() if ties else logits, label, is_node
+def runs(outputs: int, ties: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, classes, and which of them are known."""
+    generator = torch.Generator().manual_seed(outputs)
+    logits = torch.randn(5, 40, outputs, generator=generator, dtype=torch.double)
+    label = torch.randint(outputs, (5, 40), generator=generator)
+    known = torch.arange(40) < torch.tensor([40, 39, 30, 21, 12]).view(-1, 1)
+    return (2 * logits).round() if ties else logits, label, known.unsqueeze(2)
 
 
-def by_scikit_learn(metric: str, logits: Tensor, label: Tensor) -> float:
+def of_classes(metric: str, logits: Tensor, label: Tensor) -> float:
     if metric == "accuracy":
         return float(metrics.accuracy_score(label, logits.argmax(dim=1)))
     if metric == "f1":
@@ -43,14 +39,64 @@ def by_scikit_learn(metric: str, logits: Tensor, label: Tensor) -> float:
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("classes", [2, 3, 6])
 @pytest.mark.parametrize("metric", list(TASKS["classes"].scores))
-def test_as_scikit_learn_has_them(metric: str, classes: int, ties: bool) -> None:
-    logits, label, is_node = runs(classes, ties)
-    label[4, is_node[4]] %= 2  # the last run has no node of the other classes
-    found = TASKS["classes"].scores[metric](logits, label, is_node)
+def test_classes(metric: str, classes: int, ties: bool) -> None:
+    logits, label, known = runs(classes, ties)
+    label[4, known[4, :, 0]] %= 2  # the last run has no node of the other classes
+    found = TASKS["classes"].scores[metric](logits, label, known)
     for run, value in enumerate(found.tolist()):
-        chosen = is_node[run]
-        expected = by_scikit_learn(metric, logits[run, chosen], label[run, chosen])
+        chosen = known[run, :, 0]
+        expected = of_classes(metric, logits[run, chosen], label[run, chosen])
         assert value == pytest.approx(expected, abs=1e-12)
+
+
+# By scikit-learn, for one output.
+OF_ONE: dict[str, Callable[[Any, Any], float]] = {
+    "rocauc": metrics.roc_auc_score,
+    "ap": metrics.average_precision_score,
+    "accuracy": lambda true, own: metrics.accuracy_score(true == 1, own > 0),
+    "mae": lambda true, own: -metrics.mean_absolute_error(true, own),
+    "rmse": lambda true, own: -(metrics.mean_squared_error(true, own) ** 0.5),
+    "r2": metrics.r2_score,
+}
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [(task, name) for task in ("labels", "values") for name in TASKS[task].scores],
+)
+def test_several_outputs(task: str, metric: str, ties: bool, gaps: bool) -> None:
+    """Each by itself, but for micro F1; with gaps, which are NaN, as sets of graphs have them."""
+    logits, _, known = runs(3, ties)
+    generator = torch.Generator().manual_seed(0)
+    label = (torch.rand(logits.shape, generator=generator) < 0.4).float()
+    if task == "values":
+        label = logits.sin().float() + 5
+    elif metric in ("rocauc", "ap"):
+        label[:, :, 2] = 1  # tells no node from another, and does not count
+    known = known.expand_as(label)
+    if gaps:
+        known = known & (torch.rand(label.shape, generator=generator) < 0.8)
+    label = label.masked_fill(~known, torch.nan)
+    for run, value in enumerate(TASKS[task].scores[metric](logits, label, known).tolist()):
+        pairs = [(label[run, k, i], logits[run, k, i]) for i, k in enumerate(known[run].unbind(1))]
+        if metric == "f1":
+            true, own = map(torch.cat, zip(*pairs, strict=True))
+            expected = metrics.f1_score(true, own > 0)
+        else:
+            told = pairs[:2] if metric in ("rocauc", "ap") else pairs
+            expected = fmean(OF_ONE[metric](true, own) for true, own in told)
+        assert value == pytest.approx(expected, abs=1e-6 if task == "values" else 1e-12)
+
+
+def test_where_there_is_nothing_to_tell() -> None:
+    _, label, known = runs(2)
+    rocauc, alike = TASKS["classes"].scores["rocauc"], torch.ones(5, 40, 1)
+    assert rocauc(torch.zeros(5, 40, 2), label, known).tolist() == [0.5] * 5
+    assert rocauc(torch.zeros(5, 40, 2), torch.ones(5, 40).long(), known).isnan().all()
+    for task, metric in (("labels", "rocauc"), ("labels", "ap"), ("values", "r2")):
+        assert TASKS[task].scores[metric](torch.zeros(5, 40, 1), alike, known).isnan().all()
 
 
 def test_calibration_error_by_hand() -> None:
@@ -59,64 +105,25 @@ def test_calibration_error_by_hand() -> None:
     share = torch.tensor([[0.9, 0.1, 0.62, 0.3, 1.0]], dtype=torch.double)
     logits = torch.stack([share, 1 - share], dim=2).log()
     label = torch.tensor([[0, 0, 0, 0, 1]])
-    is_node = torch.arange(5).view(1, -1) < 4
-    found = calibration_error(logits, label, is_node)
+    known = (torch.arange(5) < 4).view(1, 5, 1)
+    found = calibration_error(logits, label, known)
     assert found.item() == pytest.approx((0.8 + 0.38 + 0.7) / 4)
-    everything = calibration_error(logits, label, is_node.fill_(True))  # sure, and wrong
+    everything = calibration_error(logits, label, torch.ones_like(known))  # sure, and wrong
     assert everything.item() == pytest.approx((0.8 + 0.38 + 0.7 + 1) / 5)
 
 
-def test_calibration_of_each_run() -> None:
-    logits, label, is_node = runs(3, ties=False)
-    together = calibration_error(logits, label, is_node)
-    for run, chosen in enumerate(is_node):
-        share = logits[run, chosen].softmax(dim=1).numpy()
-        right = (share.argmax(axis=1) == label[run, chosen].numpy()).astype(float)
+def test_calibration_and_classes_of_each_run() -> None:
+    logits, label, known = runs(3)
+    label[4, known[4, :, 0]] %= 2  # the last run has no node of the third class
+    together = calibration_error(logits, label, known)
+    by_class = class_accuracy(logits, label, known).tolist()
+    for run, chosen in enumerate(known.squeeze(2)):
+        true, share = label[run, chosen], logits[run, chosen].softmax(dim=1).numpy()
+        right = (share.argmax(axis=1) == true.numpy()).astype(float)
         bins = np.digitize(share.max(axis=1), np.linspace(0, 1, 16), right=True)
         gaps = [abs((right - share.max(axis=1))[bins == one].sum()) for one in range(1, 16)]
         assert together[run].item() == pytest.approx(sum(gaps) / len(right), abs=1e-12)
-
-
-def test_accuracy_of_each_class() -> None:
-    logits, label, is_node = runs(3, ties=False)
-    label[4, is_node[4]] %= 2  # the last run has no node of the third class
-    for run, found in enumerate(class_accuracy(logits, label, is_node).tolist()):
-        true, predicted = label[run, is_node[run]], logits[run, is_node[run]].argmax(dim=1)
         present = true.unique().tolist()
-        expected = metrics.recall_score(true, predicted, labels=present, average=None)
-        assert [found[one] for one in present] == pytest.approx(expected.tolist(), abs=1e-12)
-        assert np.isnan(found).sum() == 3 - len(present)
-
-
-def test_rocauc_of_constant_logits() -> None:
-    _, label, is_node = runs(2, ties=False)
-    assert rocauc(torch.zeros(5, 40, 2), label, is_node).tolist() == [0.5] * 5
-    assert rocauc(torch.zeros(5, 40, 2), torch.ones(5, 40).long(), is_node).isnan().all()
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_several_labels_as_scikit_learn_has_them(ties: bool) -> None:
-    logits, _, is_node = runs(3, ties)
-    label = (torch.rand(logits.shape, generator=torch.Generator().manual_seed(0)) < 0.4).float()
-    label[:, :, 2] = 1  # tells no node from another
-    for metric, score in TASKS["labels"].scores.items():
-        for run, value in enumerate(score(logits, label, is_node).tolist()):
-            own, true = logits[run, is_node[run]], label[run, is_node[run]]
-            if metric == "f1":
-                expected = metrics.f1_score(true, own > 0, average="micro")
-            else:
-                expected = metrics.roc_auc_score(true[:, :2], own[:, :2], average="macro")
-            assert value == pytest.approx(expected, abs=1e-12)
-    assert rocauc_of_labels(logits, torch.ones_like(label), is_node).isnan().all()
-
-
-def test_values_as_scikit_learn_has_them() -> None:
-    logits, _, is_node = runs(1, ties=False)
-    label = logits.squeeze(2).sin() + 5
-    for metric, score in TASKS["values"].scores.items():
-        for run, value in enumerate(score(logits, label, is_node).tolist()):
-            own, true = logits[run, is_node[run], 0], label[run, is_node[run]]
-            error = metrics.mean_absolute_error(true, own)
-            expected = -error if metric == "mae" else metrics.r2_score(true, own)
-            assert value == pytest.approx(expected, abs=1e-10)
-    assert r2(logits, torch.ones_like(label), is_node).isnan().all()
+        expected = metrics.recall_score(true, share.argmax(axis=1), labels=present, average=None)
+        assert [by_class[run][one] for one in present] == pytest.approx(expected.tolist())
+        assert np.isnan(by_class[run]).sum() == 3 - len(present)
