@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -69,7 +68,13 @@ DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}
 DEEP_SETTINGS = ("norm", "residual", "layers")
 GRAPH_SETTINGS = ("patience", "normalize_features")  # not of sets
 SET_SETTINGS = ("target", "pooling", "head_layers", "rwse", "virtual_node", "batch_size")
+SETTINGS = (
+    *("split", "metric", "hidden", "epochs", "lr", "weight_decay", "dropout"),
+    *(*DEEP_SETTINGS, *GRAPH_SETTINGS, *SET_SETTINGS),
+)
 SET_DEFAULTS = {"esol": {"layers": 6, "epochs": 40}}  # about 90 s on two cores
+LONG = 600.0  # seconds
+TRIED_EPOCHS, TRIED_RUNS = 3, 10
 COMPARED_ON_SETS = ("relu", "gelu", "grelu")
 LABELS = {"classes": "classes", "labels": "labels, any number at once", "values": "values"}
 
@@ -115,6 +120,7 @@ _of_sets = partial(_of, "Sets of graphs")
     epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json",
 )
 def compare(
+    ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
     backbone: Annotated[str, typer.Option(help=BACKBONE)] = "gcn",
     activations: Annotated[str | None, typer.Option(help=NAMES)] = None,
@@ -158,101 +164,101 @@ def compare(
     ] = None,
     batch_size: Annotated[int | None, _of_sets("Graphs in a mini-batch. Default: 128.")] = None,
 ) -> None:
-    settings: dict[str, Any] = {
-        "split": split,
-        "metric": metric,
-        "hidden": hidden,
-        "epochs": epochs,
-        "lr": lr,
-        "weight_decay": weight_decay,
-        "dropout": dropout,
-        "layers": layers,
-        "norm": norm,
-        "residual": residual,
-        "patience": patience,
-        "normalize_features": normalize_features,
-        "target": target,
-        "pooling": pooling,
-        "head_layers": head_layers,
-        "rwse": rwse,
-        "virtual_node": virtual_node,
-        "batch_size": batch_size,
-    }
     from graphrelu.lab import engine as training
 
-    kept = INTERRUPTED if out else "Interrupted, and nothing is kept; --out FILE keeps each run."
-    scratch = None
-    try:
-        with one_sentence(kept):
-            runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
-            check_runs(runs)
-            check_margin(margin)
-            where = training.choose_device(device)
-            _check_files(out, json, report)
-            deep = wants_deep(dataset, settings)
-            usual = compared() if deep else ACTIVATIONS
-            if on_disk.holds_graphs(dataset):
-                usual = COMPARED_ON_SETS
-            activations = activations or ",".join(usual)
-            if until_decided and not {"relu", "grelu"} <= set(names(activations)):
-                raise ValueError("until-decided needs relu and grelu among the activations.")
-            if engine is not None:
-                training.check_pool(engine)
-            graph, configs = prepare(
-                dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
-            )
-            screen = terminal.console()
-            screen.print(terminal.headline(graph, configs[0], runs, until_decided))
-            if graph.note:
-                screen.print(graph.note)
-            if out is None:
-                scratch = Path(tempfile.mkdtemp(prefix="graphrelu-"))
-            record = Record(scratch / "runs.jsonl" if scratch else Path(str(out)))
-            given = {"backbone": backbone, "activations": activations, "margin": margin}
-            given |= {"until_decided": until_decided or None, "data": data} | settings
-            given |= {"device": None if device == "auto" else device, "engine": engine}
-            pool = engine or pool_for(graph, where, runs * len(configs))
-            command = command_of(dataset, given)
-            splits = asdict(splits_in(graph, configs[0]))
-            record.add_look(Look.announced(configs[0], margin, splits, command))
-            for look in looks_until(runs) if until_decided else [runs]:
-                with terminal.progress_bar() as progress:
-                    results = training.run(
-                        configs,
-                        range(look),
-                        record,
-                        root=data,
-                        graphs={configs[0].dataset: graph},
-                        device=device,
-                        progress=progress,
-                        pool=pool,
-                    )
-                found = decide_at_look(record, results)
-                if decided(found.decisions):
-                    break
-            rows = tables.compare_rows(results, found.decisions)
-            verdict = tables.verdict(rows)
-            further = tables.going_on(verdict, command, record.path)
-            if report is not None:
-                repeat = f"{command} --runs {runs}"
-                page.write(report, page.from_comparison(results, found, graph, record.path, repeat))
-            screen.print(f"Split: {tables.split_rule(results)}.")
-            screen.print("", terminal.compare_table(rows), "", sep="\n")
-            notes = (terminal.compare_notes(rows), divergence.sentence(results))
-            screen.print(*filter(None, notes), sep="\n")
-            screen.print(verdict.sentence, style="bold")
-            if further:
-                screen.print(f"Go on with: {further}", soft_wrap=True)
-            if json is not None:
-                content = to_json(graph, results, rows, verdict.sentence, further, where)
-                output.write_json(json, content)
-            if report is not None:
-                screen.print(f"Page: {report}", soft_wrap=True)
-            if further:  # that record holds the look
-                scratch = None
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
+    settings = {name: ctx.params[name] for name in SETTINGS}
+    with one_sentence(INTERRUPTED if out else "Interrupted."):
+        runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
+        check_runs(runs)
+        check_margin(margin)
+        where = training.choose_device(device)
+        _check_files(out, json, report)
+        deep = wants_deep(dataset, settings)
+        usual = compared() if deep else ACTIVATIONS
+        if on_disk.holds_graphs(dataset):
+            usual = COMPARED_ON_SETS
+        activations = activations or ",".join(usual)
+        if until_decided and not {"relu", "grelu"} <= set(names(activations)):
+            raise ValueError("until-decided needs relu and grelu among the activations.")
+        if engine is not None:
+            training.check_pool(engine)
+        graph, configs = prepare(
+            dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
+        )
+        screen = terminal.console()
+        screen.print(terminal.headline(graph, configs[0], runs, until_decided))
+        if isinstance(graph, GraphSet) and graph.note:
+            screen.print(graph.note)
+        record = Record(out or record_in_cache(graph.name))
+        given = {"backbone": backbone, "activations": activations, "margin": margin}
+        given |= {"until_decided": until_decided or None, "data": data} | settings
+        given |= {"device": None if device == "auto" else device, "engine": engine}
+        command = command_of(dataset, given)
+        repeat = f"{command} --runs {runs}"
+    go_on = f"Interrupted; go on with: {repeat} --out {shlex.quote(str(record.path))}"
+    with one_sentence(INTERRUPTED if out else go_on):
+        splits = asdict(splits_in(graph, configs[0]))
+        record.add_look(Look.announced(configs[0], margin, splits, command))
+        how: dict[str, Any] = {"graphs": {configs[0].dataset: graph}, "device": device}
+        pool = engine or pool_for(graph, where, runs * len(configs))
+        left = sum(len(record.left(config, range(runs))) for config in configs)
+        if left and pool != "ray":
+            at_once = 1 if isinstance(graph, GraphSet) else min(runs, TRIED_RUNS)
+            trial = partial(training.run, seeds=range(at_once), record=None, **how)
+            seconds = seconds_of_a_run(trial, configs) * left
+            if pool != "local":
+                seconds /= min(int(pool), left)
+            if seconds > LONG:
+                screen.print(
+                    f"This may take up to {seconds / 60:,.0f} minutes; fewer --runs, --epochs or "
+                    "--activations shorten it."
+                )
+        for look in looks_until(runs) if until_decided else [runs]:
+            with terminal.progress_bar() as progress:
+                results = training.run(
+                    configs, range(look), record, root=data, progress=progress, pool=pool, **how
+                )
+            found = decide_at_look(record, results)
+            if decided(found.decisions):
+                break
+        rows = tables.compare_rows(results, found.decisions)
+        verdict = tables.verdict(rows)
+        further = tables.going_on(verdict, command, record.path)
+        if report is not None:
+            page.write(report, page.from_comparison(results, found, graph, record.path, repeat))
+        screen.print(f"Split: {tables.split_rule(results)}.")
+        screen.print("", terminal.compare_table(rows), "", sep="\n")
+        notes = (terminal.compare_notes(rows), divergence.sentence(results))
+        screen.print(*filter(None, notes), sep="\n")
+        screen.print(verdict.sentence, style="bold")
+        if further:
+            screen.print(f"Go on with: {further}", soft_wrap=True)
+        if json is not None:
+            content = to_json(graph, results, rows, verdict.sentence, further, where)
+            output.write_json(json, content)
+        if report is not None:
+            screen.print(f"Page: {report}", soft_wrap=True)
+        if out is None:
+            screen.print(f"Runs: {record.path}", soft_wrap=True)
+
+
+def record_in_cache(name: str) -> Path:
+    """A new record in the user's cache folder, for a comparison that names none."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = output.check_folder(cache / "graphrelu" / "runs")
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=folder)) / "runs.jsonl"
+
+
+def seconds_of_a_run(
+    trial: Callable[[Sequence[Config]], list[Result]], configs: Sequence[Config]
+) -> float:
+    """How long a run takes at most, by a few epochs of GReLU, which costs the most."""
+    config = next((c for c in configs if c.activation == "grelu"), configs[-1])
+    short = replace(config, epochs=min(config.epochs, TRIED_EPOCHS), patience=0)
+    times = [run.seconds / (run.epochs_computed or short.epochs) for run in trial([short])]
+    return min(times) * config.epochs
 
 
 def _check_files(record: Path | None, json: Path | None, report: Path | None) -> None:
@@ -324,61 +330,54 @@ def prepare(
     if "norm" in settings:
         name = check_name("norm", settings["norm"], (*NORMS, "none"))
         settings["norm"] = None if name == "none" else name
-    if is_set:
-        return _prepare_set(dataset, backbone, activations, seeds, root, settings)
-
-    def cell(name: str, family: str, activation: str) -> Config:
-        if not deep:
-            return recipe(name, family, backbone, activation, **settings)
-        return modern(name, backbone, activation, **{**DEFAULTS, **settings})
-
-    # Once without the graph, to find a misspelt name before anything is downloaded.
-    activations = [cell("any", "other", name).activation for name in activations]
-    graph = on_disk.load(dataset, root)
-    # A graph that comes with splits has been compared on them; the paper's are split at random.
-    has_masks = None not in (graph.train_mask, graph.val_mask, graph.test_mask)
-    own = deep and has_masks and dataset.lower() not in NODE_DATASETS
-    settings.setdefault("split", "masks" if own else "random")
-    binary = deep and graph.task == "classes" and graph.num_classes == 2
-    settings["metric"] = _metric(graph, settings.get("metric"), "rocauc" if binary else None)
-    configs = [cell(identity(dataset, graph), graph.family, name) for name in activations]
-    for seed in seeds:
-        split_for(configs[0], graph, seed)
-    build(configs[0], graph, 0)  # finds a width that the heads cannot share before the training
-    return graph, configs
-
-
-def _prepare_set(
-    dataset: str,
-    backbone: str,
-    activations: Iterable[str],
-    seeds: Sequence[int],
-    root: str | Path | None,
-    settings: dict[str, Any],
-) -> tuple[GraphSet, list[Config]]:
-    settings = {**SET_DEFAULTS.get(dataset, {}), **settings}
     targets = [name.strip() for name in settings.pop("target", "").split(",") if name.strip()]
     if "rwse" in settings:
         settings["walks"] = settings.pop("rwse")
     if "batch_size" in settings:
         settings["training_options"] = {"batch_size": settings.pop("batch_size")}
-    configs = [on_sets("any", backbone, name, **settings) for name in activations]
-    network_of(configs[0])
-    split = settings.get("split")
-    graphs = on_disk.load_graphs(dataset, root, targets, split)
-    settings["split"] = split or ("random" if graphs.split is None else "column")
-    settings["metric"] = _metric(graphs, settings.get("metric"))
-    name = identity(dataset, graphs)
+    if is_set:
+        settings = {**SET_DEFAULTS.get(dataset, {}), **settings}
+
+    def cell(name: str, family: str, activation: str) -> Config:
+        if is_set:
+            return on_sets(name, backbone, activation, **settings)
+        if deep:
+            return modern(name, backbone, activation, **{**DEFAULTS, **settings})
+        return recipe(name, family, backbone, activation, **settings)
+
+    # Once without the graph, to find a misspelt name before anything is downloaded.
+    configs = [cell("any", "other", name) for name in activations]
+    graph: Graph | GraphSet
+    metric: Metric | None = None
+    if is_set:
+        network_of(configs[0])
+        graph = on_disk.load_graphs(dataset, root, targets, settings.get("split"))
+        family, own = "other", "random" if graph.split is None else "column"
+    else:
+        graph = on_disk.load(dataset, root)
+        if deep and graph.task == "classes" and graph.num_classes == 2:
+            metric = "rocauc"
+        # A graph that comes with splits has been compared on them; the paper's are split at random.
+        has_masks = None not in (graph.train_mask, graph.val_mask, graph.test_mask)
+        papers = not deep or dataset.lower() in NODE_DATASETS
+        family, own = graph.family, "masks" if has_masks and not papers else "random"
+    settings.setdefault("split", own)
+    settings["metric"] = _metric(graph, settings.get("metric"), metric)
+    name = identity(dataset, graph)
     if targets:
         name = f"{','.join(targets)} of {name}"
-    configs = [on_sets(name, backbone, config.activation, **settings) for config in configs]
+    configs = [cell(name, family, config.activation) for config in configs]
     for seed in seeds:
-        split_for(configs[0], graphs, seed)
-    build_network(configs[0], graphs, 0)  # finds widths that do not fit before the training
-    return graphs, configs
+        split_for(configs[0], graph, seed)
+    # Finds widths that do not fit before the training.
+    if isinstance(graph, GraphSet):
+        build_network(configs[0], graph, 0)
+    else:
+        build(configs[0], graph, 0)
+    return graph, configs
 
 
-def _metric(graph: Graph | GraphSet, asked: Metric | None, usual: Metric | None = None) -> Metric:
+def _metric(graph: Graph | GraphSet, asked: Metric | None, usual: Metric | None) -> Metric:
     """The metric that was asked for, if it fits the labels; else the usual one."""
     known = tuple(TASKS[graph.task].scores)
     if asked is None:

@@ -62,16 +62,14 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     assert "the intervals are over random splits of this data" in shown
     assert "GReLU's has 97.5 % confidence at look 1; all looks together have 95 %" in shown
     assert "The other activations are corrected together (Holm)" in shown
-    assert shown.endswith(
-        "GReLU is better than ReLU here (+0.8 [+0.8, +0.9] points over 10 seeds)."
-    )
+    assert "GReLU is better than ReLU here (+0.8 [+0.8, +0.9] points over 10 seeds)." in shown
     assert list(folder.iterdir()) == []
 
 
-def test_piped_output_is_plain_and_narrow(folder: Path) -> None:
+def test_piped_output_is_plain_and_narrow() -> None:
     for result in (invoke("compare"), invoke("compare", "--runs", 100)):
         assert "\x1b" not in result.output
-        short = [line for line in result.stdout.splitlines() if str(folder) not in line]
+        short = [line for line in result.stdout.splitlines() if not line.startswith("Runs: ")]
         assert max(map(len, short)) <= terminal.PIPED_WIDTH
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch_geometric.data import Data
 
 from graphrelu.lab import __main__ as entry
 from graphrelu.lab import cli
+from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
@@ -69,8 +71,8 @@ BAD = {
     "backbone of graphs": (["graphs:x.pt", "--backbone", "cheb"], "for sets of graphs 'cheb'"),
     "metric of classes": (["--metric", "mae"], "known are accuracy, f1, rocauc."),
     "metric of labels": (
-        ["several.pt", "--metric", "accuracy"],
-        "The metric accuracy does not fit several.pt, whose y holds labels, any number at "
+        ["several.pt", "--metric", "r2"],
+        "The metric r2 does not fit several.pt, whose y holds labels, any number at "
         "once; known are rocauc, f1, ap, accuracy.",
     ),
     "metric of values": (
@@ -144,20 +146,31 @@ def test_misuse_costs_one_sentence(folder: Path, capsys: pytest.CaptureFixture[s
         assert printed.err == ""
 
 
-@pytest.mark.parametrize(
-    ("out", "expected"), [([], "nothing is kept"), (["--out", "r.jsonl"], "contin")]
-)
-def test_interruption(
-    out: list[str], expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*arguments: object, **options: object) -> None:
+@pytest.mark.parametrize("out", [(), ("--out", "r.jsonl")])
+def test_interruption(out: tuple[str, ...], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs that were finished by then are kept, and the sentence says how to go on."""
+    run, finished = fake_engine.run, []
+
+    def interrupted(configs: Any, seeds: Any, record: Any, **options: Any) -> Any:
+        if record is None:  # a trial of a few epochs
+            return run(configs, seeds, record, **options)
+        finished.append(run(configs[:1], seeds, record, **options))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fake_engine, "run", interrupted)
-    result = invoke("compare", *out)
-    assert result.exit_code == 130
-    assert expected in result.stderr
-    assert result.stderr.count("\n") == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(fake_engine, "run", interrupted)
+        result = invoke("compare", "--runs", 3, *out)
+    assert (result.exit_code, result.stderr.count("\n"), len(finished)) == (130, 1, 1)
+    if out:
+        assert result.stderr.startswith("Interrupted; the same command continues")
+        return
+    said, command = result.stderr.strip().split(": ", 1)
+    assert said == "Interrupted; go on with"
+    (record,) = cache.rglob("runs.jsonl")
+    assert len(Record(record).read()) == 3
+    result = invoke(*shlex.split(command)[1:])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(Record(record).read()) == 6 * 3
 
 
 def test_a_disk_that_fails_costs_one_sentence(
