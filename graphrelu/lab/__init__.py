@@ -1,9 +1,13 @@
 """The laboratory: honest comparisons of activation functions, on top of the library."""
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["compare"]
+
+PACKAGES = ("typer", "rich", "scipy", "sklearn", "pandas", "jinja2")
+INSTALL = 'pip install "graphrelu[lab]"'
 
 if TYPE_CHECKING:
     from graphrelu.lab.own_model import compare
@@ -13,4 +17,11 @@ def __getattr__(name: str) -> Any:
     """Imported when asked for, as every module of the laboratory imports this one first."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if lacking := missing():
+        raise ImportError(f"graphrelu.lab.{name} needs {lacking}: {INSTALL}.")
     return getattr(import_module("graphrelu.lab.own_model"), name)
+
+
+def missing() -> str | None:
+    """A package of the extra ``lab`` that is not installed."""
+    return next((package for package in PACKAGES if find_spec(package) is None), None)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 
-PACKAGES = ("typer", "rich", "scipy")
+from graphrelu.lab import INSTALL, missing
 
 
 def main() -> None:
     """Run the command line, or say what to install."""
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        needs = f'The command line needs {missing[0]}: pip install "graphrelu[lab]".'
-        print(needs, file=sys.stderr)
+    if lacking := missing():
+        print(f"The command line needs {lacking}: {INSTALL}.", file=sys.stderr)
         sys.exit(2)
     # For torch, which is imported later: threads that wait for each other sleep soon, instead of
     # keeping a core from whoever else is busy on this machine.

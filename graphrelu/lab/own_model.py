@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from html import escape
+from inspect import signature
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -24,7 +26,9 @@ from torch_geometric.data.data import BaseData
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import InnerProductDecoder
 from torch_geometric.nn.inits import reset
+from torch_geometric.transforms import RandomNodeSplit
 from torch_geometric.utils import negative_sampling
+from tqdm.auto import tqdm
 
 from graphrelu.checks import check_count
 from graphrelu.context import graph_context
@@ -33,7 +37,7 @@ from graphrelu.lab.engine import choose_device
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.record.recipes import check_name
 from graphrelu.lab.render.export import frame
-from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, percent, verdict
+from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, label, percent, verdict
 from graphrelu.lab.stats import MARGIN, Splits, check_margin, over_relu
 
 if TYPE_CHECKING:
@@ -122,13 +126,14 @@ def compare(
     best validation score gives the test score; the test part is looked at once, after training.
 
     Args:
-        model (callable or torch.nn.Module): A function ``build(act)`` that returns a model, where
-            ``act(channels)`` makes an activation, to be called with ``x, edge_index``. Or a model:
-            it is compared, with new weights for each seed, with its conversion by
-            :func:`graphrelu.convert`.
+        model (callable or torch.nn.Module): A function ``build(act)`` that returns a model, or a
+            class with the argument ``act``, where ``act(channels)`` makes an activation, to be
+            called with ``x, edge_index``. Or a model: it is compared, with new weights for each
+            seed, with its conversion by :func:`graphrelu.convert`.
         data (Data or Dataset or iterable or tuple or callable): A graph with ``train_mask``,
-            ``val_mask`` and ``test_mask`` (of several columns, each seed takes one); an iterable of
-            batches with such masks; a list of graphs, which each seed splits into 80 / 10 / 10 %; a
+            ``val_mask`` and ``test_mask`` (of several columns, each seed takes one; without masks,
+            each seed draws 60 / 20 / 20 % of the nodes); an iterable of batches with such masks; a
+            list of graphs, which each seed splits into 80 / 10 / 10 %; a
             tuple of three parts, each a graph or an iterable of batches, such as three loaders or
             what :class:`~torch_geometric.transforms.RandomLinkSplit` gives; or a function of the
             seed that returns one of these.
@@ -152,7 +157,9 @@ def compare(
         look (int, optional): How often this comparison is looked at by now, this time included: a
             comparison that goes on with more runs has to show more. (default: :obj:`1`)
     """
-    names = _names(model, activations)
+    names, build = _names(model, activations), model
+    if isinstance(model, type):
+        build = partial(_of_class, model)
     check_margin(margin)
     for option, count in {"look": look, "runs": runs, "epochs": epochs}.items():
         check_count(option, count)
@@ -160,6 +167,8 @@ def compare(
     train, evaluate = train or _train, evaluate or _evaluate
     found: dict[str, list[_Run]] = {name: [] for name in names}
     splits = Splits()
+    data = _with_masks(data)
+    bar = tqdm(total=runs * len(names), unit="run", leave=False, disable=None)  # in a terminal
     for seed in range(runs):
         seed_everything(seed)
         sources = _sources(data, seed)
@@ -172,11 +181,14 @@ def compare(
             return evaluate(own, val)
 
         for name in names:
-            own = start(model, name, seed, where, example)
+            bar.set_description(f"{label(name)}, seed {seed}")
+            own = start(build, name, seed, where, example)
             optimizer = torch.optim.Adam(own.parameters(), lr=lr, weight_decay=weight_decay)
             seed_everything(seed)  # for dropout and the order of the batches
             now = Epoch(name, seed, 0, epochs, math.nan, math.nan)
             found[name].append(_run(own, parts, optimizer, train, evaluate, callbacks, now))
+            bar.update()
+    bar.close()
     scores = {name: dict(enumerate(run.score for run in own)) for name, own in found.items()}
     leads = over_relu(scores, splits, margin, (look, look))
     rows = []
@@ -196,10 +208,32 @@ def _names(model: Any, activations: Any) -> list[str]:
         return ["relu", "grelu"]
     if not callable(model):
         raise TypeError(f"model must be a module or a function, got {type(model).__name__}.")
+    if isinstance(model, type):
+        try:
+            signature(model).bind(act=None)
+        except TypeError as error:
+            raise TypeError(
+                "model must take an argument act, which makes its activations, and need no other, "
+                f"got the class {model.__name__}{signature(model)}."
+            ) from error
     wanted = COMPARED if activations is None else activations
     if isinstance(wanted, str) or not wanted or not all(isinstance(n, str) for n in wanted):
         raise TypeError(f"activations must be a list of names, got {activations!r}.")
     return list(dict.fromkeys(check_name("activation", n, list(ACTIVATIONS)) for n in wanted))
+
+
+def _of_class(model: type[Module], act: Callable[[int], Module]) -> Module:
+    return model(act=act)
+
+
+def _with_masks(data: Any) -> Any:
+    """A graph without masks becomes a function that draws them for each seed."""
+    is_graph = isinstance(data, Data) and "edge_label" not in data
+    if not is_graph or any(f"{part}_mask" in data for part in PARTS):
+        return data
+    if not isinstance(data.y, Tensor) or len(data.y) != data.num_nodes:
+        return data
+    return lambda seed: RandomNodeSplit(num_val=0.2, num_test=0.2)(data)
 
 
 @dataclass(frozen=True)

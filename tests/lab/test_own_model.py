@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib.util
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -320,6 +321,41 @@ def test_what_the_splits_share(parts: Any, count: int | None, share: float) -> N
     assert (found.count, found.share) == (count, share)
 
 
+def test_a_graph_without_masks_is_split_for_each_seed(graph: Data) -> None:
+    for part in PARTS:
+        del graph[part]
+    seen: list[Data] = []
+
+    def train(model: torch.nn.Module, batches: Any, optimizer: Any) -> float:
+        seen.extend(batches)
+        return 1.0
+
+    found = quick(Net, graph, TWO, epochs=1, train=train)
+    assert [int(batch.part_mask.sum()) for batch in seen] == [24] * 4
+    assert torch.equal(seen[0].part_mask, seen[1].part_mask)
+    assert not torch.equal(seen[0].part_mask, seen[2].part_mask)
+    assert lead(found).about.startswith("over other data like this")
+    assert "train_mask" not in graph
+
+
+def test_progress_on_a_terminal(
+    graph: Data, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quick(Net, graph, TWO, epochs=1)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    quick(Net, graph, TWO, epochs=1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "GReLU, seed 1" in err
+    assert "/4" in err
+
+
+class Pairs(torch.nn.Module):
+    def __init__(self, channels: int = 4) -> None:
+        super().__init__()
+
+
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "activation": ({"activations": ["relu", "grul"]}, ValueError, "There is no activation 'grul'"),
     "a string": ({"activations": "relu"}, TypeError, "activations must be a list of names"),
@@ -331,6 +367,12 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no model": ({"model": 3}, TypeError, "model must be a module or a function, got int."),
     "no module": ({"model": lambda act: 3}, TypeError, "model must return a torch.nn.Module"),
     "without act": ({"model": lambda act: Net()}, ValueError, "model must build its activations"),
+    "a class without act": (
+        {"model": Pairs},
+        TypeError,
+        "model must take an argument act, which makes its activations, and need no other, got the "
+        "class Pairs(channels: 'int' = 4)",
+    ),
     "layers": (
         {"model": lambda act: Net(act, 3 if act is ACTIVATIONS["prelu"] else 2)},
         ValueError,

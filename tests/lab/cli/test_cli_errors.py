@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+import graphrelu.lab
 from graphrelu.lab import __main__ as entry
 from graphrelu.lab import cli
 from graphrelu.lab.record.results import Record
@@ -185,7 +186,7 @@ def test_a_disk_that_fails_costs_one_sentence(
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("package", ["typer", "rich", "scipy"])
+@pytest.mark.parametrize("package", ["typer", "scipy", "sklearn", "pandas"])
 def test_what_to_install(
     package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +196,9 @@ def test_what_to_install(
     assert stopped.value.code == 2
     expected = f'The command line needs {package}: pip install "graphrelu[lab]".\n'
     assert capsys.readouterr().err == expected
+    with pytest.raises(ImportError) as raised:
+        graphrelu.lab.compare  # noqa: B018
+    assert str(raised.value) == expected.replace("The command line", "graphrelu.lab.compare")[:-1]
 
 
 def test_the_command_itself(folder: Path) -> None:
