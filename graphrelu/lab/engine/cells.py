@@ -172,20 +172,17 @@ def runs_at_once(
 def _kept(config: Config, graph: Graph) -> int:
     """How many numbers the layers of a run keep of a graph."""
     options = dict(config.backbone_options)
-    heads, stacks = (int(options.get(name) or 1) for name in ("heads", "num_stacks"))
+    layers, heads, stacks = (
+        int(options.get(name) or usual)
+        for name, usual in (("layers", 3), ("heads", 1), ("num_stacks", 1))
+    )
     nodes, edges = graph.num_nodes, graph.num_edges + graph.num_nodes
     width = max(config.hidden, graph.num_classes) * stacks
-    if config.is_deep:
-        layers = int(options["layers"] or 1)
-        numbers = 12 * layers * nodes * width
-        # The attention of each layer, and once the messages.
-        attention = 12 * layers * edges * heads + 2 * edges * width
-    else:
-        layers, width = 1, width * heads
-        numbers = 30 * nodes * width
-        attention = 12 * edges * width
-    if config.backbone == "gat":
-        numbers += attention
+    if not config.is_deep:
+        width *= heads
+    numbers = 12 * layers * nodes * width
+    if config.backbone == "gat":  # the attention of each layer, and once the messages
+        numbers += edges * (12 * layers * heads + 4 * width)
     if config.activation == "undecomposed":  # 2K coefficients for each node and channel
         segments = int(dict(config.activation_options).get("K") or 2)
         numbers += 12 * layers * nodes * 2 * segments * width

@@ -7,7 +7,7 @@ always get the same verdict.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphrelu.lab.record import kinds
@@ -71,37 +71,24 @@ class Look:
             raise ValueError("A look has no such field.")
         return cls(**plain)
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def says_nothing_new(self, before: Sequence[Look]) -> bool:
         """Whether these runs were looked at before, and the last look differs in its date only."""
         known = any(look.pairs == self.pairs for look in before)
-        return known and {**asdict(before[-1]), "pairs": 0, "date": 0} == {
-            **asdict(self),
-            "pairs": 0,
-            "date": 0,
-        }
+        return known and replace(before[-1], pairs=self.pairs, date=self.date) == self
 
 
 def numbers(looks: Sequence[Look], pairs: Mapping[str, str]) -> tuple[int, int]:
     """Which look these pairs are, from 1: at GReLU against ReLU, and at the others."""
 
-    def number(own: list[dict[str, str]], now: dict[str, str]) -> int:
-        seen: list[dict[str, str]] = []
-        for one in [*own, now]:
-            if one and one not in seen:
-                seen.append(one)
-        return seen.index(now) + 1 if now else 1
+    def number(of_primary: bool) -> int:
+        several = [
+            tuple(sorted(pair for pair in one.items() if (pair[0] == PRIMARY) == of_primary))
+            for one in (*(look.pairs for look in looks), pairs)
+        ]
+        seen = list(dict.fromkeys(filter(None, several)))
+        return seen.index(several[-1]) + 1 if several[-1] else 1
 
-    parts = [_parts(look.pairs) for look in looks]
-    first, others = _parts(pairs)
-    return number([one for one, _ in parts], first), number([one for _, one in parts], others)
-
-
-def _parts(pairs: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    first = {name: seeds for name, seeds in pairs.items() if name == PRIMARY}
-    return first, {name: seeds for name, seeds in pairs.items() if name != PRIMARY}
+    return number(True), number(False)
 
 
 def in_ranges(seeds: Collection[int]) -> str:

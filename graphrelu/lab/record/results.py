@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +37,6 @@ KINDS: dict[str, kinds.Kind] = {
 # is a list where the runs have different ones.
 COMMON = ("config", *kinds.SURROUNDINGS)
 OWN = tuple(name for name in KINDS if name not in COMMON)
-OLDER_EVENTS = ("started", "released")  # of records that several processes wrote at once
 # Not in older records.
 LATER = (
     *("calibration_error", "parameters", "peak_memory", "class_accuracy"),
@@ -160,7 +159,10 @@ class Record:
     def append(self, results: Iterable[Result]) -> None:
         """Write finished runs; on return they are on the disk."""
         if not self._curves:
-            results = [replace(result, curves=_set_scores(result.curves)) for result in results]
+            results = [
+                replace(run, curves={n: c for n, c in run.curves.items() if n == SET_SCORES})
+                for run in results
+            ]
         entries = list(together(results))
         with self.exclusive():
             self._journal.write("finished", entries)
@@ -176,7 +178,7 @@ class Record:
         if not look.says_nothing_new(self.looks(look.cell)):
             with self.exclusive():
                 self._refresh()
-                self._journal.write("looked", [look.to_dict()])
+                self._journal.write("looked", [asdict(look)])
         return self.looks(look.cell)
 
     def left(self, config: Config, seeds: Iterable[int]) -> list[int]:
@@ -197,20 +199,14 @@ class Record:
 
     def _take(self, entry: dict[str, Any]) -> None:
         event = entry.pop("event")
-        if event in OLDER_EVENTS:
-            return
         if event == "looked":
             look = Look.from_dict(entry)
             self._looks.setdefault(look.cell, []).append(look)
-            return
-        if event != "finished":
+        elif event == "finished":
+            for result in _apart(entry):
+                self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
+        else:
             raise ValueError(f"There is no event {event!r}.")
-        for result in _apart(entry):
-            self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
-
-
-def _set_scores(curves: Mapping[str, list[float]]) -> dict[str, list[float]]:
-    return {name: curve for name, curve in curves.items() if name == SET_SCORES}
 
 
 def kept_positions(length: int, at_most: int = 50) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,6 @@ def test_a_damaged_look_is_a_line_that_cannot_be_read(
     damage: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "runs.jsonl"
-    path.write_text(json.dumps({"event": "looked", **BEGUN.to_dict(), **damage}) + "\n")
+    path.write_text(json.dumps({"event": "looked", **asdict(BEGUN), **damage}) + "\n")
     record = Record(path)
     assert (record.looks(BEGUN.cell), record.corrupt_lines) == ([], [1])
