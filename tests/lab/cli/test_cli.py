@@ -118,14 +118,6 @@ def test_seeds_are_added_until_it_is_decided(folder: Path, monkeypatch: pytest.M
     assert "undecided" in text(invoke(*command, "--margin", 0.01, "--runs", 30))
 
 
-def test_the_record_is_continued(folder: Path) -> None:
-    text(invoke("compare", "--runs", 2, "--out", "runs.jsonl"))
-    shown = text(invoke("compare", "--runs", 3, "--out", "runs.jsonl", "--json", "runs.json"))
-    assert "3 runs of each activation" in shown
-    assert len(Record(folder / "runs.jsonl").read()) == 6 * 3
-    assert (folder / "runs.jsonl").read_text().count('"event":"finished"') == 2 * 6
-
-
 def test_settings_hold_for_every_activation(folder: Path) -> None:
     options = "--hidden 8 --epochs 7 --lr 0.5 --weight-decay 0 --dropout 0.1 --metric F1"
     shown = text(invoke("compare", *options.split(), "--json", "a.json"))

@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 from tests.lab import fake_engine
 from tests.lab.data.test_own_files import Trap
 from tests.lab.fake_engine import invoke
-from tests.lab.record import lines
 
 MakeNpz = Callable[..., Path]
 ODD = "мои данные ü 'x' $HOME & 100 %"  # spaces, quotes, other alphabets
@@ -56,12 +55,3 @@ def test_odd_paths(folder: Path, make_npz: MakeNpz, ring: Data, ending: str) -> 
     assert all(file.stat().st_size > 0 for file in (out, page, json))
     result = invoke("report", out, "--out", page)
     assert (result.exit_code, result.stderr) == (0, "")
-
-
-def test_a_record_between_torn_lines(folder: Path) -> None:
-    runs = lines.written(lines.runs())
-    Path("r.jsonl").write_bytes(runs + b'{"event":"fin\xc3\n' + runs + runs[:100])
-    result = invoke("report", "r.jsonl")
-    assert (result.exit_code, result.stderr) == (0, "")
-    page = Path("report.html").read_text(encoding="utf-8")
-    assert "r.jsonl: 2 lines cannot be read (number 5, 10)." in page

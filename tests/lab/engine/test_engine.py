@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from graphrelu.lab import engine
 from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
 from graphrelu.lab.engine.cells import MOST_SEEDS
-from graphrelu.lab.engine.keep import inspection_path
-from graphrelu.lab.engine.timing import seconds
+from graphrelu.lab.engine.keep import inspection_path, read_look
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
@@ -67,26 +65,6 @@ def test_deadline(tmp_path: Path) -> None:
     assert not record.path.exists()
 
 
-def test_a_time_is_that_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, calls = iter([10.0, 12.5]), []
-    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
-    assert seconds(lambda: calls.append("called"), torch.device("cpu")) == 2.5
-    assert calls == ["called"]
-
-
-def test_an_error_gives_the_batch_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record, graphs = Record(tmp_path / "runs.jsonl"), {"blocks": blocks()}
-
-    def fail(*args: object) -> None:
-        raise RuntimeError("out of memory")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine.cells, "train", fail)
-        with pytest.raises(RuntimeError, match="out of memory"):
-            run(cells("relu"), range(2), record, graphs=graphs, device="cpu")
-    assert len(run(cells("relu"), range(2), record, graphs=graphs, device="cpu")) == 2
-
-
 def test_inspection(tmp_path: Path) -> None:
     graph, record = blocks(), Record(tmp_path / "runs.jsonl")
     (config,) = cells("grelu", epochs=30)
@@ -95,6 +73,15 @@ def test_inspection(tmp_path: Path) -> None:
     assert inside["prediction"].shape == (48,)
     assert inside["acts.0.gamma"].shape == (48, 1)
     assert inside["acts.0.slopes"].shape == inside["acts.0.intercepts"].shape == (48, 2, 4)
+
+
+def test_a_damaged_look(tmp_path: Path) -> None:
+    path = tmp_path / "look.npz"
+    np.savez_compressed(path, seed=3, prediction=np.zeros(12))
+    assert read_look(path)["prediction"].shape == (12,)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"look\.npz is not a look inside a model \(.*\)\.$"):
+        read_look(path)
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])

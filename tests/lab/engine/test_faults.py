@@ -30,7 +30,6 @@ from tests.lab.faults import (
     losses,
     undisturbed,
 )
-from tests.lab.record.test_results import make_result
 
 
 @pytest.fixture(autouse=True)
@@ -118,18 +117,6 @@ def test_a_record_that_is_taken_away(folder: Path, monkeypatch: pytest.MonkeyPat
         fails("results/runs.jsonl was replaced or cut short while it was in use.", *out)
     assert invoke(*COMMAND, *out).exit_code == 0
     assert losses(folder / "results" / "runs.jsonl") == undisturbed()
-
-
-def test_a_line_without_room_for_its_newline(folder: Path) -> None:
-    """A run whose line is whole but for its end is not lost, and not run again."""
-    record = Record("runs.jsonl")
-    record.append([make_result(seed=0)])
-    size = record.path.stat().st_size
-    with largest_file(2 * size - 1), pytest.raises(OSError, match="File too large"):
-        record.append([make_result(seed=1)])
-    assert [result.seed for result in Record(record.path).read()] == [0]
-    record.append([make_result(seed=2)])
-    assert [result.seed for result in Record(record.path).read()] == [0, 1, 2]
 
 
 def test_too_little_memory_for_one_run(

@@ -202,12 +202,6 @@ def test_a_run_learns_and_reports_its_best_epoch() -> None:
     assert result.note == "the split that comes with the set"
 
 
-def test_errors_are_negative_and_the_lowest_counts() -> None:
-    (result,) = trained(config_of(metric="rmse"), values=True)
-    assert result.score < 0
-    assert result.val_score == pytest.approx(max(result.curves["val"]), abs=1e-4)
-
-
 def test_alone_as_with_others() -> None:
     """What comes out depends on configuration and seed alone."""
     config = config_of("gine", "grelu", dropout=0.5)

@@ -82,15 +82,6 @@ def test_what_is_finished_of_a_halved_batch_is_kept(
     assert trained == [(0, 1), (2, 3)]
 
 
-def test_one_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = Record(tmp_path / "runs.jsonl")
-    with monkeypatch.context() as patch:
-        patch.setattr(engine.cells, "train", fitting(0, torch.OutOfMemoryError(), []))
-        with pytest.raises(MachineError, match=r"^There is too little memory for one run of block"):
-            run([CELL], range(3), record, graphs=GRAPHS, device="cpu")
-    assert len(run([CELL], range(3), record, graphs=GRAPHS, device="cpu")) == 3
-
-
 def test_larger_networks_need_more() -> None:
     cpu = torch.device("cpu")
     assert runs_at_once(CELL, GRAPHS["blocks"], cpu) == 10

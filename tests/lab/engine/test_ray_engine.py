@@ -104,20 +104,6 @@ def test_too_many_deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert record.left(*cells("relu"), range(2)) == [0, 1]
 
 
-def test_without_a_record() -> None:
-    results = engine.run(cells("relu"), range(3), None, graphs={"blocks": blocks()}, pool="ray")
-    assert [result.seed for result in results] == [0, 1, 2]
-
-
-def test_deadline(tmp_path: Path) -> None:
-    record, late = Record(tmp_path / "runs.jsonl"), time.monotonic() - 1
-    graphs = {"blocks": blocks()}
-    assert (
-        engine.run(cells("relu"), range(2), record, graphs=graphs, deadline=late, pool="ray") == []
-    )
-    assert not record.path.exists()
-
-
 def test_an_error_is_the_training_s_own(tmp_path: Path) -> None:
     record, graphs = Record(tmp_path / "runs.jsonl"), {"blocks": blocks()}
     (config,) = cells("relu")

@@ -125,20 +125,6 @@ def test_the_sentence_is_on_every_page() -> None:
     assert export.provenance(lost, Path("node.jsonl")).endswith(f"\n\n{said}\n")
 
 
-def test_a_record_without_curves_knows_which_runs_diverged(
-    tmp_path: Path, spoil: Callable[..., None]
-) -> None:
-    """As those of `reproduce`."""
-    config = recipe("blocks", "other", "gcn", "relu", hidden=4, epochs=6)
-    spoil(SeedBatch, 3)
-    record = Record(tmp_path / "runs.jsonl", curves=False)
-    run([config], SEEDS, record, graphs={"blocks": blocks()}, device="cpu")
-    found = Record(tmp_path / "runs.jsonl").read()
-    assert [result.curves for result in found] == [{}] * len(SEEDS)
-    assert [diverged(result) for result in found] == [seed == ROW for seed in SEEDS]
-    assert "† 1 of 4 runs diverged" in export.provenance(found, record.path)
-
-
 def test_a_record_that_does_not_say_is_not_taken_for_none() -> None:
     config = recipe("cora", "citation", "gcn", "relu")
     known = [make_result(config, seed, 0.5) for seed in range(3)]

@@ -45,12 +45,6 @@ def test_lines_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert Record(entries.path).read() == []
 
 
-def test_a_line_of_megabytes(tmp_path: Path) -> None:
-    entries = Entries(tmp_path / "record.jsonl", "timed", ("a",))
-    entries.append([{"a": 1, "b": 8 * 2**20 * "x"}])
-    assert len(entries.read()[0]["b"]) == 8 * 2**20
-
-
 def test_the_first_of_the_same_identity_counts(tmp_path: Path) -> None:
     record = Entries(tmp_path / "deep" / "record.jsonl", "timed", ("name", "size"))
     assert record.read() == []

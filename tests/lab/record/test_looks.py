@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from graphrelu.lab.record.looks import Look, in_ranges, numbers
+from graphrelu.lab.record.looks import Look, numbers
 from graphrelu.lab.record.results import Record
 
 SPLITS = {"share": 0.8, "ratio": 0.125, "num_test": 19, "count": None}
@@ -18,12 +18,6 @@ BEGUN = Look("0a1b2c3d4e5f", "mutag", "gin", 0.5, SPLITS, "graphrelu compare mut
 
 def looked(**pairs: str) -> Look:
     return replace(BEGUN, pairs=pairs)
-
-
-def test_seeds_are_told_in_a_few_characters() -> None:
-    assert in_ranges(range(80)) == "0-79"
-    assert in_ranges({12, 3, 1, 2, 5}) == "1-3,5,12"
-    assert in_ranges([]) == ""
 
 
 def test_a_set_of_runs_is_one_look_and_each_question_has_its_own_count() -> None:

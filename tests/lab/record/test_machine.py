@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import platform
 import subprocess
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 import torch
 
 import graphrelu
-from graphrelu.lab.record.machine import commit, device_name, environment, now
-
-
-def test_environment() -> None:
-    versions = environment()
-    assert {"python", "torch", "torch_geometric", "numpy", "graphrelu"} <= set(versions)
-    assert versions["python"] == platform.python_version()
-    assert versions["torch"] == torch.__version__
-    assert all(type(value) is str for value in versions.values())
+from graphrelu.lab.record.machine import commit, device_name
 
 
 def test_device_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,12 +19,6 @@ def test_device_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device.index}")
     assert device_name(torch.device("cuda", 1)) == "GPU 1"
     assert device_name(torch.device("mps")) == "mps"
-
-
-def test_now() -> None:
-    moment = datetime.fromisoformat(now())
-    assert moment.utcoffset() == timedelta(0)
-    assert abs(datetime.now(timezone.utc) - moment) < timedelta(minutes=1)
 
 
 def test_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,7 @@ import sys
 from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from graphrelu.lab.record.config import Config
@@ -98,12 +96,6 @@ def test_without_curves(record: Record) -> None:
     assert record.read()[0].curves == {SET_SCORES: [0.25, 0.5]}
 
 
-def test_nothing_is_written_by_looking(record: Record) -> None:
-    assert record.read() == []
-    assert record.left(GCN, range(3)) == [0, 1, 2]
-    assert not record.path.parent.exists()
-
-
 def test_losses_that_are_not_finite(record: Record) -> None:
     odd = replace(make_result(), test_loss=math.inf, curves={"val_loss": [1.0, math.nan]})
     record.append([odd])
@@ -111,13 +103,6 @@ def test_losses_that_are_not_finite(record: Record) -> None:
     (found,) = record.read()
     assert math.isnan(found.test_loss)
     assert math.isnan(found.curves["val_loss"][1])
-
-
-def test_numbers_of_numpy(record: Record) -> None:
-    numbers: dict[str, Any] = {"score": np.float32(0.5), "val_loss": np.float32(0.25)}
-    record.append([replace(make_result(), **numbers)])
-    (found,) = record.read()
-    assert (found.score, found.val_loss) == (0.5, 0.25)
 
 
 def test_results_without_a_meaning() -> None:
