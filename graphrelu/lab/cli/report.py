@@ -42,7 +42,7 @@ def report(
 
 def _of_runs(folder: Path) -> list[Path]:
     """The records of runs, but for the study's: not those of times."""
-    events = b'{"event":"finished"', b'{"event":"looked"'
+    events = tuple(b'{"event":"%s"' % event for event in (b"finished", b"looked", b"started"))
 
     def has_runs(path: Path) -> bool:
         with path.open("rb") as file:

@@ -69,13 +69,10 @@ def run(
     done = {(result.config.key(), result.seed): result for result in before}
     total = len({config.key() for config in configs}) * len(set(seeds))
 
-    def report(config: Config, own: tuple[int, ...], epoch: int) -> None:
-        if progress is not None:
+    def report(config: Config, own: tuple[int, ...], epoch: int, kept: bool = False) -> None:
+        # What is finished is reported once it is on record.
+        if progress is not None and (kept or epoch < config.epochs):
             progress(Progress(config, own, epoch, len(done), total, config.epochs))
-
-    def on_the_way(config: Config, own: tuple[int, ...], epoch: int) -> None:
-        if epoch < config.epochs:  # what is finished is reported once it is on record
-            report(config, own, epoch)
 
     with ExitStack() as stack:
         if record is not None and len(done) < total:
@@ -84,13 +81,13 @@ def run(
         prepared = PreparedCells(graphs or {}, root, workers.device)
         batches = _missing(configs, seeds, record, prepared, deadline, workers.share)
         seed = None if record is None else seeds[0]
-        for (config, own), results, look in workers.train(batches, prepared, seed, on_the_way):
+        for (config, own), results, look in workers.train(batches, prepared, seed, report):
             if record is not None:
                 if look is not None:
                     write_bytes(inspection_path(record.path, config.key()), look)
                 record.append(results)
             done |= {(config.key(), result.seed): result for result in results}
-            report(config, own, config.epochs)
+            report(config, own, config.epochs, kept=True)
     return in_order(done.values(), configs, seeds)
 
 

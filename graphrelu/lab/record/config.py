@@ -119,7 +119,6 @@ class Config:
     @property
     def title(self) -> str:
         """The cell in a few words, the activation's options included."""
-        options = ", ".join(f"{name}={value}" for name, value in self.told_options)
         words = f"{self.dataset} {self.backbone} {self.activation}"
         if self.feature_scale != 1:
             words += f", features x {self.feature_scale:g}"
@@ -131,7 +130,7 @@ class Config:
             words += ", virtual node"
         if self.split == "gin_paper" or self.training_options:  # tables choose from several
             words += f", dropout {self.dropout:g}"
-        return f"{words} ({options})" if options else words
+        return words + self._told
 
     @property
     def shared_settings(self) -> dict[str, Any]:
@@ -166,8 +165,12 @@ class Config:
     @property
     def variant(self) -> str:
         """The activation with the options that tell it from others: ``grelu (K=3)``."""
+        return self.activation + self._told
+
+    @property
+    def _told(self) -> str:
         options = ", ".join(f"{name}={value}" for name, value in self.told_options)
-        return f"{self.activation} ({options})" if options else self.activation
+        return f" ({options})" if options else ""
 
     def key(self) -> str:
         """Twelve hexadecimal digits that are the same everywhere for the same configuration."""

@@ -16,7 +16,7 @@ from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.graph_networks import Network
-from graphrelu.lab.names import check_name as check_name  # for the callers of these, too
+from graphrelu.lab.names import check_name
 from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, OPTIONS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
@@ -178,18 +178,14 @@ def _config(
     for name, value in overrides.items():
         setting = check_name("setting", name, settings)
         values[setting] = values[setting] | dict(value) if setting in OPTIONS else value
-    if activation == "grelu":
-        values["activation_options"] = spelled_out(values["activation_options"])
+    if activation == "grelu" and values["activation_options"].get("mode") != "paper":
+        values["activation_options"] = CONSTANTS | values["activation_options"]
+    elif activation == "grelu":  # the printed form has no constants
+        options = values["activation_options"].items()
+        values["activation_options"] = {n: value for n, value in options if n not in CONSTANTS}
     for name in OPTIONS:
         values[name] = tuple(values.get(name, {}).items())
     return Config(dataset, backbone, activation, **values)
-
-
-def spelled_out(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of GReLU with its constants; the printed form has none."""
-    if options.get("mode") == "paper":
-        return {name: value for name, value in options.items() if name not in CONSTANTS}
-    return CONSTANTS | dict(options)
 
 
 def compared() -> tuple[str, ...]:

@@ -205,7 +205,7 @@ class Record:
         elif event == "finished":
             for result in _apart(entry):
                 self._results.setdefault(result.config.key(), {}).setdefault(result.seed, result)
-        else:
+        elif event not in ("started", "released"):  # of version 0.2
             raise ValueError(f"There is no event {event!r}.")
 
 

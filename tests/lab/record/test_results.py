@@ -179,6 +179,14 @@ def test_what_is_left_of_a_cell(record: Record) -> None:
     assert record.left(GAT, [4, 1, 0, 4]) == [4, 1, 0]
 
 
+def test_older_records_say_what_was_begun(record: Record) -> None:
+    record.append([make_result(GCN, 0)])
+    with record.path.open("a") as file:
+        file.write('{"event":"started","seeds":[1]}\n{"event":"released","seeds":[1]}\n')
+    assert record.left(GCN, [0, 1]) == [1]
+    assert record.corrupt_lines == []
+
+
 def test_one_command_writes_at_a_time(record: Record) -> None:
     """The lock is the system's: it ends with the block, or with the process."""
     with record.exclusive():
