@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,23 +32,12 @@ from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch
 from graphrelu.lab.signals import Terminated, held, kept
 
+Pool: TypeAlias = "Here | Workers"
 Report: TypeAlias = Callable[[Config, tuple[int, ...], int], None]  # with the epoch
 
 MOST_PROCESSES = 256
 # A batch at which so many Ray workers died, one after the other, is at fault itself.
 MOST_TRIES = 4
-
-
-class Pool(Protocol):
-    """``device`` is that by whose memory batches are sized, which ``share`` of them share."""
-
-    device: torch.device
-    share: int
-
-    def train(
-        self, batches: Iterator[Batch], prepared: PreparedCells, seed: int | None, report: Report
-    ) -> Iterator[Trained]:
-        """Trains the batches; the look is inside the model of ``seed``."""
 
 
 def check_pool(name: str) -> str:
@@ -68,7 +57,11 @@ def pool_of(name: str, device: str) -> AbstractContextManager[Pool]:
 
 
 class Here:
-    """This process, one batch after the other."""
+    """This process, one batch after the other.
+
+    Every pool has a ``device``, by whose memory batches are sized, which ``share`` of them share.
+    What it trains comes with a look inside the model of ``seed``.
+    """
 
     share = 1
 
