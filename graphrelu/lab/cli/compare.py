@@ -187,7 +187,7 @@ def compare(
         )
         screen = terminal.console()
         screen.print(terminal.headline(graph, configs[0], runs, until_decided))
-        if isinstance(graph, GraphSet) and graph.note:
+        if graph.note:
             screen.print(graph.note)
         record = Record(out or record_in_cache(graph.name))
         given = {"backbone": backbone, "activations": activations, "margin": margin}

@@ -21,17 +21,17 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What is not at hand without a download, and what stands in for it.
 STAND_INS = {
     **dict.fromkeys(("cora", "citeseer", "pyg:Amazon/Photo"), "my_graph.npz"),
-    **dict.fromkeys(("mutag", "pyg:TUDataset/ENZYMES"), "digit-graphs"),
+    **dict.fromkeys(("mutag", "pyg:TUDataset/ENZYMES", "pyg:ZINC"), "digit-graphs"),
 }
 # Later options count.
 BUDGETS = {
-    "compare": "--activations relu,grelu --runs 1 --epochs 1 --hidden 8 --layers 1",
+    "compare": "--activations relu,grelu --runs 1 --epochs 1 --hidden 32 --layers 1",
     "reproduce": "--quick",
 }
 
 
 def commands(page: Path) -> list[list[str]]:
-    blocks = re.findall(r"```(?:bash|sh|console)\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = re.findall(r"```(?:bash|sh|shell|console)\n(.*?)```", page.read_text(), re.DOTALL)
     lines = "".join(blocks).splitlines()
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
@@ -48,6 +48,9 @@ def folder(
     (tables / "nodes.csv").write_text(f"id,label,size\n{labels}")
     edges = "".join(f"{a},{b}\n" for a, b in ring.edge_index.t().tolist())
     (tables / "edges.csv").write_text(f"source,target\n{edges}")
+    smiles = [f"{chain}C1{'C' * size}1" for size in range(2, 12) for chain in ("C", "CO")]
+    molecules = "".join(f"{one},{len(one)}\n" for one in smiles)
+    (tmp_path / "molecules.csv").write_text(f"smiles,logP\n{molecules}")
     (tmp_path / "results").mkdir()
     for record in ("results/segments.jsonl", "runs.jsonl"):
         shutil.copy(ROOT / "results" / "segments.jsonl", tmp_path / record)
@@ -82,11 +85,12 @@ def test_commands_of_a_page_run(page: Path, folder: Path, monkeypatch: pytest.Mo
         elif "benchmarks/page.py" not in words:  # which test_readme.py runs
             # What takes long: that the script and its options are there.
             assert program in ("python", "torchrun")
-            (script,) = (word for word in words if word.endswith(".py"))
-            monkeypatch.syspath_prepend((ROOT / script).parent)
-            monkeypatch.setattr(sys, "argv", [script, *words[words.index(script) + 1 :], "--help"])
+            name = words[1] if words[0] == "-m" else next(w for w in words if w.endswith(".py"))
+            monkeypatch.syspath_prepend((ROOT / name).parent)
+            monkeypatch.setattr(sys, "argv", [name, *words[words.index(name) + 1 :], "--help"])
+            run = runpy.run_module if words[0] == "-m" else runpy.run_path
             with pytest.raises(SystemExit, match=r"^0$"):
-                runpy.run_path(str(ROOT / script), run_name="__main__")
+                run(name if words[0] == "-m" else str(ROOT / name), run_name="__main__")
 
 
 def test_commands_are_found(tmp_path: Path) -> None:

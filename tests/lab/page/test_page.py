@@ -47,7 +47,7 @@ def test_compare_writes_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     fake_engine.only_fakes(tmp_path, monkeypatch)
     done = invoke("compare", "--runs", 3, "--report", "new/page.html", "--lr", "0.02")
     assert done.exit_code == 0, done.stderr
-    assert done.stdout.endswith("Page: new/page.html\n")
+    assert "\nPage: new/page.html\nRuns: " in done.stdout
     assert [path.name for path in tmp_path.rglob("*")] == ["new", "page.html"]
     content = embedded(tmp_path / "new" / "page.html")
     assert content["verdict"].startswith("Whether GReLU is better than ReLU here is undecided")

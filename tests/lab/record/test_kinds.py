@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from graphrelu.lab import page
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.results import KINDS, LATER, OWN, Record
 from tests.lab.record.lines import ODD, runs
@@ -18,16 +19,17 @@ def written(path: Path, *entries: dict[str, Any]) -> Path:
     return path
 
 
-def test_every_field_of_a_measurement(tmp_path: Path) -> None:
-    record_of, entry = runtime.record_of, TIMINGS[0]
-    path = tmp_path / "record.jsonl"
-    record: Entries = record_of(written(path, entry))
-    assert len(record.read()) == 1
-    for name, kind in record.fields.items():
-        wrong = [value for value in ODD if not kind(value)]
-        assert len(wrong) > 5, name
-        rest = {key: value for key, value in entry.items() if key != name}
-        assert record_of(written(path, rest, *(entry | {name: v} for v in wrong))).read() == []
+def test_numbers() -> None:
+    for value in (0, -1, 0.5, 1e150):
+        assert kinds.number(value)
+    for value in (True, "1", None, 1e151, 10**400, float("inf"), float("nan"), [1]):
+        assert not kinds.number(value)
+    assert kinds.whole(2**62)
+    for value in (True, 1.0, 2**63, "1"):
+        assert not kinds.whole(value)
+    assert kinds.text("é")
+    for value in (1, None, "\ud800"):
+        assert not kinds.text(value)
 
 
 def test_every_field_of_a_run(tmp_path: Path) -> None:
@@ -70,5 +72,12 @@ def test_numbers_that_cannot_be_reckoned_with(tmp_path: Path) -> None:
     record = Record(written(path, RUNS[0], steep))
     assert [result.seed for result in record.read()] == [seed]
     assert record.corrupt_lines == [2]
-    slow, fast = TIMINGS[0] | {"seconds": 1e150}, TIMINGS[1] | {"seconds": 1e-300}
-    assert len(runtime.record_of(written(path, slow, fast)).read()) == 1
+
+
+def test_records_written_twice_and_together(tmp_path: Path) -> None:
+    """Each twice, between lines that are no data."""
+    noise = [{"event": "unheard of"}, {"event": "timed", "seconds": 1.0}, {}]
+    path = written(tmp_path / "record.jsonl", *RUNS, *noise, *RUNS)
+    assert len(Record(path).read()) == 4
+    text = page.render(page.from_records([path]))
+    assert "record.jsonl: " in text

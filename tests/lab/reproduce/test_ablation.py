@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from graphrelu.grelu import VARIANTS, GReLU
-from graphrelu.lab.engine.cells import runs_at_once
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record.recipes import node_table
 from graphrelu.lab.record.results import Record, Result
