@@ -82,15 +82,16 @@ def test_commands_of_a_page_run(page: Path, folder: Path, monkeypatch: pytest.Mo
             assert set(re.findall(r"\w+", words[1])) <= set(extras), words
         elif program == "make":
             subprocess.run(["make", "-n", *words], cwd=ROOT, check=True, capture_output=True)
+        elif words[0] == "-m":
+            subprocess.run([sys.executable, *words, "--help"], check=True, capture_output=True)
         elif "benchmarks/page.py" not in words:  # which test_readme.py runs
             # What takes long: that the script and its options are there.
             assert program in ("python", "torchrun")
-            name = words[1] if words[0] == "-m" else next(w for w in words if w.endswith(".py"))
-            monkeypatch.syspath_prepend((ROOT / name).parent)
-            monkeypatch.setattr(sys, "argv", [name, *words[words.index(name) + 1 :], "--help"])
-            run = runpy.run_module if words[0] == "-m" else runpy.run_path
+            (script,) = (word for word in words if word.endswith(".py"))
+            monkeypatch.syspath_prepend((ROOT / script).parent)
+            monkeypatch.setattr(sys, "argv", [script, *words[words.index(script) + 1 :], "--help"])
             with pytest.raises(SystemExit, match=r"^0$"):
-                run(name if words[0] == "-m" else str(ROOT / name), run_name="__main__")
+                runpy.run_path(str(ROOT / script), run_name="__main__")
 
 
 def test_commands_are_found(tmp_path: Path) -> None:
