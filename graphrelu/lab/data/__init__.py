@@ -11,7 +11,9 @@ from typing import NamedTuple, get_args
 
 from torch_geometric.data import Data
 
-from graphrelu.lab.data import digits, generated, molecules, ogb, own_files, pyg, tables
+from graphrelu.lab.data import digits, molecules, ogb, own_files, pyg, tables
+from graphrelu.lab.data.generated import BlockModel
+from graphrelu.lab.data.generated_sets import ColouredGraphs
 from graphrelu.lab.data.graph import DataError, Family, Graph, from_data, require, undirected
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import SplitKind
@@ -94,8 +96,8 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     key, home = name.lower(), data_root(root)
     if name.startswith(pyg.PREFIX):
         return pyg.read_pyg(name, home)
-    if generated.is_generated(name):
-        model = generated.parse(name)
+    if BlockModel.is_named(name):
+        model = BlockModel.parse(name)
         return from_data(model.generate(), model.name)
     if key.startswith("ogbn-"):
         return from_data(ogb.read_ogb(key, home), key)
@@ -130,8 +132,9 @@ def load_graphs(
     Args:
         name: One of :data:`GRAPH_NAMES`; ``pyg:CLASS/NAME`` for a dataset class of PyG's with many
             graphs; ``ogbg-NAME`` for one of OGB's; a CSV file with a column ``smiles``, also
-            compressed (``.csv.gz``); or ``graphs:PATH`` with the path of a ``.pt`` with a saved
-            list of PyG ``Data``.
+            compressed (``.csv.gz``); ``graphs:PATH`` with the path of a ``.pt`` with a saved
+            list of PyG ``Data``; or ``sets:NAME=VALUE,...`` for
+            :class:`~graphrelu.lab.data.generated_sets.ColouredGraphs`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
         targets: The columns of a CSV file to predict; all but ``smiles`` and ``split`` unless
             given.
@@ -151,6 +154,8 @@ def load_graphs(
         graphs = pyg.read_pyg_graphs(name, home)
     elif name.startswith(LIST_PREFIX):
         graphs = own_files.read_pt_list(files_of(name)[0])
+    elif ColouredGraphs.is_named(name):
+        graphs = ColouredGraphs.parse(name).generate()
     elif key.startswith("ogbg-"):
         graphs = ogb.read_ogb_graphs(key, home)
     elif key == "digit-graphs":
@@ -162,7 +167,7 @@ def load_graphs(
         raise DataError(
             f"There is no set of graphs {name!r}{hint(name, GRAPH_NAMES)}; known are "
             f"{', '.join(GRAPH_NAMES)}, .csv and .csv.gz files with a column smiles, "
-            f"pyg:CLASS/NAME, ogbg-NAME, and graphs:PATH."
+            f"pyg:CLASS/NAME, ogbg-NAME, sets:NAME=VALUE,..., and graphs:PATH."
         )
     own = split != "column" or graphs.split is not None
     require(own, f"{name} has no split of its own; choose random or folds.")
@@ -172,6 +177,8 @@ def load_graphs(
 def holds_graphs(name: str) -> bool:
     """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
     key = name.lower()
+    if ColouredGraphs.is_named(name):
+        return True
     if name.startswith(pyg.PREFIX):
         return pyg.class_of(name) in pyg.GRAPH_CLASSES
     if key in KNOWN or not key.endswith((".csv", ".csv.gz")):
@@ -184,7 +191,7 @@ def files_of(name: str) -> tuple[Path, ...]:
 
     A folder stands for its table of edges, unless a dataset is known by its name.
     """
-    if name.lower() in KNOWN or name.startswith(pyg.PREFIX):
+    if name.lower() in KNOWN or name.startswith(pyg.PREFIX) or ColouredGraphs.is_named(name):
         return ()
     path = Path(name.removeprefix(LIST_PREFIX)).expanduser()
     if path.is_dir():

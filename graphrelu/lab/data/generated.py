@@ -3,25 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
+from typing_extensions import Self
 
 from graphrelu.lab.data.graph import DataError, require
 from graphrelu.lab.data.splits import random_keys
 
-PREFIX = "csbm"
 
-
-def _within(default: float, low: float, high: float) -> Any:
+def within(default: float, low: float, high: float) -> Any:
+    """A field with limits."""
     return field(default=default, metadata={"limits": (low, high)})
 
 
 @dataclass(frozen=True)
-class BlockModel:
+class Generated:
+    """Parameters with defaults, and the name that says them: ``csbm:homophily=0.2,degree=8``."""
+
+    prefix: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if "limits" in each.metadata:
+                value, (low, high) = getattr(self, each.name), each.metadata["limits"]
+                inside = low <= value <= high  # which NaN is not
+                require(inside, f"{each.name} must lie in [{low:,}, {high:,}], not {value}.")
+
+    @property
+    def name(self) -> str:
+        """The name that :meth:`parse` understands, with all values that are not defaults."""
+        values = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        changed = ",".join(f"{name}={value}" for name, value, usual in values if value != usual)
+        return f"{self.prefix}:{changed}" if changed else self.prefix
+
+    @classmethod
+    def is_named(cls, name: str) -> bool:
+        """Whether this is one of its names."""
+        return name.partition(":")[0] == cls.prefix
+
+    @classmethod
+    def parse(cls, name: str) -> Self:
+        """The inverse of :attr:`name`; what it does not say has its default."""
+        kinds: dict[str, Any] = {each.name: type(each.default) for each in fields(cls)}
+        values: dict[str, Any] = {}
+        for pair in filter(None, name.partition(":")[2].split(",")):
+            key, _, text = pair.partition("=")
+            known = f"{cls.prefix} has no parameter {key!r}; it has {', '.join(kinds)}."
+            require(key in kinds, known)
+            require(key not in values, f"{name} gives {key} twice.")
+            try:
+                values[key] = kinds[key](text)
+            except ValueError:
+                what = "a whole number" if kinds[key] is int else "a number"
+                raise DataError(f"{key} must be {what}, not {text!r}.") from None
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class BlockModel(Generated):
     """A contextual stochastic block model with regions.
 
     Attributes:
@@ -43,24 +86,22 @@ class BlockModel:
         seed: Of edges and noise.
     """
 
-    nodes: int = _within(1_500, 20, 5_000)
-    classes: int = _within(2, 2, 10)
-    regions: int = _within(10, 1, 100)
-    degree: float = _within(4.0, 0, 1_000)
-    homophily: float = _within(0.8, 0, 1)
-    inside: float = _within(0.95, 0, 1)
-    features: int = _within(16, 4, 1_000)
-    signal: float = _within(0.5, 0, 1_000)
-    marker: float = _within(0.1, 0, 1_000)
-    shift: int = _within(0, 0, 9)
-    opposed: int = _within(0, 0, 1)
-    seed: int = _within(0, 0, 2**63 - 1)
+    prefix: ClassVar[str] = "csbm"
+    nodes: int = within(1_500, 20, 5_000)
+    classes: int = within(2, 2, 10)
+    regions: int = within(10, 1, 100)
+    degree: float = within(4.0, 0, 1_000)
+    homophily: float = within(0.8, 0, 1)
+    inside: float = within(0.95, 0, 1)
+    features: int = within(16, 4, 1_000)
+    signal: float = within(0.5, 0, 1_000)
+    marker: float = within(0.1, 0, 1_000)
+    shift: int = within(0, 0, 9)
+    opposed: int = within(0, 0, 1)
+    seed: int = within(0, 0, 2**63 - 1)
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value, (low, high) = getattr(self, each.name), each.metadata["limits"]
-            inside = low <= value <= high  # which NaN is not
-            require(inside, f"{each.name} must lie in [{low:,}, {high:,}], not {value}.")
+        super().__post_init__()
         two = f"features must be two for each of {self.classes} classes, not {self.features}."
         require(self.features >= 2 * self.classes, two)
         below = f"shift must be below {self.classes} classes, not {self.shift}."
@@ -70,13 +111,6 @@ class BlockModel:
             f"degree must be smaller than {self.degree}: there are not so many nodes of one "
             f"class in one region.",
         )
-
-    @property
-    def name(self) -> str:
-        """The name that :func:`parse` understands, with all values that are not defaults."""
-        values = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
-        changed = ",".join(f"{name}={value}" for name, value, usual in values if value != usual)
-        return f"{PREFIX}:{changed}" if changed else PREFIX
 
     def edge_probabilities(self) -> np.ndarray:
         """The probability of an edge, by how many of its nodes are in odd regions, and whether
@@ -116,25 +150,3 @@ class BlockModel:
             edge_index=to_undirected(edges, num_nodes=self.nodes),
             y=torch.from_numpy(y),
         )
-
-
-def is_generated(name: str) -> bool:
-    """Whether a name is that of a generated graph."""
-    return name.partition(":")[0] == PREFIX
-
-
-def parse(name: str) -> BlockModel:
-    """The model of a name such as ``csbm:homophily=0.2,degree=8``; the rest has its defaults."""
-    kinds = {f.name: int if isinstance(f.default, int) else float for f in fields(BlockModel)}
-    values: dict[str, Any] = {}
-    for pair in filter(None, name.partition(":")[2].split(",")):
-        key, _, text = pair.partition("=")
-        known = f"{PREFIX} has no parameter {key!r}; it has {', '.join(kinds)}."
-        require(key in kinds, known)
-        require(key not in values, f"{name} gives {key} twice.")
-        try:
-            values[key] = kinds[key](text)
-        except ValueError:
-            what = "a whole number" if kinds[key] is int else "a number"
-            raise DataError(f"{key} must be {what}, not {text!r}.") from None
-    return BlockModel(**values)

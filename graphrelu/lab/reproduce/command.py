@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
     "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
     "molecules": "sets of molecules: published networks and plain ones, by activation",
+    "sets": "why GReLU helps on sets of graphs: generated sets, nodes, layers and epochs",
     "strong": "GCN, SAGE and GAT with published settings, tuned for ReLU on each graph",
 }
 EXAMPLE = "graphrelu reproduce node --datasets cora --backbones gcn --runs 30"

@@ -9,7 +9,7 @@ import torch
 from torch_geometric.utils import is_undirected
 
 from graphrelu.lab.data import load
-from graphrelu.lab.data.generated import BlockModel, is_generated, parse
+from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.data.graph import DataError, Graph
 
 
@@ -75,12 +75,12 @@ def test_one_name_one_graph_on_every_machine() -> None:
 
 
 def test_a_name_and_its_model() -> None:
-    assert parse("csbm") == parse("csbm:") == BlockModel()
+    assert BlockModel.parse("csbm") == BlockModel.parse("csbm:") == BlockModel()
     assert BlockModel().name == "csbm"
     model = BlockModel(homophily=0.1, degree=2, seed=7)
-    assert parse(model.name) == model
-    assert is_generated("csbm:degree=2")
-    assert not is_generated("csbm.npz")
+    assert BlockModel.parse(model.name) == model
+    assert BlockModel.is_named("csbm:degree=2")
+    assert not BlockModel.is_named("csbm.npz")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphrelu.lab.data import load
-from graphrelu.lab.data.generated import parse
+from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.engine import run
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.reproduce import structure
@@ -12,9 +12,10 @@ from graphrelu.lab.stats import compared
 
 def test_cells() -> None:
     assert len(structure.TABLE.wanted()) == 6 * 5 * 5
-    assert len({parse(name).seed for name in structure.PLACES}) == len(structure.PLACES) == 25
+    seeds = {BlockModel.parse(name).seed for name in structure.PLACES}
+    assert len(seeds) == len(structure.PLACES) == 25
     for name, (kind, degree, homophily) in structure.PLACES.items():
-        model = parse(name)
+        model = BlockModel.parse(name)
         assert (model.name, model.degree, model.homophily) == (name, degree, homophily)
         assert (model.shift == 1, model.opposed == 1) == (kind == "mirrored", kind == "opposed")
 
