@@ -191,7 +191,8 @@ def files_of(name: str) -> tuple[Path, ...]:
 
     A folder stands for its table of edges, unless a dataset is known by its name.
     """
-    if name.lower() in KNOWN or name.startswith(pyg.PREFIX) or ColouredGraphs.is_named(name):
+    named = name.lower() in KNOWN or name.lower().startswith(("ogbn-", "ogbg-"))
+    if named or name.startswith(pyg.PREFIX) or ColouredGraphs.is_named(name):
         return ()
     path = Path(name.removeprefix(LIST_PREFIX)).expanduser()
     if path.is_dir():

@@ -59,7 +59,7 @@ class ColouredGraphs(Generated):
         keys = random_keys(self.seed, self.graphs * (2 + COLOURS + 5 * width))
         uniform = ((keys >> np.uint64(11)) * 2.0**-53).reshape(self.graphs, -1)
         drawn = [self._draw(own[: 2 + COLOURS], own[2 + COLOURS :]) for own in uniform]
-        values = np.array([self._value(*one) for one in drawn])
+        values = np.array([self.value(*one) for one in drawn])
         graphs = [
             Data(
                 x=torch.from_numpy(colour)[:, None],
@@ -84,7 +84,7 @@ class ColouredGraphs(Generated):
         np.fill_diagonal(joined, False)
         return colour, joined
 
-    def _value(self, colour: np.ndarray, joined: np.ndarray) -> float:
+    def value(self, colour: np.ndarray, joined: np.ndarray) -> float:
         """The number that the label is about."""
         is_of = np.eye(COLOURS)[colour]
         around = joined @ is_of  # [nodes, COLOURS]

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.datasets import ZINC
 
-from graphrelu.lab.data import GraphSet, holds_graphs, load, load_graphs
+from graphrelu.lab.data import GraphSet, files_of, holds_graphs, load, load_graphs
 from graphrelu.lab.data.graph import DataError
 from graphrelu.lab.data.splits import fold_split, split_of
 from tests.lab.molecule_sets import ring_set
@@ -180,6 +180,7 @@ def test_names() -> None:
         "graphs:x.pt",
     ):
         assert holds_graphs(name), name
+    assert files_of("ogbg-molhiv") == ()
     for name in ("cora", "pyg:Amazon/Photo", "ogbn-arxiv", "edges.csv", "x.npz", "csbm:degree=3"):
         assert not holds_graphs(name), name
     with pytest.raises(DataError, match="mutag holds many graphs; choose a dataset of one graph"):
