@@ -22,8 +22,10 @@ from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs
 EPOCHS, LAYERS, HIDDEN = 30, 4, 32
 LABELS: tuple[Label, ...] = ("whole", "both", "local")
 NODES = (40, 15, 100)  # the first has all rivals
+FIRST = (LABELS[0], NODES[0])
+FIRST_CELL = (*FIRST, LAYERS)
 SHARE: tuple[int, Label] = (NODES[0], "share")
-DEPTHS = (LAYERS, 2, 8)  # of the first label
+DEPTHS = (LAYERS, 2, 8)  # of the first set
 FIRST_SEED = 100  # the design was tried on sets with the seed 0
 
 # What each changes, in the order in which they are run.
@@ -37,6 +39,11 @@ LONGER: dict[str, dict[str, Any]] = {
     "ReLU, 4 x": {"activation": "relu", "epochs": 4 * EPOCHS},
     "GReLU-A, 4 x": {"activation": "grelu", "epochs": 4 * EPOCHS},
 }
+# A virtual node adds up the nodes, and so tells how many there are, as this pooling does.
+SUMS: dict[str, dict[str, Any]] = {
+    "ReLU, sum": {"activation": "relu", "pooling": "sum"},
+    "GReLU-A, sum": {"activation": "grelu", "pooling": "sum"},
+}
 MORE: dict[str, dict[str, Any]] = {
     **{
         f"GReLU-{letter}": {"activation": "grelu", "activation_options": options}
@@ -46,7 +53,7 @@ MORE: dict[str, dict[str, Any]] = {
     "GELU": {"activation": "gelu"},
     "PReLU": {"activation": "prelu"},
 }
-RIVALS = FEW | LONGER | MORE
+RIVALS = FEW | LONGER | SUMS | MORE
 
 # The name of a set -> its label and its nodes per graph; every set has a seed of its own.
 GENERATED = {
@@ -65,14 +72,14 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     settings |= {"split": "random"} | HELD_OUT.get(dataset, {})
     label, nodes = GENERATED.get(dataset) or (OTHERS, settings.pop("nodes"))
     found: dict[Place, Config] = {}
-    for layers in DEPTHS if (label, nodes) == (LABELS[0], NODES[0]) else DEPTHS[:1]:
-        rivals = FEW
+    for layers in DEPTHS if (label, nodes) == FIRST else DEPTHS[:1]:
+        rivals = FEW | SUMS if label == OTHERS else FEW
         if nodes == NODES[0] and layers == LAYERS and label in LABELS:
-            rivals = RIVALS if label == LABELS[0] else FEW | MORE
+            rivals = FEW | MORE | (LONGER if label == LABELS[0] else {})
         for name, own in rivals.items():
             cell = (dataset, "gcn", label, nodes, layers)
-            whole = {"layers": layers} | settings | own | changes
-            found[cell, name] = on_sets(dataset, "gcn", **whole)
+            config = on_sets(dataset, "gcn", layers=layers, **settings | own | changes)
+            found[cell, name] = config
     return found
 
 
@@ -97,12 +104,11 @@ class SetTable(Table):
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
-    cells = shown.by_cell(rows).values()
-    usual = [own for own in cells if next(iter(own.values()))["layers"] == LAYERS]
-    generated = [own for own in usual if next(iter(own.values()))["label"] != OTHERS]
-    held_out = [own for own in usual if own not in generated]
-    deep = [own for own in cells if _is_first(next(iter(own.values())))]
-    long = [row for row in rows if _is_first(row, LAYERS) and row.name in (*FEW, *LONGER)]
+    cells = shown.by_cell(rows)
+    held_out = [own for cell, own in cells.items() if cell[2] == OTHERS]
+    generated = [own for cell, own in cells.items() if cell[2] != OTHERS and cell[4] == LAYERS]
+    deep = [own for cell, own in cells.items() if cell[2:4] == FIRST]
+    long = [row for row in rows if row.cell[2:] == FIRST_CELL and row.name in FEW | LONGER]
     ends = [row["at_the_end"] for row in long if row["at_the_end"] is not None]
     budgets = (
         (row.name, str(row["epochs"]), f"{row.mean:.1f}", marked(row["behind_a"])) for row in long
@@ -115,15 +121,10 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
         "layers": _leads(("label", "layers"), deep, FEW),
         "budgets": export.table(("", "epochs", "ROC AUC", "GReLU-A - it"), budgets, numbers=1),
         "at_the_end": ", ".join(map(measured, ends)) or "not measured yet",
-        "held_out": _leads(("dataset", "nodes"), held_out, FEW),
+        "held_out": _leads(("dataset", "nodes"), held_out, FEW | SUMS),
         "agreement": agreement(generated),
         "agreement_held_out": agreement(held_out),
     }
-
-
-def _is_first(row: Row, layers: int | None = None) -> bool:
-    """Whether a row is one of the set that has all rivals, with so many layers."""
-    return row.cell[2:4] == (LABELS[0], NODES[0]) and layers in (None, row["layers"])
 
 
 def _leads(head: Sequence[str], cells: Iterable[Mapping[Any, Row]], names: Iterable[str]) -> str:
@@ -139,10 +140,9 @@ def _leads(head: Sequence[str], cells: Iterable[Mapping[Any, Row]], names: Itera
 
 def agreement(cells: Iterable[Mapping[Any, Row]]) -> str:
     """Where GReLU helps, and where the virtual node does."""
-    cells = [own for own in cells if own.keys() >= FEW.keys()]
+    cells = [own for own in cells if own.keys() >= FEW.keys()]  # those that are finished
     pairs = [[own[name]["over_relu"] for name in ("GReLU-A", "virtual node")] for own in cells]
-    decided = [pair for pair in pairs if all(lead and lead.low is not None for lead in pair)]
-    outcomes = [tuple(lead.outcome == "better" for lead in pair) for pair in decided]
+    outcomes = [tuple(lead.outcome == "better" for lead in pair) for pair in pairs]
     counts = [outcomes.count(pair) for pair in product((True, False), repeat=2)]
     return (
         "Better than ReLU are both GReLU and the virtual node on {} of these sets, GReLU alone on "
@@ -161,7 +161,7 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
     by_nodes.axhline(0, color="black", linewidth=0.8)
     by_nodes.set(xlabel="nodes per graph", ylabel="lead of GReLU over ReLU (points)")
     shown_names = (*FEW, "ReLU, 4 x", "GReLU-A, 4 x")
-    own = (row for row in rows if _is_first(row, LAYERS) and row.name in shown_names)
+    own = (row for row in rows if row.cell[2:] == FIRST_CELL and row.name in shown_names)
     for row, style in zip(own, figures.line_styles(), strict=False):
         curves = (run.curves.get(SET_SCORES, []) for run in row.runs.values())
         means = [100 * fmean(scores) for scores in zip(*curves, strict=True)]
