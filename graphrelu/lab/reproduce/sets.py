@@ -155,8 +155,8 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
     figure, ((by_nodes, by_epoch),) = figures.panels(1, 2, figsize=(8, 3.3), layout="constrained")
     own = (row for row in rows if row.name == "GReLU-A" and row["layers"] == LAYERS)
     lines = groupby((row for row in own if row["label"] != OTHERS), key=lambda row: row["label"])
-    for (label, line), style in zip(lines, figures.line_styles(), strict=False):
-        leads = [(row["nodes"], row["over_relu"]) for row in line]
+    for shift, ((label, line), style) in enumerate(zip(lines, figures.line_styles(), strict=False)):
+        leads = [(row["nodes"] + shift, row["over_relu"]) for row in line]
         figures.draw_leads(by_nodes, leads, {**style, "label": label})
     by_nodes.axhline(0, color="black", linewidth=0.8)
     by_nodes.set(xlabel="nodes per graph", ylabel="lead of GReLU over ReLU (points)")
