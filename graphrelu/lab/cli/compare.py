@@ -132,7 +132,7 @@ def compare(
     data: Root = None,
     json: Annotated[Path | None, typer.Option(help="Write table and scores here.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Keep runs here (.jsonl); the same command goes on.")
+        Path | None, typer.Option(help="Keep runs here (.jsonl), and go on from there.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page here (.html).")] = None,
     split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
