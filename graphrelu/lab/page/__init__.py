@@ -15,13 +15,13 @@ from torch_geometric.utils import homophily
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.page.explorer import kept_configs, kept_models
 from graphrelu.lab.page.tables import tables_of
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render.tables import compare_rows, going_on, label, split_rule, verdict
-from graphrelu.lab.render.terminal import size_of
+from graphrelu.lab.render.terminal import METRICS, size_of, task_of
 from graphrelu.lab.stats import Decided, decide_at_look
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
@@ -101,15 +101,39 @@ def from_comparison(
     config = results[0].config
     content = _empty("") | {"command": command}
     _answer(content, results, decided, record)
-    alike, graphs = "", {}
-    if isinstance(graph, Graph) and graph.task == "classes":  # nodes are right or wrong
-        graphs[config.dataset] = graph
-        if graph.num_edges:
-            known = (graph.y[graph.edge_index] >= 0).all(dim=0)
-            alike = f", homophily {homophily(graph.edge_index[:, known], graph.y):.2f}"
-    content["graph"] = f"{size_of(graph)}{alike}. Split: {split_rule(results)}."
+    graphs = {}
+    if isinstance(graph, GraphSet):
+        content["facts"] = facts(graph, results)
+    else:
+        alike = ""
+        if graph.task == "classes":  # nodes are right or wrong
+            graphs[config.dataset] = graph
+            if graph.num_edges:
+                known = (graph.y[graph.edge_index] >= 0).all(dim=0)
+                alike = f", homophily {homophily(graph.edge_index[:, known], graph.y):.2f}"
+        content["graph"] = f"{size_of(graph)}{alike}. Split: {split_rule(results)}."
     _add_runs(content, results, config.dataset, record, graphs, {config.cell_key(): decided})
     return content
+
+
+def facts(graphs: GraphSet, results: Sequence[Result]) -> list[tuple[str, str]]:
+    """What a set of graphs is, line by line."""
+    count = graphs.node_count
+    return [
+        ("graphs", f"{graphs.num_graphs:,}"),
+        ("nodes per graph", f"median {count.median():,}, from {count.min():,} to {count.max():,}"),
+        ("features", f"{_kinds(graphs.nodes)} of a node, {_kinds(graphs.edges)} of an edge"),
+        ("to predict", task_of(graphs)),
+        ("split", split_rule(results)),
+        ("metric", METRICS[results[0].config.metric]),
+    ]
+
+
+def _kinds(features: Features) -> str:
+    count, one, many = features.table.size(1), "real number", "real numbers"
+    if features.sizes:
+        one, many = "category", "categories"
+    return f"{count:,} {one if count == 1 else many}"
 
 
 def render(content: dict[str, Any]) -> str:
@@ -137,7 +161,7 @@ def write(path: Path, content: dict[str, Any]) -> Path:
 def _empty(title: str) -> dict[str, Any]:
     made = {"date": machine.now(), "version": machine.environment()["graphrelu"]}
     texts = dict.fromkeys(("answer", "verdict", "next", "command", "graph"), "")
-    lists: dict[str, Any] = {name: [] for name in ("missing", "tables", "models")}
+    lists: dict[str, Any] = {name: [] for name in ("missing", "facts", "tables", "models")}
     return {"title": title, "made": made, "graphs": {}, **texts, **lists}
 
 

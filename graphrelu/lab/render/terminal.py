@@ -119,6 +119,14 @@ def size_of(graph: Graph | GraphSet) -> str:
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
     left_out = getattr(graph, "num_unlabelled", 0)
     unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
+    return (
+        f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
+        f"{graph.num_features:,} features, {task_of(graph)}{unlabelled}"
+    )
+
+
+def task_of(graph: Graph | GraphSet) -> str:
+    """What is learned, as the labels say."""
     task = f"{graph.num_classes} {graph.task}"
     if graph.task == "labels":
         what = "graph" if isinstance(graph, GraphSet) else "node"
@@ -127,10 +135,7 @@ def size_of(graph: Graph | GraphSet) -> str:
     elif graph.task == "values":
         known = graph.y[~graph.y.isnan()]
         task = f"values from {known.min():.4g} to {known.max():.4g} (regression)"
-    return (
-        f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {task}{unlabelled}"
-    )
+    return task
 
 
 def compare_table(rows: Sequence[CompareRow]) -> Group:

@@ -264,6 +264,8 @@ def test_card_answers_first(seen: Visit) -> None:
     assert " ReLU (" in card.locator("dd").first.inner_text()
     assert seen.page.locator("#about").inner_text().startswith("12 nodes, 24 edges, 3 features")
     assert "homophily 0.00. Split: " in seen.page.locator("#about").inner_text()
+    assert seen.page.locator("header dt").all_inner_texts()[-3:] == ["GReLU", "gamma", "margin"]
+    assert seen.page.locator("#hint").inner_text() == ""  # all columns are visible
     names = seen.page.locator("select").evaluate_all("boxes => boxes.map(box => box.name)")
     assert names == ["activation", "curve", "colour", "node"]  # a choice of one has no control
 

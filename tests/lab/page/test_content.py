@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 from torch_geometric.data import Data
 
+from graphrelu.lab import page
 from graphrelu.lab.data.graph import from_data
 from graphrelu.lab.page import explorer
 from graphrelu.lab.page import tables as page_tables
+from graphrelu.lab.record.recipes import on_sets
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import amount, compare_rows, shown
 from graphrelu.lab.reproduce import node
 from tests.lab.fake_engine import make_result
+from tests.lab.molecule_sets import ring_set
 from tests.lab.pages import NAMES, cell, decided, keep_model, runs
 
 ROOT = Path(__file__).parents[3]
@@ -106,6 +109,49 @@ def test_bands_are_percentiles_of_the_seeds_that_are_trained() -> None:
     lost = make_result(cell("digits", "gcn", "relu"), 0, 0.5)
     lost.curves["train_loss"][1] = float("nan")
     assert page_tables.bands([lost]) == {}
+
+
+@pytest.mark.parametrize(
+    ("metric", "relu", "grelu", "sentence"),
+    [
+        (
+            "accuracy",
+            [0.1, 0.5, 0.6],
+            [0.2, 0.6, 0.7],
+            "(60.0 %) after 2 of 3 epochs, ReLU after 3",
+        ),
+        ("mae", [-3, -2, -1.5], [-1.25, -2, -1], "(1.5) after 1 of 3 epochs, ReLU after 3"),
+        ("accuracy", [0.1, 0.5, 0.6], [0.1, 0.5, 0.6], ""),  # no sooner
+        ("accuracy", [0.1, 0.6, 0.6], [0.5, 0.5, 0.5], ""),  # never
+        ("accuracy", [], [], ""),
+    ],
+)
+def test_how_soon_grelu_is_where_relu_ends(
+    metric: str, relu: list[float], grelu: list[float], sentence: str
+) -> None:
+    sides = []
+    for name, curve in (("relu", relu), ("grelu", grelu)):
+        config = replace(cell("digits", "gcn", name), metric=metric)
+        own = make_result(config, 0, -1.0 if metric == "mae" else 0.5)
+        run = replace(own, epochs_run=len(curve), curves={"val": curve})
+        sides.append([run, replace(run, seed=1)])
+    if sentence:
+        sentence = f"GReLU reaches ReLU's best validation score {sentence} (medians over 2 seeds)."
+    assert page_tables.pace(sides[1], sides[0]) == sentence
+    if metric == "mae":
+        assert page_tables.bands(sides[1])["val"]["middle"] == [1.25, 2, 1]
+
+
+def test_a_set_of_graphs_in_a_few_lines() -> None:
+    graphs = ring_set()
+    sizes = sorted(graphs.node_count.tolist())
+    config = on_sets("rings", "gcn", "grelu", metric="ap", split="random")
+    lines = dict(page.facts(graphs, [make_result(config, 0, 0.5)]))
+    assert lines["graphs"] == "30"
+    assert lines["nodes per graph"] == f"median {sizes[14]}, from {sizes[0]} to {sizes[-1]}"
+    assert lines["features"] == "2 categories of a node, 1 category of an edge"
+    assert lines["to predict"] == "1 label (binary classification)"
+    assert lines["metric"] == "average precision in percent"
 
 
 def test_layout_has_every_edge_once(ring: Data) -> None:

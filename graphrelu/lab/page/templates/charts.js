@@ -5,7 +5,7 @@ function drawLead(lead, x, y) {
   return svg("g", {}, line, svg("polygon", { class: outcomeClass(lead), "stroke-width": 1.5, points: shape.map(([dx, dy]) => `${x(lead.difference) + dx},${y + dy}`).join(" ") }));
 }
 
-const unitOf = (row) => (row.metric === "mae" ? "percent of the error with ReLU" : "percentage points");
+const unitOf = (row) => (row.is_error ? "percent of the error with ReLU" : "percentage points");
 // What an axis of differences has to reach.
 const leadEnds = (lead) => [0, lead.difference, lead.low ?? 0, lead.high ?? 0, lead.margin ?? 0, -(lead.margin ?? 0)];
 
@@ -35,7 +35,7 @@ function drawCard(rows) {
 /* The differences of the single seeds, whose mean is the lead. */
 function paired(row) {
   const relu = DATA.tables[state.table].rows.find((one) => one.activation === "ReLU" && cellOf(one) === cellOf(row));
-  const base = new Map(relu.seeds), share = row.metric === "mae" ? -100 / relu.mean : 1;
+  const base = new Map(relu.seeds), share = row.is_error ? -100 / relu.mean : 1;
   return row.seeds.filter(([seed]) => base.has(seed)).map(([seed, value]) => share * (value - base.get(seed)));
 }
 

@@ -1,7 +1,7 @@
 "use strict";
 // Elements and charts. Text from data only ever becomes a text node or an attribute's value.
 const DASHES = ["", "7 4", "2 3", "9 3 2 3", "4 2", "12 4", "1 2"];
-const FAMILIES = ["relu", "lrelu", "elu", "prelu", "maxout", "grelu"];
+const FAMILIES = ["relu", "lrelu", "elu", "prelu", "maxout", "grelu", "gelu"];
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
@@ -15,7 +15,7 @@ const el = (tag, attributes, ...children) => fill(document.createElement(tag), a
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 const unique = (values) => [...new Set(values)];
 // Shares have one decimal; an error is in units of its own.
-const fixed = (value, row) => (row.metric === "mae" ? String(Number(value.toPrecision(4))) : value.toFixed(1));
+const fixed = (value, row) => (row.is_error ? String(Number(value.toPrecision(4))) : value.toFixed(1));
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
 const shown = (value) => (value === null ? "" : value < 0.001 ? "< 0.001" : value.toFixed(value < 0.1 ? 3 : 2));
 const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);

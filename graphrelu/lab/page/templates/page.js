@@ -46,12 +46,11 @@ function drawRuns() {
   const price = "Means over the seeds. ECE is the expected calibration error in percentage points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by the epochs computed, those of stopped seeds included.";
   const classes = "Accuracy of the test nodes of each class in percent, and in brackets the difference to ReLU, paired by seed: means over the seeds. These differences are not tested: of many classes, some differ by chance.";
   document.getElementById("table-note").textContent = rows.length
-    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows. ${unique(rows.map((row) => METRICS[row.metric])).join(", ")} on the test set, mean ± standard deviation over seeds; hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${DATA.tables[state.table].note}`
+    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows: ${unique(rows.map((row) => row.scale)).join(", ")} on the test set, mean ± standard deviation over seeds. Hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${DATA.tables[state.table].note}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
 }
-const METRICS = { accuracy: "Accuracy in percent", f1: "F1 in percent", rocauc: "Area under the ROC curve in percent", mae: "Mean absolute error, the lower the better,", r2: "R² in percent" };
 
 function drawDifferences(rows) {
   const many = unique(rows.map(cellOf)).length > 1 && state.activation === ALL;
@@ -70,19 +69,22 @@ function drawCurves(rows) {
   if (!cells.includes(state.cell)) state.cell = cells[0];
   const series = drawn.filter((row) => cellOf(row) === state.cell);
   const names = unique(series.flatMap((row) => Object.keys(row.curves)));
-  if (!names.includes(state.curve)) state.curve = names.includes("val_loss") ? "val_loss" : names[0];
+  if (!names.includes(state.curve)) state.curve = ["val", "val_loss"].find((name) => names.includes(name)) ?? names[0];
+  const isError = series[0].is_error;
+  const titleOf = (name) => (name === "val" ? `validation ${isError ? "error" : "score"}` : name.replace("val_", "validation ").replace("_", " "));
   const lines = series.filter((row) => row.curves[state.curve]).map((row) => {
     const { epoch, low, middle, high } = row.curves[state.curve];
     return { name: row.activation, family: row.family, points: epoch.map((at, i) => [at, middle[i], low[i], high[i]]) };
   });
   const again = (name) => (value) => { Object.assign(state, { log: null, [name]: value }); drawCurves(rows); part("curves", `[name=${name}]`).focus(); };
   const positive = lines.every(({ points }) => points.flatMap((p) => p.slice(1)).every((value) => value > 0));
-  const log = positive && (state.log ?? state.curve.endsWith("loss"));
+  const log = positive && (state.log ?? (state.curve.endsWith("loss") || (state.curve === "val" && isError)));
   put(part("curves", ".controls"),
     select("cell", cells.map((cell) => [cell, cell]), state.cell, again("cell")),
-    select("curve", names.map((name) => [name, name.replace("_", " ")]), state.curve, again("curve")),
+    select("curve", names.map((name) => [name, titleOf(name)]), state.curve, again("curve")),
     positive ? check("log", "log scale", log, again("log")) : null);
-  lineChart(part("curves", ".figure"), lines, state.curve.replace("_", " "), log);
+  lineChart(part("curves", ".figure"), lines, titleOf(state.curve), log);
+  part("curves", ".finding").textContent = series.map((row) => row.pace).join(" ").trim();
 }
 
 function drawExplorer() {
@@ -138,8 +140,9 @@ function drawAll() {
   drawExplorer();
 }
 
-for (const [id, text] of Object.entries({ title: DATA.title, answer: DATA.answer, verdict: DATA.verdict, about: DATA.graph })) document.getElementById(id).textContent = text;
+for (const [id, text] of Object.entries({ title: DATA.title, answer: DATA.answer, verdict: DATA.verdict })) document.getElementById(id).textContent = text;
 document.getElementById("missing").append(...DATA.missing.map((sentence) => el("li", {}, sentence)));
+put(document.getElementById("about"), DATA.graph || null, DATA.facts.length ? facts(DATA.facts) : null);
 show("card", DATA.verdict);
 show("answer", DATA.answer);
 show("next", DATA.next);

@@ -79,7 +79,8 @@ function drawTable(where, rows, tab, sort, changed) {
     if (next) { event.target.tabIndex = -1; next.tabIndex = 0; next.focus(); }
   });
   where.replaceChildren(el("table", {}, el("caption", { hidden: "" }, "Test scores"), el("thead", {}, head), body));
-  const hints = [where.scrollWidth > where.clientWidth ? "→ more columns" : "", where.scrollHeight > where.clientHeight ? `↓ ${rows.length} rows` : ""].filter(Boolean);
+  const rightOf = (node) => node.getBoundingClientRect().right;
+  const hints = [rightOf(head) > rightOf(where) ? "→ more columns" : "", where.scrollHeight > where.clientHeight ? `↓ ${rows.length} rows` : ""].filter(Boolean);
   document.getElementById("hint").textContent = hints.length ? `Scroll the table: ${hints.join(", ")}.` : "";
 }
 
