@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from torch_geometric.data import Data
 
-from graphrelu.lab import page
+from graphrelu.lab import engine, page
 from graphrelu.lab.data.graph import from_data
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import recipe
-from graphrelu.lab.record.results import Result
+from graphrelu.lab.record.recipes import on_sets, recipe
+from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.stats import Decided, over_relu
 from tests.lab.fake_engine import make_result, score
+from tests.lab.molecule_sets import ring_set
 
 NAMES = ("relu", "elu", "grelu")
 HOSTILE = "<script>document.title='taken'</script>"
@@ -65,6 +66,22 @@ def keep_model(record: Path, config: Config, nodes: int = 12) -> None:
         "acts.0.gamma": np.arange(nodes, dtype=np.float16)[:, None],
     }
     np.savez(path, **arrays)
+
+
+def set_page(folder: Path) -> Path:
+    """The page of a comparison on rings whose nodes are atoms, by number: helium and lighter."""
+    rings = ring_set(values=True)
+    graphs = replace(rings, nodes=rings.nodes._replace(sizes=(119, 2)))
+    sizes = {"hidden": 8, "layers": 2, "epochs": 4}
+    configs = [
+        on_sets("rings", "gcn", name, metric="rmse", split="column", **sizes)
+        for name in ("relu", "grelu")
+    ]
+    record = Record(folder / "set.jsonl")
+    results = engine.run(configs, range(2), record, graphs={"rings": graphs}, device="cpu")
+    found = decided(results, is_error=True)
+    content = page.from_comparison(results, found, graphs, record.path, "compare rings")
+    return page.write(folder / "set.html", content)
 
 
 def ring_page(ring: Data, folder: Path, dataset: str = HOSTILE) -> Path:

@@ -17,7 +17,7 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import NUM_FOLDS, Split, make_split
 from graphrelu.lab.engine.graph_batches import DeviceGraphs
 from graphrelu.lab.engine.graph_training import network_of, split_set, train_graphs
-from graphrelu.lab.engine.keep import inspect
+from graphrelu.lab.engine.keep import inspect, inspect_set
 from graphrelu.lab.engine.train import build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
@@ -127,8 +127,9 @@ class PreparedCells:
     def _train(self, batch: Batch, seed: int | None, progress: Callable[[int], None]) -> Trained:
         config, graph, inputs = batch.config, self.graph(batch.config), self.inputs_of(batch.config)
         if isinstance(graph, GraphSet):
-            results = train_graphs(config, graph, inputs, batch.seeds, progress)
-            return Trained(batch, results, None)
+            runs, results = train_graphs(config, graph, inputs, batch.seeds, progress)
+            shown = [run for run in runs if run.seed == seed and config.activation == "grelu"]
+            return Trained(batch, results, inspect_set(shown[0]) if shown else None)
         models, results = train(config, graph, inputs, batch.seeds, self.device, progress)
         look = None
         if seed is not None and seed in batch.seeds and graph.task == "classes":

@@ -273,7 +273,7 @@ def train_graphs(
     data: DeviceGraphs,
     seeds: Sequence[int],
     progress: Callable[[int], None] | None = None,
-) -> list[Result]:
+) -> tuple[list[Training], list[Result]]:
     """Trains runs one after another. By the GIN paper's protocol the ten folds of an assignment
     have one epoch, that of their best mean validation score."""
     if config.split in GIN_SPLITS:
@@ -289,7 +289,7 @@ def train_graphs(
         run.train(progress)
         runs.append(run)
     if config.split not in GIN_SPLITS:
-        return [run.result(run.best()) for run in runs]
+        return runs, [run.result(run.best()) for run in runs]
     found = []
     for assignment in sorted(assignments):
         folds = [run for run in runs if run.seed // NUM_FOLDS == assignment]
@@ -297,7 +297,7 @@ def train_graphs(
         # Shares of whole counts: without rounding, equal means would not tie.
         means = [round(fmean(scores), 9) for scores in epochs]
         found += [run.result(means.index(max(means))) for run in folds]
-    return found
+    return runs, found
 
 
 class Replay:

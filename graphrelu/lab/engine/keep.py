@@ -9,15 +9,18 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
+from torch_geometric.utils.smiles import x_map
 
 from graphrelu import GReLU
 from graphrelu.lab.data.graph import DataError, first_line
 from graphrelu.lab.data.own_files import read_arrays
+from graphrelu.lab.engine.graph_training import Training
 from graphrelu.lab.engine.train import SeedBatch, build
-from graphrelu.lab.models.backbones import GNN
 
 SAMPLED_NODES = 64
-Call: TypeAlias = tuple[GReLU, tuple[Any, ...]]
+SAMPLED_GRAPHS, SAMPLED_NODES_OF_EACH = 4, 20  # of a set
+Call: TypeAlias = tuple[GReLU, tuple[Any, ...], dict[str, Any]]
 
 
 def inspection_path(record: Path, key: str) -> Path:
@@ -25,16 +28,16 @@ def inspection_path(record: Path, key: str) -> Path:
     return record.with_suffix("").with_name(record.stem + "_inspection") / f"{key}.npz"
 
 
-def _grelu_calls(model: GNN, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
+def _grelu_calls(model: Module, inputs: Any) -> tuple[Tensor, dict[str, Call]]:
     """The model's output in evaluation, and the arguments of each GReLU in the model."""
     calls: dict[str, Call] = {}
     for name, module in model.named_modules():
         if isinstance(module, GReLU):
 
-            def note(act: GReLU, args: tuple[Any, ...], name: str = name) -> None:
-                calls[name] = act, args
+            def note(act: GReLU, args: Any, kwargs: Any, name: str = name) -> None:
+                calls[name] = act, args, kwargs
 
-            module.register_forward_pre_hook(note)
+            module.register_forward_pre_hook(note, with_kwargs=True)
     return model.eval()(inputs), calls
 
 
@@ -50,23 +53,71 @@ def inspect(batch: SeedBatch, seed: int) -> bytes:
         "seed": np.int64(seed),
         "prediction": _small(out.argmax(dim=1).to(torch.int16)),
     }
-    nodes = torch.linspace(0, batch.graph.num_nodes - 1, SAMPLED_NODES).long().unique()
-    for name, (act, args) in calls.items():
-        slopes, intercepts = act.coefficients(*args)
+    return _file(arrays | _functions(calls, _spread(batch.graph.num_nodes, SAMPLED_NODES)))
+
+
+@torch.no_grad()
+def inspect_set(training: Training) -> bytes:
+    """The same of a run on a set of graphs, after its last epoch; with some test graphs, from small
+    to large, and what the model predicts of each (of its first target)."""
+    graphs, data, targets = training.graphs, training.data, training.targets
+    test = training.parts[2]
+    ordered = test[graphs.node_count[test].argsort(stable=True)]
+    parts = torch.arange(1, SAMPLED_GRAPHS + 1)
+    chosen = ordered[((len(ordered) - 1) * parts // SAMPLED_GRAPHS).unique()]
+    ((index, shape),) = data.batches(chosen, len(chosen))
+    inputs = data.gather(index, shape, training.settings)
+    out, calls = _grelu_calls(training.model, inputs)
+    if targets.task == "classes":
+        prediction = out.argmax(dim=1)
+    else:
+        out = out.sigmoid() if targets.task == "labels" else out * targets.std + targets.mean
+        prediction = out[:, 0]
+    count = graphs.node_count[chosen]
+    starts = (count.cumsum(0) - count).tolist()
+    sampled = [
+        start + _spread(size, SAMPLED_NODES_OF_EACH)
+        for start, size in zip(starts, count.tolist(), strict=True)
+    ]
+    arrays = {
+        "seed": np.int64(training.seed),
+        "node_count": count.numpy(),
+        "edge_index": inputs.edge_index.cpu().numpy(),
+        "target": graphs.y[chosen, 0].numpy(),
+        "prediction": prediction.cpu().numpy(),
+    }
+    if graphs.nodes.sizes[:1] == (len(x_map["atomic_num"]),):
+        arrays["atoms"] = graphs.nodes.table[inputs.nodes.cpu(), 0].numpy()
+    return _file(arrays | _functions(calls, torch.cat(sampled)))
+
+
+def _spread(count: int, at_most: int) -> Tensor:
+    return torch.linspace(0, count - 1, at_most).long().unique()
+
+
+def _functions(calls: dict[str, Call], nodes: Tensor) -> dict[str, np.ndarray]:
+    """Gamma of all nodes, and the coefficients of these."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, (act, args, kwargs) in calls.items():
+        slopes, intercepts = act.coefficients(*args, **kwargs)
         nodes = nodes.to(slopes.device)
         arrays |= {
             f"{name}.nodes": _small(nodes),
             f"{name}.slopes": _small(slopes[nodes]),
             f"{name}.intercepts": _small(intercepts[nodes]),
-            f"{name}.gamma": _small(act.gamma(*args)),
+            f"{name}.gamma": _small(act.gamma(*args, **kwargs)),
         }
+    return arrays
+
+
+def _file(arrays: dict[str, Any]) -> bytes:
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
     return file.getvalue()
 
 
 def read_look(path: Path) -> dict[str, np.ndarray]:
-    """The arrays that :func:`inspect` wrote."""
+    """The arrays that :func:`inspect` or :func:`inspect_set` wrote."""
     try:
         arrays = read_arrays(path)
     except DataError:

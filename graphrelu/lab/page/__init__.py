@@ -16,9 +16,10 @@ from torch_geometric.utils import homophily
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import Features, GraphSet
-from graphrelu.lab.page.explorer import kept_configs, kept_models
+from graphrelu.lab.page.explorer import Look, kept_looks, kept_models, shows_a_set
 from graphrelu.lab.page.tables import tables_of
 from graphrelu.lab.record import machine, output
+from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render.tables import compare_rows, going_on, label, split_rule, verdict
 from graphrelu.lab.render.terminal import METRICS, size_of, task_of
@@ -51,13 +52,15 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             ((key, one),) = decided.items()
             own = [result for result in results if result.config.cell_key() == key]
             _answer(content, own, one, path)
-        names = {config.dataset for config in kept_configs(results, path)}
+        looks = kept_looks(results, path)
+        names = {config.dataset for config, look in looks if not shows_a_set(look)}
         graphs = {name: data.load(name, root) for name in names if data.at_hand(name, root)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
             content["missing"].append(
                 f"{path.name}: the explorer lacks {lacking}; the page of graphrelu compare has it."
             )
-        _add_runs(content, results, path.name, path, graphs, decided)
+        _add_runs(content, results, path.name, decided)
+        _add_models(content, looks, graphs)
     if not content["tables"]:
         raise ValueError(content["missing"][0])
     return content
@@ -112,7 +115,8 @@ def from_comparison(
                 known = (graph.y[graph.edge_index] >= 0).all(dim=0)
                 alike = f", homophily {homophily(graph.edge_index[:, known], graph.y):.2f}"
         content["graph"] = f"{size_of(graph)}{alike}. Split: {split_rule(results)}."
-    _add_runs(content, results, config.dataset, record, graphs, {config.cell_key(): decided})
+    _add_runs(content, results, config.dataset, {config.cell_key(): decided})
+    _add_models(content, kept_looks(results, record), graphs)
     return content
 
 
@@ -180,12 +184,15 @@ def _add_runs(
     content: dict[str, Any],
     results: Sequence[Result],
     name: str,
-    record: Path,
-    graphs: Mapping[str, Graph],
     decided: Mapping[str, Decided],
 ) -> None:
     decisions = {key: one.decisions for key, one in decided.items()}
     content["tables"] += tables_of(results, name, decisions)
-    drawn, models = kept_models(results, record, graphs)
+
+
+def _add_models(
+    content: dict[str, Any], looks: Sequence[tuple[Config, Look]], graphs: Mapping[str, Graph]
+) -> None:
+    drawn, models = kept_models(looks, graphs)
     content["graphs"] |= drawn
     content["models"] += models

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import shortest_path
 
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.keep import inspection_path, read_look
@@ -17,91 +18,143 @@ from graphrelu.lab.render.tables import label
 
 Numbers: TypeAlias = NDArray[np.float64]
 Nodes: TypeAlias = NDArray[np.int64]
+Plain: TypeAlias = dict[str, Any]
+Look: TypeAlias = dict[str, np.ndarray]
 
 DRAWN_NODES = 400
 DRAWN_CHANNELS = 12
 LAYOUT_STEPS = 120
+# By atomic number; the others are named by it.
+ELEMENTS = {1: "H", 5: "B", 6: "C", 7: "N", 8: "O", 9: "F", 11: "Na", 14: "Si", 15: "P", 16: "S"}
+ELEMENTS |= {17: "Cl", 19: "K", 33: "As", 34: "Se", 35: "Br", 53: "I"}
 
 
-def kept_configs(results: Sequence[Result], record: Path) -> list[Config]:
-    """The configurations of some runs of which a GReLU was kept beside the record."""
+def kept_looks(results: Sequence[Result], record: Path) -> list[tuple[Config, Look]]:
+    """What was kept beside the record of the GReLUs of some runs."""
     configs = dict.fromkeys(r.config for r in results if r.config.activation == "grelu")
-    return [config for config in configs if inspection_path(record, config.key()).is_file()]
+    paths = [(config, inspection_path(record, config.key())) for config in configs]
+    return [(config, read_look(path)) for config, path in paths if path.is_file()]
+
+
+def shows_a_set(look: Look) -> bool:
+    """Whether a look holds the graphs that it is about: some of a set."""
+    return "node_count" in look
 
 
 def kept_models(
-    results: Sequence[Result], record: Path, graphs: Mapping[str, Graph]
-) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    """The drawn graphs, and the GReLUs of each model that was kept and whose graph is there."""
-    drawn: dict[str, dict[str, Any]] = {}
+    looks: Sequence[tuple[Config, Look]], graphs: Mapping[str, Graph]
+) -> tuple[dict[str, Plain], list[Plain]]:
+    """The drawn graphs, and of each GReLU of each model its functions on these graphs."""
+    drawn: dict[str, Plain] = {}
     found = []
-    for config in kept_configs(results, record):
+    for config, look in looks:
+        layers = [name.removesuffix(".nodes") for name in look if name.endswith(".nodes")]
         graph = graphs.get(config.dataset)
-        content = read_look(inspection_path(record, config.key()))
-        layers = [name.removesuffix(".nodes") for name in content if name.endswith(".nodes")]
-        if graph is None or not layers or len(content["prediction"]) != graph.num_nodes:
+        if not layers:
+            continue
+        if shows_a_set(look):
+            own = {f"{config.key()}-{i}": one for i, one in enumerate(parts_of(look, layers))}
+        elif graph is None or len(look["prediction"]) != graph.num_nodes:
             continue  # it is not at hand, or another edition of it
-        if config.dataset not in drawn:
-            drawn[config.dataset] = layout(graph, sample(graph, content[f"{layers[0]}.nodes"]))
-        nodes = np.array(drawn[config.dataset]["nodes"])
-        found += [functions(config, nodes, content, layer) for layer in layers]
+        else:
+            known = drawn.get(config.dataset) or draw(graph, look[f"{layers[0]}.nodes"])
+            own = {config.dataset: (known, look)}
+        drawn |= {key: part for key, (part, _) in own.items()}
+        options = "".join(f", {name}={value}" for name, value in config.told_options)
+        title = f"{label(config.dataset)}, {label(config.backbone)}{options}"
+        for layer in layers:
+            parts = [
+                {"graph": key, **functions(seen, layer, np.array(part["nodes"]))}
+                for key, (part, seen) in own.items()
+            ]
+            found.append({"name": f"{title}, {layer}", "seed": int(look["seed"]), "parts": parts})
     return drawn, found
 
 
-def functions(config: Config, nodes: Nodes, content: dict[str, Any], layer: str) -> dict[str, Any]:
+def functions(look: Look, layer: str, nodes: Nodes) -> Plain:
     """One GReLU: gamma and prediction of the drawn nodes, the functions of some of them."""
     gamma, slopes, intercepts = (
-        content[f"{layer}.{name}"].astype(float) for name in ("gamma", "slopes", "intercepts")
+        look[f"{layer}.{name}"].astype(float) for name in ("gamma", "slopes", "intercepts")
     )
     channels = np.unique(np.linspace(0, slopes.shape[2] - 1, DRAWN_CHANNELS).round().astype(int))
-    options = "".join(f", {name}={value}" for name, value in config.told_options)
     return {
-        "graph": config.dataset,
-        "name": f"{label(config.dataset)}, {label(config.backbone)}{options}, {layer}",
-        "seed": int(content["seed"]),
         "gamma": _digits(gamma.mean(axis=1)[nodes]),
-        "prediction": content["prediction"][nodes].tolist(),
-        "nodes": content[f"{layer}.nodes"].tolist(),
+        "prediction": look["prediction"][nodes].tolist() if "prediction" in look else [],
+        "nodes": look[f"{layer}.nodes"].tolist(),
         "channels": channels.tolist(),
         "slopes": _digits(slopes[:, :, channels]),
         "intercepts": _digits(intercepts[:, :, channels]),
     }
 
 
-def sample(graph: Graph, chosen: Nodes) -> Nodes:
+def parts_of(look: Look, layers: Sequence[str]) -> Iterator[tuple[Plain, Look]]:
+    """Each graph of a look that shows a set, drawn, and the part of the look that is about it."""
+    source = look["edge_index"][0]
+    ends = look["node_count"].cumsum()
+    for i, end in enumerate(ends):
+        count = int(look["node_count"][i])
+        start, part = end - count, {}
+        for layer in layers:
+            nodes = look[f"{layer}.nodes"]
+            own = (nodes >= start) & (nodes < end)
+            part[f"{layer}.nodes"] = nodes[own] - start
+            part[f"{layer}.slopes"] = look[f"{layer}.slopes"][own]
+            part[f"{layer}.intercepts"] = look[f"{layer}.intercepts"][own]
+            part[f"{layer}.gamma"] = look[f"{layer}.gamma"][start:end]
+        edge_index = look["edge_index"][:, (source >= start) & (source < end)] - start
+        graph = layout(edge_index, sample(edge_index, count, part[f"{layers[0]}.nodes"]), count)
+        target, prediction = look["target"][i], look["prediction"][i]
+        known = "unknown" if np.isnan(target) else f"{target:.4g}"
+        size = f"{count:,} node{'s' * (count > 1)}"
+        graph["name"] = f"{size}, target {known}, predicted {prediction:.4g}"
+        if "atoms" in look:
+            numbers = look["atoms"][start:end][graph["nodes"]].tolist()
+            graph["atoms"] = [ELEMENTS.get(number, str(number)) for number in numbers]
+        yield graph, part
+
+
+def draw(graph: Graph, chosen: Nodes) -> Plain:
+    """A single graph, with the labels of its nodes."""
+    edge_index = graph.edge_index.numpy()
+    nodes = sample(edge_index, graph.num_nodes, chosen)
+    labels = graph.y.numpy()[nodes].tolist()
+    return layout(edge_index, nodes, graph.num_nodes) | {"label": labels}
+
+
+def sample(edge_index: Nodes, count: int, chosen: Nodes) -> Nodes:
     """All nodes of a small graph; of a larger one the chosen nodes and some of their neighbours."""
-    if graph.num_nodes <= DRAWN_NODES:
-        return np.arange(graph.num_nodes, dtype=np.int64)
-    source, target = graph.edge_index.numpy()
+    if count <= DRAWN_NODES:
+        return np.arange(count, dtype=np.int64)
+    source, target = edge_index
     near = target[np.isin(source, chosen)]
     spread = near[np.linspace(0, len(near) - 1, min(len(near), 4 * DRAWN_NODES)).astype(int)]
     kept = list(dict.fromkeys([*chosen.tolist(), *spread.tolist()]))
     return np.sort(np.array(kept[:DRAWN_NODES], dtype=np.int64))
 
 
-def layout(graph: Graph, nodes: Nodes) -> dict[str, Any]:
+def layout(edge_index: Nodes, nodes: Nodes, count: int) -> Plain:
     """Positions in the unit square by springs (Fruchterman-Reingold), edges once, and degrees."""
-    source, target = graph.edge_index.numpy()
+    source, target = edge_index
     inside = np.isin(source, nodes) & np.isin(target, nodes)
     ends = np.searchsorted(nodes, np.stack([source[inside], target[inside]], axis=1))
     ends = np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1)
     edges = np.unique(ends, axis=0).astype(np.int64)
-    degree = np.bincount(source, minlength=graph.num_nodes)
+    degree = np.bincount(source, minlength=count)
     return {
-        "name": label(graph.name),
-        "total": graph.num_nodes,
+        "total": count,
         "nodes": nodes.tolist(),
         "place": _digits(_springs(len(nodes), edges)),
         "edges": edges.tolist(),
         "degree": degree[nodes].tolist(),
-        "label": graph.y.numpy()[nodes].tolist(),
     }
 
 
 def _springs(count: int, edges: Nodes) -> Numbers:
-    place = np.random.default_rng(0).uniform(-0.5, 0.5, (count, 2))
     pulled = np.zeros((count, count))
     pulled[edges[:, 0], edges[:, 1]] = pulled[edges[:, 1], edges[:, 0]] = 1
+    place = np.random.default_rng(0).uniform(-0.01, 0.01, (count, 2))
+    if count > 2:
+        place += _by_distance(pulled)
     length = (1 / max(count, 1)) ** 0.5
     for step in np.linspace(0.1, 0.002, LAYOUT_STEPS):
         apart = place[:, None, :] - place[None, :, :]
@@ -113,6 +166,17 @@ def _springs(count: int, edges: Nodes) -> Numbers:
         place = place + move / reach * np.minimum(reach, step)
     low, high = place.min(axis=0), place.max(axis=0)
     return np.asarray((place - low) / np.maximum(high - low, 1e-9))
+
+
+def _by_distance(joined: Numbers) -> Numbers:
+    """Where springs start: places whose distances are about those along the edges (classical
+    scaling). From random places, the rings of a molecule end up twisted."""
+    steps = shortest_path(joined, unweighted=True)
+    steps = np.minimum(steps, steps[np.isfinite(steps)].max() + 1)
+    square = steps**2
+    centred = square - square.mean(axis=0) - square.mean(axis=1, keepdims=True) + square.mean()
+    vectors = np.linalg.eigh(-centred / 2)[1][:, -2:]
+    return np.asarray(vectors / np.abs(vectors).max(axis=0) / 2)
 
 
 def _digits(values: Numbers) -> Any:

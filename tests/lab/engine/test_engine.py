@@ -16,12 +16,13 @@ from graphrelu.lab.engine.keep import inspection_path, read_look
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import node_table, recipe
+from graphrelu.lab.record.recipes import node_table, on_sets, recipe
 from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.engine.test_interruptions import killed_at_the_second_batch
 from tests.lab.engine.test_train import blocks
 from tests.lab.faults import finished, losses
+from tests.lab.molecule_sets import ring_set
 from tests.lab.stock import by_pyg
 
 ROOT = Path(__file__).parents[3]
@@ -73,6 +74,28 @@ def test_inspection(tmp_path: Path) -> None:
     assert inside["prediction"].shape == (48,)
     assert inside["acts.0.gamma"].shape == (48, 1)
     assert inside["acts.0.slopes"].shape == inside["acts.0.intercepts"].shape == (48, 2, 4)
+
+
+@pytest.mark.parametrize("task", ["values", "labels"])
+def test_a_look_at_a_set_holds_some_of_its_test_graphs(tmp_path: Path, task: str) -> None:
+    graphs, record = ring_set(values=task == "values"), Record(tmp_path / "runs.jsonl")
+    metric = {"values": "mae", "labels": "ap"}[task]
+    sizes = {"hidden": 8, "layers": 2, "epochs": 2}
+    for name in ("relu", "grelu"):
+        config = on_sets("rings", "gcn", name, metric=metric, split="column", **sizes)
+        run([config], range(2), record, graphs={"rings": graphs}, device="cpu")
+        path = inspection_path(record.path, config.key())
+        assert path.exists() == (name == "grelu")
+    look = read_look(path)
+    test = graphs.node_count[graphs.split == 2]
+    assert look["node_count"].tolist() == test.sort()[0][[2, 4, 6, 9]].tolist()
+    nodes = look["node_count"].sum()
+    assert look["edge_index"].shape == (2, 2 * nodes)  # all of them are rings
+    assert look["layers.1.act.gamma"].shape == (nodes, 1)
+    assert look["layers.1.act.slopes"].shape == look["layers.0.act.intercepts"].shape
+    assert look["layers.1.act.slopes"].shape == (len(look["layers.1.act.nodes"]), 2, 8)
+    assert look["target"].shape == look["prediction"].shape == (4,)
+    assert look["seed"] == 0
 
 
 def test_a_damaged_look(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from graphrelu.lab import page
 from graphrelu.lab.reproduce.command import EXPERIMENTS
-from tests.lab.pages import HOSTILE, ring_page
+from tests.lab.pages import HOSTILE, ring_page, set_page
 
 RESULTS = Path(__file__).parents[3] / "results"
 AXE = RESULTS.parent / "node_modules" / "axe-core" / "axe.min.js"
@@ -85,6 +85,11 @@ def ring_file(ring: Data, tmp_path: Path) -> Path:
     return ring_page(ring, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def set_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return set_page(tmp_path_factory.mktemp("set"))
+
+
 @pytest.fixture
 def seen(visit: Any, ring_file: Path) -> Iterator[Visit]:
     """The page of one comparison, on a desktop; nothing that a test does there goes wrong."""
@@ -129,7 +134,7 @@ def strong_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", WIDTHS)
-@pytest.mark.parametrize("name", ["ring_file", "strong_file"])
+@pytest.mark.parametrize("name", ["ring_file", "set_file", "strong_file"])
 def test_axe_finds_no_serious_problem(
     visit: Any, request: pytest.FixtureRequest, name: str, size: str, scheme: str
 ) -> None:
@@ -312,6 +317,30 @@ def test_choosing_a_node_draws_its_functions(seen: Visit) -> None:
     assert tip.locator("strong").inner_text() == "Node 8, channel 2"
     part.locator("figure").nth(2).blur()
     assert tip.is_hidden()
+
+
+def test_graphs_of_a_set_are_drawn(visit: Any, set_file: Path) -> None:
+    seen = visit(set_file)
+    assert seen.page.locator("#about dt").first.inner_text() == "graphs"
+    assert seen.page.get_by_label("curve").input_value() == "val"
+    assert (
+        "root mean squared error (lower is better)" in seen.page.locator("#table-note").inner_text()
+    )
+    part = seen.page.locator("#graph")
+    graphs = part.get_by_label("graph").locator("option").all_inner_texts()
+    assert len(graphs) == 4
+    for i in (0, 3):
+        part.get_by_label("graph").select_option(graphs[i])
+        count = int(graphs[i].split()[0])
+        assert part.locator("circle.node.open").count() == count
+        assert set(part.locator(".atom").all_text_contents()) <= {"0", "H", "2"}
+        assert part.locator(".atom").count() == count
+    part.locator("[data-node='2']").click()
+    assert part.locator("h3").inner_text() == "Node 2"
+    assert part.locator(".functions polyline.s5").count() == 8
+    colours = part.get_by_label("colour").locator("option").all_inner_texts()
+    assert colours == ["gamma", "degree"]
+    assert seen.errors == []
 
 
 def test_nodes_are_coloured_by_what_is_chosen(seen: Visit) -> None:

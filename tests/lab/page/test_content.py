@@ -156,8 +156,7 @@ def test_a_set_of_graphs_in_a_few_lines() -> None:
 
 def test_layout_has_every_edge_once(ring: Data) -> None:
     graph = from_data(ring, "ring")
-    nodes = explorer.sample(graph, np.arange(3))
-    layout = explorer.layout(graph, nodes)
+    layout = explorer.draw(graph, np.arange(3))
     assert layout["nodes"] == list(range(12))
     assert sorted(map(tuple, layout["edges"])) == sorted(
         tuple(sorted((i, (i + 1) % 12))) for i in range(12)
@@ -177,12 +176,13 @@ def test_a_model_of_another_edition_is_left_out(ring: Data, tmp_path: Path) -> N
     for nodes, found in ((12, 1), (13, 0)):
         record = tmp_path / f"{nodes}.jsonl"
         keep_model(record, config, nodes)
-        drawn, models = explorer.kept_models(runs(config), record, {"ring": graph})
+        looks = explorer.kept_looks(runs(config), record)
+        drawn, models = explorer.kept_models(looks, {"ring": graph})
         assert (len(drawn), len(models)) == (found, found)
 
 
 def test_large_graphs_are_sampled(ring: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explorer, "DRAWN_NODES", 5)
-    nodes = explorer.sample(from_data(ring, "ring"), np.array([0, 6]))
+    nodes = explorer.sample(ring.edge_index.numpy(), 12, np.array([0, 6]))
     assert {0, 6} <= set(nodes.tolist()) <= {11, 0, 1, 5, 6, 7}
     assert len(nodes) == 5

@@ -28,18 +28,24 @@ function colouring(by, graph, model) {
   return { colours: values.map((value) => colour(share.get(value))), entries: [[bar, `${by} from ${ranked[0]} to ${ranked.at(-1)}, coloured by rank`]] };
 }
 
-const aboutNode = (graph, model, i) => `degree ${graph.degree[i]}, gamma ${model.gamma[i]}, ${graph.label[i] < 0 ? "no label" : `class ${graph.label[i]}`}, predicted ${model.prediction[i]}`;
+function aboutNode(graph, model, i) {
+  const found = [`degree ${graph.degree[i]}`, `gamma ${model.gamma[i]}`];
+  if (graph.atoms) found.unshift(graph.atoms[i]);
+  if (graph.label) found.push(graph.label[i] < 0 ? "no label" : `class ${graph.label[i]}`, `predicted ${model.prediction[i]}`);
+  return found.join(", ");
+}
 
 function drawGraph(where, graph, model, by, node, choose) {
-  const width = Math.max(300, where.clientWidth), height = Math.min(560, width * 0.8), edge = 14;
+  const width = Math.max(300, where.clientWidth), height = Math.min(560, width * 0.8), edge = graph.atoms ? 28 : 14;
   const place = ([x, y]) => [edge + x * (width - 2 * edge), edge + y * (height - 2 * edge)];
   const drawing = svg("svg", { width, height, role: "img", "aria-label": `${model.name}: nodes by ${by}` });
+  const few = graph.nodes.length <= 60;
   const lines = graph.edges.map(([a, b]) => `M${place(graph.place[a]).map(Math.round)}L${place(graph.place[b]).map(Math.round)}`);
-  drawing.append(svg("path", { class: "grid", d: lines.join(""), fill: "none", "stroke-width": 0.7 }));
+  drawing.append(svg("path", { class: "grid", d: lines.join(""), fill: "none", "stroke-width": few ? 2 : 0.7 }));
   const { colours, entries } = colouring(by, graph, model), open = new Set(model.nodes);
   const order = graph.nodes.map((_, i) => i).sort((a, b) => open.has(graph.nodes[a]) - open.has(graph.nodes[b]));
   for (const i of order) {
-    const name = graph.nodes[i], [x, y] = place(graph.place[i]), r = open.has(name) ? 7 : 3.5;
+    const name = graph.nodes[i], [x, y] = place(graph.place[i]), r = (open.has(name) ? 7 : 3.5) * (few ? 1.4 : 1);
     const looks = { class: `node${open.has(name) ? " open" : ""}${name === node ? " chosen" : ""}`, fill: colours[i] };
     const shape = by === "correctness" && graph.label[i] !== model.prediction[i]
       ? svg("rect", { ...looks, x: x - r, y: y - r, width: 2 * r, height: 2 * r })
@@ -48,6 +54,7 @@ function drawGraph(where, graph, model, by, node, choose) {
     shape.dataset.node = name;
     if (open.has(name)) shape.addEventListener("click", () => choose(name));
     drawing.append(shape);
+    if (graph.atoms) drawing.append(svg("text", { class: "atom", x: x + r + 2, y: y - r }, graph.atoms[i]));
   }
   where.replaceChildren(drawing, el("ul", { class: "note legend" }, ...entries.map((entry) => el("li", {}, ...entry))));
 }

@@ -3,7 +3,7 @@ const DATA = JSON.parse(document.getElementById("data").textContent);
 const ALL = "";
 const state = {
   table: 0, dataset: ALL, backbone: ALL, activation: ALL, tab: "scores", sort: { column: "", down: false },
-  cell: "", curve: "", log: null, model: 0, colour: "gamma", node: null,
+  cell: "", curve: "", log: null, model: 0, part: 1, colour: "gamma", node: null,
 };
 const part = (id, selector) => document.querySelector(`#${id} ${selector}`);
 const show = (id, wanted) => { document.getElementById(id).hidden = !wanted; };
@@ -90,17 +90,22 @@ function drawCurves(rows) {
 function drawExplorer() {
   show("graph", DATA.models.length > 0);
   if (!DATA.models.length) return;
-  const model = DATA.models[state.model], graph = DATA.graphs[model.graph];
+  const { name, seed, parts } = DATA.models[state.model];
+  state.part = Math.min(state.part, parts.length - 1); // at first the second: of a set a graph of median size
+  const model = { name, ...parts[state.part] }, graph = DATA.graphs[model.graph];
+  const colours = [...(graph.label ? ["class", "prediction", "correctness"] : []), "gamma", "degree"];
+  if (!colours.includes(state.colour)) state.colour = "gamma";
   if (!model.nodes.includes(state.node)) [state.node] = model.nodes;
-  const again = (name, read = String) => (value) => { state[name] = read(value); drawExplorer(); part("graph", `select[name=${name}]`).focus(); };
+  const again = (name, read = String) => (value) => { state[name] = read(value); drawExplorer(); part("graph", `select[name=${name === "part" ? "graph" : name}]`).focus(); };
   put(part("graph", ".controls"),
     select("model", DATA.models.map((one, i) => [i, one.name]), state.model, again("model", Number)),
-    select("colour", ["class", "prediction", "gamma", "degree", "correctness"].map((name) => [name, name]), state.colour, again("colour")),
+    select("graph", parts.map(({ graph }, i) => [i, DATA.graphs[graph].name]), state.part, again("part", Number)),
+    select("colour", colours.map((name) => [name, name]), state.colour, again("colour")),
     select("node", model.nodes.map((node) => [node, `node ${node}`]), state.node, again("node", Number)));
   drawGraph(part("graph", ".figure"), graph, model, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
   drawFunctions(part("graph", ".functions"), graph, model, state.node);
   const sampled = graph.nodes.length < graph.total ? `${graph.nodes.length} of ${graph.total} nodes: some evenly spaced ones, and neighbours of theirs` : `All ${graph.total} nodes`;
-  part("graph", "> .note").textContent = `${sampled}. Large nodes can be chosen. The model is that of seed ${model.seed}; gamma is the node's factor of the slopes and intercepts.`;
+  part("graph", "> .note").textContent = `${sampled}. Large nodes can be chosen. The model is that of seed ${seed}${graph.label ? "" : " after its last epoch, the graph one of its test graphs"}; gamma is the node's factor of the slopes and intercepts.`;
 }
 
 function facts(pairs) {

@@ -32,7 +32,7 @@ function latex(rows, tab) {
 }
 
 /* A drawing whose looks do not depend on the page's style. */
-const LOOKS = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "font-family", "font-size", "font-weight"];
+const LOOKS = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity", "paint-order", "font-family", "font-size", "font-weight"];
 
 function alone(drawing) {
   const copy = drawing.cloneNode(true);
