@@ -27,6 +27,7 @@ from graphrelu.lab.stats import Decided, decide_at_look
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 3_000_000
+MOST_MODELS = 16  # in the explorer, of a record; each takes up to 130 kB
 
 
 def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
@@ -53,6 +54,11 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             own = [result for result in results if result.config.cell_key() == key]
             _answer(content, own, one, path)
         looks = kept_looks(results, path)
+        if len(looks) > MOST_MODELS:
+            content["missing"].append(
+                f"{path.name}: the explorer shows {MOST_MODELS} of {len(looks)} models."
+            )
+            looks = looks[:MOST_MODELS]
         names = {config.dataset for config, look in looks if not shows_a_set(look)}
         graphs = {name: data.load(name, root) for name in names if data.at_hand(name, root)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):

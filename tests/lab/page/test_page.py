@@ -69,6 +69,11 @@ def test_report_reads_and_changes_nothing(
     )
     keep_model(kept / "runs.jsonl", trained, nodes=1797)
     before = tree(kept)
+    with monkeypatch.context() as patched:
+        patched.setattr(page, "MOST_MODELS", 0)
+        invoke("report")
+    content = embedded(tmp_path / "report.html")
+    assert content["missing"] == ["runs.jsonl: the explorer shows 0 of 1 models."]
     assert invoke("report").stdout == "Written: report.html.\n"
     content = embedded(tmp_path / "report.html")
     assert [table["name"] for table in content["tables"]] == ["runs.jsonl"]
