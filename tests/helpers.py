@@ -1,8 +1,5 @@
-"""Small graphs, comparisons of a module with the reference, and Triton's interpreter."""
+"""Small graphs, and comparisons of a module with the reference."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +8,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu import GReLU, functional
-from graphrelu.functional import Form
 
 ROOT = Path(__file__).parent.parent
 
 # Other constants than the default's, as keyword arguments.
 OTHER = {"scale": 1.7, "temperature": 2.0}
 SHARP = {"scale": 1.0, "temperature": 0.3}  # some weights reach their bound
-
-
-def interpreted(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python with the GPU's kernels in Triton's interpreter, chosen before Triton is imported."""
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "GRAPHRELU_BACKEND": "triton"}
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
 
 
 def random_graph(num_nodes: int, num_edges: int, undirected: bool = False) -> Tensor:
@@ -45,12 +32,6 @@ def batch_of_graphs(sizes: list[int], edges_per_node: int = 3) -> tuple[Tensor, 
     return torch.cat(edges, dim=1), batch
 
 
-class OnGPU(Tensor):
-    """Says that it is on a GPU: what is computed otherwise there is then computed here."""
-
-    is_cuda = True
-
-
 def opened(act: GReLU, size: float = 0.3) -> GReLU:
     """A module that has left its start: with zeros in it most of it would be untested."""
     if act.mode == "calibrated":
@@ -59,10 +40,6 @@ def opened(act: GReLU, size: float = 0.3) -> GReLU:
                 if not name.startswith("node_mlp"):
                     parameter.add_(size * torch.randn_like(parameter))
     return act
-
-
-def form_of(act: GReLU) -> Form:
-    return act._form
 
 
 def reference(
@@ -111,14 +88,10 @@ def diffused(
     return functional.pagerank(x, edges, alpha, steps, kind)
 
 
-def gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
-    weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
-    return list(torch.autograd.grad((out * weight).sum(), inputs))
-
-
 def outcome(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
     """The output and its gradients."""
-    return [out, *gradients(out, inputs)]
+    weight = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view_as(out)
+    return [out, *torch.autograd.grad((out * weight).sum(), inputs)]
 
 
 def assert_close(a: Any, b: Any, tolerance: float = 1e-10) -> None:

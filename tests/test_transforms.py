@@ -1,11 +1,14 @@
-"""torch.compile and torch.func around the module."""
+"""torch.compile, torch.export and torch.func around the module."""
 
 import copy
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.export import Dim
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import GCNConv
@@ -51,20 +54,35 @@ def test_compile(options: dict, backend: str) -> None:
         assert_close(outcome(out, inputs), outcome(expected, inputs), 1e-4)
 
 
-def test_compile_model_with_dynamic_sizes() -> None:
-    class Net(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv1, self.act, self.conv2 = GCNConv(5, 8), opened(GReLU(8)), GCNConv(8, 2)
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.act, self.conv2 = GCNConv(5, 8), opened(GReLU(8)), GCNConv(8, 2)
 
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.conv2(self.act(self.conv1(x, edge_index), edge_index), edge_index)
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.conv2(self.act(self.conv1(x, edge_index), edge_index), edge_index)
 
+
+def compiled(net: Net, path: Path) -> Callable[..., Tensor]:
+    return torch.compile(net, fullgraph=True, dynamic=True)
+
+
+def exported(net: Net, path: Path) -> Callable[..., Tensor]:
+    """For inference, by way of a file."""
+    sizes = {"x": {0: Dim("nodes", min=2)}, "edge_index": {1: Dim("edges", min=2)}}
+    arguments = (torch.randn(11, 5), random_graph(11, 40))
+    with torch.no_grad():
+        torch.export.save(torch.export.export(net.eval(), arguments, dynamic_shapes=sizes), path)
+        return torch.export.load(path).module()
+
+
+@pytest.mark.parametrize("way", [compiled, exported])
+def test_a_model_for_graphs_of_any_size(way: Callable, tmp_path: Path) -> None:
     net = Net()
-    compiled = torch.compile(net, fullgraph=True, dynamic=True)
-    for size in (11, 20, 35):
-        x, edge_index = torch.randn(size, 5), random_graph(size, 3 * size)
-        assert_close(compiled(x, edge_index), net(x, edge_index), 1e-5)
+    other = way(net, tmp_path / "model.pt2")
+    for num_nodes, num_edges in ((11, 40), (4, 7), (50, 200)):
+        x, edge_index = torch.randn(num_nodes, 5), random_graph(num_nodes, num_edges)
+        assert_close(other(x, edge_index), net(x, edge_index), 1e-5)
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -120,16 +138,12 @@ def test_derivatives_of_a_mapped_module(options: dict) -> None:
     assert_close(list(together), [torch.stack(grads) for grads in zip(*each, strict=True)])
 
 
-def test_vmap_over_edge_weights() -> None:
-    act, edge_index = opened(GReLU(4)).double(), random_graph(10, 30)
-    x, weights = torch.randn(10, 4, dtype=torch.double), torch.rand(3, 30, dtype=torch.double)
-    expected = torch.stack([act(x, edge_index, weight) for weight in weights])
-    assert_close(vmap(lambda weight: act(x, edge_index, weight))(weights), expected)
-
-
-def test_nested_vmap() -> None:
+def test_vmap_over_edge_weights_and_nested_vmap() -> None:
     act, edge_index = opened(GReLU(4)).double(), random_graph(10, 30)
     x = torch.randn(2, 3, 10, 4, dtype=torch.double)
+    weights = torch.rand(3, 30, dtype=torch.double)
+    expected = torch.stack([act(x[0, 0], edge_index, weight) for weight in weights])
+    assert_close(vmap(lambda weight: act(x[0, 0], edge_index, weight))(weights), expected)
     out = vmap(vmap(lambda z: act(z, edge_index), in_dims=1, out_dims=1))(x.movedim(1, 2))
     expected = torch.stack([torch.stack([act(z, edge_index) for z in row]) for row in x])
     assert_close(out.movedim(2, 1), expected)

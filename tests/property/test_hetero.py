@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import HeteroGReLU, functional
-from tests.helpers import diffused, form_of, opened
+from tests.helpers import diffused, opened
 from tests.property.comparison import assert_near
 from tests.property.strategies import CONSTANTS, Graph, graphs
 
@@ -76,11 +76,10 @@ def types(draw: st.DrawFn) -> Types:
 def expected_of(act: HeteroGReLU, x_dict: dict[str, Tensor], graph: Graph) -> list[Tensor]:
     """One diffusion of all projections; a mean for each type; a softmax over all nodes."""
     acts, sizes = [act.acts[name] for name in x_dict], [x.size(0) for x in x_dict.values()]
-    form, own = form_of(acts[0]), acts[0]
+    own, form = acts[0], acts[0]._form
     settings = own.alpha, own.steps, own.diffusion
-    edges = graph.edge_index, graph.edge_weight
     identity = torch.eye(graph.num_nodes, dtype=torch.double)
-    operator = diffused(identity, *edges, *settings)
+    operator = diffused(identity, graph.edge_index, graph.edge_weight, *settings)
     logits = [x @ act.acts[name].node_mlp.weight.to(x.dtype).t() for name, x in x_dict.items()]
     gamma = functional.weigh(operator @ torch.cat(logits), form)
     out = []
