@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphrelu import GReLU, functional
 
@@ -30,6 +31,19 @@ def batch_of_graphs(sizes: list[int], edges_per_node: int = 3) -> tuple[Tensor, 
         offset += size
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     return torch.cat(edges, dim=1), batch
+
+
+class Calls(TorchDispatchMode):
+    """Remembers the operators that are called: their names, arguments and results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, Any, Any]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any, kwargs: Any = None) -> Any:
+        out = function(*args, **(kwargs or {}))
+        self.seen.append((function.name(), args, out))
+        return out
 
 
 def opened(act: GReLU, size: float = 0.3) -> GReLU:

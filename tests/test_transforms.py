@@ -45,13 +45,17 @@ def test_compile(options: dict, backend: str) -> None:
     edge_index, batch = batch_of_graphs([10, 7, 13])
     edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
     weight = torch.rand(edge_index.size(1) // 2).repeat(2)
+    learned = weight.clone().requires_grad_()
     x = torch.randn(30, 6, requires_grad=True)
     inputs = [x, *act.parameters()]
     same = EdgeIndex(edge_index, sparse_size=(30, 30))
-    for graph in ((edge_index, weight), (same, weight), (edge_index, None, batch, 3)):
+    for graph in ((edge_index, learned), (same, weight), (edge_index, None, batch, 3)):
         out, expected = compiled(x, *graph), act(x, *graph)
         assert_close(out, expected, 1e-5)
         assert_close(outcome(out, inputs), outcome(expected, inputs), 1e-4)
+    if act.topology:  # else the graph is not looked at
+        with pytest.raises(Exception, match="edge_index must be of shape"):
+            compiled(x, edge_index[0])
 
 
 class Net(torch.nn.Module):

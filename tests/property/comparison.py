@@ -9,7 +9,6 @@ from hypothesis import assume
 from torch import Tensor
 
 from graphrelu import GReLU
-from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from tests.helpers import diffused, reference
 from tests.property.strategies import TOLERANCE, Graph, Setup
 
@@ -72,11 +71,6 @@ def expected_of(act: GReLU, x: Tensor, graph: Graph) -> Expected:
         of_terms = 8 * numbers.eps * float(z.detach().abs().max() ** 2 * grad.abs().max())
     found = out.detach(), alpha.detach(), beta.detach(), grad, list(grads)
     return Expected(*found, rounding, of_terms)
-
-
-def prepared(graph: Graph, settings: DiffusionSettings, dtype: torch.dtype) -> PreparedGraph:
-    arguments = graph.edge_index, graph.edge_weight, graph.num_nodes, dtype
-    return prepare(*arguments, settings, graph.batch, True)
 
 
 def largest_logit(act: GReLU, x: Tensor, graph: Graph) -> float:

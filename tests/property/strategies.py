@@ -12,12 +12,7 @@ from graphrelu.grelu import VARIANTS
 from tests.helpers import OTHER, SHARP, opened
 
 # Relative to the largest entry of what is expected, computed in float64.
-TOLERANCE = {
-    torch.float64: 1e-9,
-    torch.float32: 1e-4,
-    torch.bfloat16: 1e-2,
-    torch.float16: 2e-3,
-}
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
 CONSTANTS: list[dict[str, Any]] = [{}, OTHER, SHARP]
 LOW_PRECISION = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -54,15 +49,16 @@ class Graph(NamedTuple):
         sizes = torch.tensor(self.sizes, dtype=torch.long)
         return torch.repeat_interleave(torch.arange(len(sizes)), sizes)
 
+    @property
+    def diffusions(self) -> list[str]:
+        """Those that can be taken on it."""
+        return ["power", "exact", *(["chebyshev"] if self.undirected else [])]
+
     def arguments(self) -> dict[str, Any]:
         """Of a call of a module, besides the features."""
+        names = "edge_index", "edge_weight", "batch"
         batch_size = len(self.sizes) if self.batched else None
-        return {
-            "edge_index": self.edge_index,
-            "edge_weight": self.edge_weight,
-            "batch": self.batch,
-            "batch_size": batch_size,
-        }
+        return {**{name: getattr(self, name) for name in names}, "batch_size": batch_size}
 
 
 class Setup(NamedTuple):
@@ -117,12 +113,11 @@ def graphs(draw: st.DrawFn, batched: bool | None = None, undirected: bool | None
 def setups(draw: st.DrawFn, graph: Graph, largest: float = 1e3) -> Setup:
     """For one graph, as not all options are for all of them."""
     variant = draw(st.sampled_from(sorted(VARIANTS)))
-    diffusions = ["power", "exact", *(["chebyshev"] if graph.undirected else [])]
     options: dict[str, Any] = {
         "mode": draw(st.sampled_from(["calibrated", "paper"])),
         "alpha": draw(st.sampled_from([0.05, 0.1, 0.5, 1.0])),
         "steps": draw(st.integers(1, 12)),
-        "diffusion": draw(st.sampled_from(diffusions)),
+        "diffusion": draw(st.sampled_from(graph.diffusions)),
     }
     if "K" not in VARIANTS[variant]:
         options["K"] = draw(st.integers(1, 4))

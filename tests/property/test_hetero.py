@@ -61,12 +61,11 @@ def types(draw: st.DrawFn) -> Types:
     cuts = sorted(draw(st.lists(st.integers(0, graph.num_nodes), max_size=2)))
     sizes = tuple(b - a for a, b in pairwise([0, *cuts, graph.num_nodes]))
     channels = draw(st.lists(st.integers(1, 4), min_size=len(sizes), max_size=len(sizes)))
-    diffusions = ["power", "exact", *(["chebyshev"] if graph.undirected else [])]
     options = {
         "K": draw(st.integers(2, 4)),
         "alpha": draw(st.sampled_from([0.05, 0.1, 0.5])),
         "steps": draw(st.integers(1, 12)),
-        "diffusion": draw(st.sampled_from(diffusions)),
+        "diffusion": draw(st.sampled_from(graph.diffusions)),
         "negative_slope": draw(st.sampled_from([0.0, 0.2])),
         **draw(st.sampled_from(CONSTANTS)),
     }

@@ -9,17 +9,10 @@ import torch.nn.functional as F
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from graphrelu.graph import DiffusionSettings
+from graphrelu.graph import DiffusionSettings, prepare
 from tests.helpers import OTHER, reference
-from tests.property.comparison import assert_is_the_reference, assert_near, expected_of, prepared
-from tests.property.strategies import (
-    CONSTANTS,
-    LOW_PRECISION,
-    Graph,
-    Setup,
-    cases,
-    graphs,
-)
+from tests.property.comparison import assert_is_the_reference, assert_near, expected_of
+from tests.property.strategies import LOW_PRECISION, Graph, Setup, cases
 
 Case = tuple[Graph, Setup]
 
@@ -31,6 +24,7 @@ def test_module_is_the_reference(case: Case) -> None:
 
 WIDE = {"parameter_scale": 3.0, "features": "integers", "feature_scale": 10.0}
 LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1}
+EXACT = {"mode": "paper", "alpha": 0.05, "diffusion": "exact"}
 
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
@@ -38,16 +32,9 @@ LOOPS = {"mode": "paper", "alpha": 0.05, "steps": 1}
 # Logits of more than fifty, which leave the softmax fewer digits.
 @example(case=(Graph((4,), batched=True), Setup("G", 4, LOOPS, **WIDE, seed=268)))
 # Segments that differ by less than the smallest number of float32.
-@example(
-    case=(Graph((2,)), Setup("B", 4, {"K": 4, **OTHER}, 1.0, **WIDE, seed=3890)),
-)
+@example(case=(Graph((2,)), Setup("B", 4, {"K": 4, **OTHER}, 1.0, **WIDE, seed=3890)))
 # A gradient of nearly zero, the sum of large terms.
-@example(
-    case=(
-        Graph((4,)),
-        Setup("D", 1, {"mode": "paper"}, **WIDE, seed=95),
-    )
-)
+@example(case=(Graph((4,)), Setup("D", 1, {"mode": "paper"}, **WIDE, seed=95)))
 # A base slope and its change that all but cancel.
 @example(case=(Graph((1,)), Setup("E", 1, {"alpha": 0.05, "K": 1}, parameter_scale=3.0)))
 def test_low_precision_is_the_reference(dtype: torch.dtype, case: Case) -> None:
@@ -70,9 +57,15 @@ def test_a_new_graph_gives_the_bits_of_a_known_one(case: Case, dtype: torch.dtyp
     graph, setup = case
     act, x, known = setup.module().to(dtype), setup.x(graph.num_nodes, dtype), graph.arguments()
     settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
-    prepared_graph = known | {"edge_weight": None, "edge_index": prepared(graph, settings, dtype)}
+    ends = graph.edge_index, graph.edge_weight, graph.num_nodes
+    prepared = prepare(*ends, dtype, settings, graph.batch, True)
     found = []
-    for arguments in (graph.arguments(), known, known, prepared_graph):
+    for arguments in (
+        graph.arguments(),
+        known,
+        known,
+        known | {"edge_weight": None, "edge_index": prepared},
+    ):
         out = act(x, **arguments)
         found.append([out, *torch.autograd.grad(out.sum(), [x, *act.parameters()])])
     for other in found[1:]:
@@ -97,13 +90,7 @@ def test_permutation(case: Case, seed: int) -> None:
 @example(  # two segments are the same, up to the rounding of a dense inverse
     case=(
         Graph((2, 2, 1), ((2, 2), (2, 2), (2, 3), (3, 3), (3, 3)), undirected=True, batched=True),
-        Setup(
-            "G",
-            1,
-            {"mode": "paper", "alpha": 0.05, "diffusion": "exact"},
-            features="integers",
-            seed=259,
-        ),
+        Setup("G", 1, EXACT, features="integers", seed=259),
     )
 )
 def test_batch_is_its_graphs(case: Case) -> None:
@@ -129,36 +116,24 @@ def test_batch_is_its_graphs(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.double, *LOW_PRECISION])
 @given(
-    graph=graphs(),
-    variant=st.sampled_from("ABCDEFG"),
+    case=cases(),
     K=st.integers(2, 7),
-    slope=st.sampled_from([0.0, 0.2, -0.5, 1.0]),
-    constants=st.sampled_from(CONSTANTS),
-    features=st.sampled_from(["normal", "integers", "zeros"]),
     scale=st.sampled_from([1e-30, 1.0, 1e4, 1e30]),
-    seed=st.integers(0, 2**16),
     backend=st.sampled_from(["torch", "reference"]),
 )
 def test_fresh_module_is_its_base(
-    dtype: torch.dtype,
-    graph: Graph,
-    variant: str,
-    K: int,
-    slope: float,
-    constants: dict,
-    features: str,
-    scale: float,
-    seed: int,
-    backend: str,
+    dtype: torch.dtype, case: Case, K: int, scale: float, backend: str
 ) -> None:
     """ReLU, or LeakyReLU of a slope: bit for bit, and so is the gradient, also at zero. One
     segment is the identity."""
-    options = {"negative_slope": slope, **constants}
-    if variant in "CD":
+    graph, setup = case
+    options = setup.options | {"mode": "calibrated"}
+    slope = options.get("negative_slope", 0.0)
+    if setup.variant in "CD":
         slope = 1.0
     else:
         options["K"] = K
-    setup = Setup(variant, 3, options, 0.0, 1.0, features, scale, seed)
+    setup = setup._replace(options=options, moved=0.0, parameter_scale=1.0, feature_scale=scale)
     largest = torch.finfo(dtype).max / 8 if dtype == torch.float16 else torch.inf
     x = setup.x(graph.num_nodes, dtype).detach().clamp(-largest, largest).requires_grad_()
     computed_in = torch.promote_types(dtype, torch.float)
