@@ -10,7 +10,7 @@ from torch.nn import BatchNorm1d, LayerNorm, Linear, ModuleList, ReLU
 from torch_geometric import nn as gnn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCN, MLP, GATConv, GCNConv, GINConv, GraphConv, SAGEConv
-from torch_geometric.utils import to_torch_csr_tensor
+from torch_geometric.utils import to_torch_coo_tensor, to_torch_csr_tensor
 
 from tests.helpers import batch_of_graphs, random_graph
 
@@ -250,12 +250,8 @@ class Pooled(Base):
         return F.relu(self.lin2(gnn.global_mean_pool(x, batch)))
 
 
-class WithoutMessagePassing(torch.nn.Module):
+class WithoutMessagePassing(Base):
     """Products with a sparse matrix, as the first GCN was written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin1, self.lin2 = Linear(5, 8), Linear(8, 4)
 
     def forward(self, x: Tensor, adj: Tensor, log: bool = False) -> Tensor:
         x = F.relu(torch.sparse.mm(adj, self.lin1(x)))
@@ -281,17 +277,16 @@ class GPS(torch.nn.Module):
         return self.mlp(gnn.global_add_pool(x, batch))
 
 
-class Transformer(torch.nn.Module):
+class Transformer(Base):
     """Attention over all nodes, whose own activation is inside a module of torch."""
 
     def __init__(self) -> None:
         super().__init__()
         layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, activation=ReLU())
-        self.conv = GCNConv(5, 8)
         self.encoder = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.encoder(F.relu(self.conv(x, edge_index)))
+        return self.encoder(F.relu(self.conv1(x, edge_index)))
 
 
 class DeeperGCN(torch.nn.Module):
@@ -414,11 +409,6 @@ class Nested(torch.nn.Module):
         return self.out(self.act(self.encoder(x, edge_index)), edge_index, edge_weight)
 
 
-class GCNEncoder(Base):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv3(self.conv1(x, edge_index).relu(), edge_index)
-
-
 class VariationalEncoder(Base):
     def forward(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         x = self.conv1(x, edge_index).relu()
@@ -465,10 +455,6 @@ def graphgym() -> torch.nn.Module:
     return GNN(5, 3)
 
 
-def hetero() -> torch.nn.Module:
-    return gnn.HeteroConv({("a", "to", "a"): GCNConv(5, 8)})
-
-
 def lightning() -> torch.nn.Module:
     from tests.conversion.lightning_model import LightningGCN
 
@@ -487,11 +473,6 @@ class Case(NamedTuple):
     method: str = "forward"
 
 
-def adjacency(edge_index: Tensor, num_nodes: int) -> Tensor:
-    values = torch.rand(edge_index.size(1))
-    return torch.sparse_coo_tensor(edge_index, values, (num_nodes, num_nodes)).coalesce()
-
-
 WEIGHTED: list[Any] = [(X, EDGES), (X2, EDGES2, WEIGHT2)]
 GRAPHS: list[Any] = [(data(y=torch.zeros(1)),), (data([9, 6], y=torch.zeros(1)),)]
 GRAPHS[1][0].edge_index = to_torch_csr_tensor(torch.unique(GRAPHS[1][0].edge_index, dim=1))
@@ -499,7 +480,10 @@ UNPACKED: list[Any] = [
     (Data(x=X, edge_index=EDGES),),
     (Data(x=X2, edge_index=EDGES2, edge_weight=WEIGHT2),),
 ]
-ADJACENCIES: list[Any] = [(X, adjacency(EDGES, 30)), (X2, adjacency(EDGES2, 21), True)]
+ADJACENCIES: list[Any] = [
+    (X, to_torch_coo_tensor(EDGES, WEIGHT, 30)),
+    (X2, to_torch_coo_tensor(EDGES2, WEIGHT2, 21), True),
+]
 MOLECULES: list[Any] = [
     (X, BATCHED, torch.rand(90, 2), BATCH),
     (X2, PLAIN[1][1], torch.rand(PLAIN[1][1]._nnz(), 2), torch.zeros(21, dtype=torch.long)),
@@ -544,7 +528,7 @@ CASES: dict[str, Case] = {
     "GraphUNet": shown(lambda: gnn.GraphUNet(5, 8, 4, depth=2), BATCHES, 4),
     "GraphGym": shown(graphgym, GRAPHS, 3),
     "Sequential": Case(sequential, BATCHES, 3),
-    "GAE": shown(lambda: gnn.GAE(GCNEncoder()), PLAIN, 1),
+    "GAE": shown(lambda: gnn.GAE(GCN(5, 8, 2, 4)), PLAIN, 1),
     "VGAE": encoder(lambda: gnn.VGAE(VariationalEncoder())),
     "DeepGraphInfomax": shown(infomax, PLAIN, 1),
     "AttentiveFP": shown(lambda: gnn.AttentiveFP(5, 8, 3, 2, 2, 2), MOLECULES, 3),
@@ -582,5 +566,9 @@ CASES: dict[str, Case] = {
     "examples/enzymes_topk_pool.py": Case(
         EnzymesTopK, [GRAPHS[0], (Data(x=X2, edge_index=EDGES2),)], 2
     ),
-    "HeteroConv": Case(hetero, PLAIN, refused="one type of nodes"),
+    "HeteroConv": Case(
+        lambda: gnn.HeteroConv({("a", "to", "a"): GCNConv(5, 8)}),
+        PLAIN,
+        refused="one type of nodes",
+    ),
 }

@@ -1,8 +1,9 @@
 """Checkpointed parts compute again what they computed, and not something else."""
 
 import asyncio
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,23 +17,15 @@ from torch_geometric.nn import GCN
 from graphrelu import GReLU, convert, graph_context
 from tests.conversion.models import BATCH, BATCHED, EDGES, Base, X
 from tests.conversion.test_table import grelus
-from tests.helpers import opened
+from tests.helpers import assert_close, opened
 
 
-def directly(function: Callable[..., Tensor], *args: Any) -> Tensor:
+def directly(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-def reentrant(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    return checkpoint(function, *args, use_reentrant=True)  # type: ignore[no-any-return]
-
-
-def non_reentrant(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    return checkpoint(function, *args, use_reentrant=False)  # type: ignore[no-any-return]
-
-
 pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad:UserWarning")
-WAYS = [reentrant, non_reentrant]
+WAYS = [partial(checkpoint, use_reentrant=reentrant) for reentrant in (True, False)]
 
 
 class Block(Base):
@@ -87,22 +80,16 @@ def test_checkpoints_of_a_converted_model_change_nothing(way: Any) -> None:
         loss = sum((out * torch.linspace(-1, 2, out.numel()).view_as(out)).sum() for out in outs)
         assert isinstance(loss, Tensor)
         results.append([*outs, *gradients(model, loss)])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    assert_close(*results, 1e-5)
 
 
 def in_a_thread(work: Callable[[], object]) -> None:
     """As autograd runs backward passes on a GPU."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(work).result()
 
 
-def at_once(work: Callable[[], object]) -> None:
-    work()
-
-
-@pytest.mark.parametrize("run", [at_once, in_a_thread])
+@pytest.mark.parametrize("run", [directly, in_a_thread])
 @pytest.mark.parametrize("way", WAYS)
 def test_checkpoints_of_a_graph_context_may_go_backward_after_it(way: Any, run: Any) -> None:
     torch.manual_seed(0)
@@ -118,8 +105,7 @@ def test_checkpoints_of_a_graph_context_may_go_backward_after_it(way: Any, run: 
         with graph_context(EDGES):  # which is not that of all of them
             run((outs[0] - outs[1] + 2 * outs[2].square()).sum().backward)
         results.append([*outs, *(p.grad for p in model.parameters())])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    assert_close(*results, 1e-5)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -144,7 +130,7 @@ def test_a_graph_context_inside_a_checkpoint_is_its_own(way: Any) -> None:
         by_hand = act(hidden, BATCHED).square() + act(-x, EDGES)
         expected = torch.autograd.grad(by_hand.sum(), x)[0]
         out.sum().backward()
-        torch.testing.assert_close(x.grad, expected, rtol=1e-5, atol=1e-6)
+        assert_close(x.grad, expected, 1e-5)
 
 
 def test_tasks_of_an_event_loop_have_their_own_graph() -> None:

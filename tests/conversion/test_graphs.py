@@ -1,7 +1,7 @@
 """Which graph reaches a GReLU of a converted model, and what happens without one."""
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -267,17 +267,12 @@ def test_threads() -> None:
     model = opened_model(CoraGCN())
     inputs = [(torch.randn(n, 5), random_graph(n, 4 * n)) for n in range(20, 24)]
     expected = [model(*args) for args in inputs]
-    wrong: list[int] = []
 
-    def work(i: int) -> None:
-        wrong.extend(i for _ in range(20) if not torch.equal(model(*inputs[i]), expected[i]))
+    def work(i: int) -> bool:
+        return all(torch.equal(model(*inputs[i]), expected[i]) for _ in range(20))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        assert all(pool.map(work, range(len(inputs))))
 
 
 def test_nothing_outlives_a_call() -> None:

@@ -4,7 +4,6 @@ import copy
 import io
 import multiprocessing
 import pickle
-import re
 from pathlib import Path
 from typing import Any
 
@@ -237,17 +236,3 @@ def test_distributed(tmp_path: Path) -> None:
     process.join(120)
     process.kill()
     assert process.exitcode == 0
-
-
-def test_the_documentation_shows_what_happens(capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "convert.md").read_text()
-    names: dict[str, Any] = {}
-    printed = ""
-    for kind, block in re.findall(r"```(python)?\n(.*?)```", text, re.DOTALL):
-        if kind:
-            assert not printed
-            exec(block, names)
-            printed = capsys.readouterr().out
-        else:
-            assert block == printed
-            printed = ""
