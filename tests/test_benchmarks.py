@@ -4,6 +4,7 @@ import csv
 import importlib
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -74,25 +75,19 @@ def test_runtimes_are_measured_once(load, tmp_path: Path, monkeypatch: pytest.Mo
     runtime.main()
     entries = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(e["mode"], e["seeds"], e["activation"]) for e in entries] == [
-        *(
-            ("one", 1, "relu"),
-            ("one", 1, "grelu"),
-            ("batched", 10, "relu"),
-            ("batched", 10, "grelu"),
-        )
+        ("one", 1, "relu"),
+        ("one", 1, "grelu"),
+        ("batched", 10, "relu"),
+        ("batched", 10, "grelu"),
     ]
     for entry in entries:  # 6 epochs, of which 3 are timed
         assert (entry["epochs"], entry["epochs_timed"], len(entry["repeats"])) == (6, 3, 2)
         assert min(entry["repeats"]) <= entry["seconds"] <= max(entry["repeats"])
     out.write_text("".join(out.read_text().splitlines(keepends=True)[1:]))
-    asked = []
-    monkeypatch.setattr(
-        runtime,
-        "in_turns",
-        lambda own, *_: (3, asked.append(list(own)) or {"relu": [2.0, 4.0, 3.0]}),
-    )
+    in_turns = mock.Mock(return_value=(3, {"relu": [2.0, 4.0, 3.0]}))
+    monkeypatch.setattr(runtime, "in_turns", in_turns)
     runtime.main()
-    assert asked == [["relu"]]
+    assert [[*call.args[0]] for call in in_turns.call_args_list] == [["relu"]]
     rows = list(csv.DictReader(out.with_suffix(".csv").read_text().splitlines()))
     assert float(rows[0]["seconds"]) == 6.0
     assert float(rows[1]["relative"]) == pytest.approx(float(rows[1]["seconds"]) / 6, rel=1e-4)

@@ -71,14 +71,16 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
                 assert re.search(r"arith\.(extsi|cmpi)|tt\.addptr", line), line
 
 
-def bound_registers(capability: int) -> list[str]:
-    """What the compiler is told of the kernel whose programs wait for each other."""
-    types = {"num_rows": "i32", "steps": "i32", "a": "fp32", "b": "fp32"}
+@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
+@pytest.mark.parametrize("capability", [75, 80, 90])
+def test_programs_that_wait_for_each_other_fit_on_any_gpu(capability: int) -> None:
+    """By registers, shared memory and threads; else some would wait for ever for the others."""
+    types = {"num_rows": "i32", "steps": "i32", "a": "fp32", "b": "fp32", **POINTERS}
     constants = {"ROWS": diffuse._ROWS, "ENTRIES": diffuse._ENTRIES}
     signature = {
         parameter.name: "constexpr"
         if parameter.is_constexpr
-        else types.get(parameter.name, POINTERS.get(parameter.name, "*fp32"))
+        else types.get(parameter.name, "*fp32")
         for parameter in diffuse.column_kernel.params
     }
     compiled = triton.compile(
@@ -86,16 +88,13 @@ def bound_registers(capability: int) -> list[str]:
         target=GPUTarget("cuda", capability, 32),
         options={"num_warps": diffuse._WARPS, "maxnreg": diffuse._REGISTERS},
     )
-    assert diffuse._PROGRAMS * compiled.metadata.shared <= 32 << 10  # the least that a GPU has
-    return re.findall(r"\.maxnreg (\d+)", compiled.asm["ptx"])
-
-
-@pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
-@pytest.mark.parametrize("capability", [75, 80, 90])
-def test_programs_that_wait_for_each_other_fit_on_any_gpu(capability: int) -> None:
-    """By registers, shared memory and threads; else some would wait for ever for the others."""
-    assert bound_registers(capability) == [str(diffuse._REGISTERS)]
+    bound = re.findall(r"\.maxnreg (\d+)", compiled.asm["ptx"])
+    assert bound == [str(diffuse._REGISTERS)]
     assert diffuse._PROGRAMS * diffuse._WARPS * 32 * diffuse._REGISTERS <= 1 << 16
+    assert diffuse._PROGRAMS * compiled.metadata.shared <= 32 << 10  # the least that a GPU has
+
+
+def test_no_more_programs_than_a_gpu_has_threads_for() -> None:
     for threads, programs in ((2048, 8), (1536, 8), (1024, 8), (512, 4)):
         gpu = mock.Mock(max_threads_per_multi_processor=threads, multi_processor_count=10)
         diffuse._num_programs.cache_clear()
