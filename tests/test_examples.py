@@ -41,14 +41,10 @@ def test_molecules(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(found) < 1.7  # that of the mean of all molecules
 
 
-def test_minibatch(capsys: pytest.CaptureFixture[str]) -> None:
-    load("minibatch").main(epochs=20)
-    assert min(accuracies(capsys.readouterr().out.splitlines())) > 85
-
-
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # its own
-def test_lightning(capsys: pytest.CaptureFixture[str]) -> None:
-    load("lightning").main(epochs=20)
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # Lightning's
+@pytest.mark.parametrize("example", ["minibatch", "lightning"])
+def test_digits(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+    load(example).main(epochs=20)
     assert accuracies(capsys.readouterr().out.splitlines())[-1] > 85
 
 
