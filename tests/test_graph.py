@@ -139,23 +139,22 @@ def test_an_undirected_graph_is_kept_once() -> None:
 def test_clear_cache_forgets_what_was_remembered(kind: str) -> None:
     """The next call prepares the graph again, with the same output."""
     act, x, edge_index = opened(GReLU(4)), torch.randn(20, 4), random_graph(20, 60)
-    run: Callable[[], Tensor] = lambda: act(x, edge_index)  # noqa: E731
-    if kind == "compiled":
-        compiled = torch.compile(act, backend="aot_eager")
-        run = lambda: compiled(x, edge_index)  # noqa: E731
-    if kind == "hetero":
-        hetero = HeteroGReLU({"paper": 4})
-        run = lambda: hetero({"paper": x}, {("paper", "cites", "paper"): edge_index})["paper"]  # noqa: E731
+    hetero, relation = HeteroGReLU({"paper": 4}), ("paper", "cites", "paper")
+    run = {
+        "module": act,
+        "hetero": lambda x, edges: hetero({"paper": x}, {relation: edges})["paper"],
+        "compiled": torch.compile(act, backend="aot_eager"),
+    }[kind]
     clear_cache()
-    before = run().detach()
+    before = run(x, edge_index).detach()
     (known,) = graph_module._cache.values()
     matrix = weakref.ref(known.matrices[0].col)
-    run()
+    run(x, edge_index)
     assert next(iter(graph_module._cache.values())) is known
     del known
     clear_cache()
     assert matrix() is None
-    assert torch.equal(run(), before)
+    assert torch.equal(run(x, edge_index), before)
 
 
 def test_an_adjacency_that_is_not_coalesced_is_remembered_and_stays_as_it_is() -> None:
