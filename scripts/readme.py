@@ -10,22 +10,38 @@ import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from rich.console import Console
+from torch_geometric.nn import GCNConv
+
+from graphrelu import GReLU
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import BACKBONES
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export
+from graphrelu.lab.render import export, tables, terminal
 from graphrelu.lab.render.findings import papers_lead
 from graphrelu.lab.render.tables import label
-from graphrelu.lab.reproduce import deep, graph, node, shown, strong, structure, tuned
+from graphrelu.lab.reproduce import (
+    deep,
+    graph,
+    molecules,
+    node,
+    sets,
+    shown,
+    strong,
+    structure,
+    tuned,
+)
 from graphrelu.lab.reproduce.held_out import EXPLORED, is_held_out
+from graphrelu.lab.reproduce.sets import LAYERS
 from graphrelu.lab.reproduce.shown import OUTCOMES, counts
 from graphrelu.lab.reproduce.table import Pair, Row
-from graphrelu.lab.stats import Decision
+from graphrelu.lab.stats import Decision, decide_at_look, over_relu
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
@@ -38,7 +54,8 @@ CLAIMS = {
     "graph": "graph classification",
 }
 TABLES = {
-    module.TABLE.name: module.TABLE for module in (node, tuned, deep, strong, graph, structure)
+    module.TABLE.name: module.TABLE
+    for module in (node, tuned, deep, strong, graph, structure, molecules, sets)
 }
 PART = r"<!-- (\w+) -->\n(.*?)<!-- /\1 -->"
 WORDS = dict(re.findall(PART, Path(__file__).with_suffix(".md").read_text(), re.DOTALL))
@@ -104,12 +121,12 @@ def seeds_of(own: Iterable[Row]) -> str:
 # The tables that have leads over ReLU where labels are few, where they are not, and on generated
 # graphs.
 REGIMES = {
-    "node": "[few labels](results/node.md)",
-    "tuned": "[few labels](results/tuned.md), each activation tuned",
-    "deep": "[all labels](results/deep.md), 4 or 10 layers, norm, skips",
-    "strong": "[settings tuned for ReLU](results/strong.md)",
-    "graph": "[whole graphs](results/graph.md)",
-    "structure": "[generated](results/structure.md): equal features, other neighbours",
+    "node": "[few labels](../results/node.md)",
+    "tuned": "[few labels](../results/tuned.md), each activation tuned",
+    "deep": "[all labels](../results/deep.md), 4 or 10 layers, norm, skips",
+    "strong": "[settings tuned for ReLU](../results/strong.md)",
+    "graph": "[whole graphs](../results/graph.md)",
+    "structure": "[generated](../results/structure.md): equal features, other neighbours",
 }
 
 
@@ -178,8 +195,8 @@ def regimes(held_out: bool = True) -> str:
 
 
 def tuning_regimes() -> str:
-    """The same on the tuning graphs; the pages are beside this one's folder."""
-    return regimes(held_out=False).replace("](results/", "](../results/")
+    """The same on the tuning graphs."""
+    return regimes(held_out=False)
 
 
 def explored() -> str:
@@ -193,17 +210,55 @@ def explored() -> str:
 
 
 def advice() -> str:
-    """When to use GReLU and when not, each with the numbers of its regime."""
-    words = {name: in_words(found) for name in REGIMES if (found := regime(name))}
-    for name in ("deep", "strong"):  # where GReLU's mean test loss is above PReLU's
-        losses = [
+    """Whether to use GReLU, in three lines."""
+    few, *many = (regime(name) for name in ("node", "deep", "strong"))
+    whole: list[str] = [
+        row["over_relu"].outcome
+        for row in rows("sets")
+        if row.name == "GReLU-A" and row["label"] in ("whole", "both") and row["layers"] == LAYERS
+    ]
+    return told(
+        "advice",
+        node=few,
+        deep=many[0],
+        strong=many[1],
+        neither={key: sum(int(own[key]) for own in many) for key in ("cells", "better", "worse")},
+        sets={"cells": len(whole), "better": whole.count("better")},
+        esol=esol(),
+    )
+
+
+def esol() -> dict[str, Any]:
+    """GReLU's lead over ReLU with a plain GCN on ESOL, for the usual epochs and for more."""
+    cell = ("esol", "gcn")
+    chosen = {
+        row.name: row
+        for row in rows("molecules")
+        if row.cell == cell and row["setting"] == "chosen"
+    }
+    leads = {}
+    for length, end in (("short", ""), ("long", "-4")):
+        errors = {name: chosen[name + end] for name in ("relu", "grelu")}
+        scores = {
+            name: {seed: run.score for seed, run in row.runs.items()}
+            for name, row in errors.items()
+        }
+        lead = over_relu(scores, errors["grelu"].splits, 0.0, (None, None), is_error=True)["grelu"]
+        leads[length] = f"{lead.difference:+.1f} % [{lead.low:+.1f}, {lead.high:+.1f}]"
+    return leads | {"epochs": chosen["relu"]["epochs"], "more": chosen["relu-4"]["epochs"]}
+
+
+def losses() -> str:
+    """In how many networks GReLU's mean test loss is above PReLU's."""
+    counted = {}
+    for name in ("deep", "strong"):
+        means = [
             [fmean(run.test_loss for run in own[of].runs.values()) for of in ("GReLU", "PReLU")]
             for cell, own in shown.by_cell(rows(name)).items()
             if is_held_out(cell.dataset) and own.keys() >= {"GReLU", "PReLU"}
         ]
-        above = sum(grelu > prelu for grelu, prelu in losses)
-        words[f"{name}_loss"] = f"{above} of {len(losses)}"
-    return told("advice", **words)
+        counted[name] = f"{sum(grelu > prelu for grelu, prelu in means)} of {len(means)}"
+    return told("losses", **counted)
 
 
 def of_the_paper() -> str:
@@ -237,27 +292,32 @@ def of_the_paper() -> str:
 
 
 def cost() -> str:
-    """A training step on a GPU with GReLU, for a large graph and a small one, beside rivals."""
+    """Parameters, and a training step on a GPU for a large graph and a small one."""
     cases = benchmark("cases_h200.json")["milliseconds"]
     large = cases["GCN, 1,000,000 nodes, 10,000,000 edges"]
     small = cases["small graph: GCN, 3,300 nodes, 9,100 edges"]
     graphed = cases["make_graphed_callables: GCN, 3,300 nodes, 9,100 edges"]
+    sizes = (sum(p.numel() for p in made.parameters()) for made in (GReLU(256), GCNConv(256, 256)))
     return told(
         "cost",
-        added={name: 100 * (large[name] / large["ReLU"] - 1) for name in ("GReLU", "Maxout")},
-        times={name: small[name] / small["ReLU"] for name in ("GReLU", "Maxout")},
-        graphed_times=graphed["GReLU"] / graphed["ReLU"],
-        graphed=graphed,
-        small=small,
+        **dict(zip(("grelu", "conv"), sizes, strict=True)),
+        added=100 * (large["GReLU"] / large["ReLU"] - 1),
+        times=small["GReLU"] / small["ReLU"],
+        graphed=graphed["GReLU"] / graphed["ReLU"],
     )
 
 
-def seeds() -> str:
-    """All seeds of a cell at once, against a loop; and how much of that is sparsity."""
-    names = ("one_by_one", "one_by_one_sparse", "at_once")
-    loop, sparse, together = (benchmark("seeds_cpu.json")["seconds"][name] for name in names)
-    times = {"of_sparse": loop / sparse, "of_together": sparse / together}
-    return told("seeds", together=together, loop=loop, both=loop / together, **times)
+def run() -> str:
+    """What `make run` prints: the scores and the verdict."""
+    record = Record(ROOT / "results" / "esol.jsonl")
+    found = list(record.read())
+    lines = tables.compare_rows(found, decide_at_look(record, found, must_count=False).decisions)
+    out = StringIO()
+    screen = Console(file=out, width=100)
+    scores, *_ = terminal.compare_table(lines).renderables
+    screen.print(scores, "", tables.verdict(lines).sentence, sep="\n")
+    text = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+    return f"```text\n{text}\n```\n"
 
 
 def claims() -> str:
@@ -277,9 +337,10 @@ BLOCKS = {
     "tuning": tuning_regimes,
     "explored": explored,
     "advice": advice,
+    "losses": losses,
     "gains": of_the_paper,
     "cost": cost,
-    "seeds": seeds,
+    "run": run,
     "claims": claims,
 }
 

@@ -59,8 +59,8 @@ def test_refreshing_replaces_what_is_stale() -> None:
         name for page in readme.PAGES for name in re.findall(r"<!-- (\w+) -->", page.read_text())
     }
     assert found == set(readme.BLOCKS)
-    part = "before\n<!-- seeds -->\n\n{}\n<!-- /seeds -->\nafter\n"
-    assert readme.refreshed(part.format("999 seeds")) == part.format(readme.seeds())
+    part = "before\n<!-- losses -->\n\n{}\n<!-- /losses -->\nafter\n"
+    assert readme.refreshed(part.format("999 cells")) == part.format(readme.losses())
     with pytest.raises(KeyError, match="unknown"):
         readme.refreshed("<!-- unknown -->\n<!-- /unknown -->")
 
