@@ -152,7 +152,9 @@ def _checked_features(x: Any, name: str) -> Tensor:
     """Finite numbers ``[nodes, features]`` in single precision, dense or sparse CSR."""
     require(x is not None, f"{name} has no node features (x is missing).")
     fits = isinstance(x, Tensor) and x.dim() == 2 and x.size(1) > 0 and not x.is_complex()
-    require(fits, f"{name}: the features must be a real matrix [nodes, features].")
+    require(
+        fits, f"{name}: the features must be a real matrix [nodes, features] with a column or more."
+    )
     require(x.size(0) > 0, f"{name} has no nodes.")
     features: Tensor
     if x.layout == torch.strided:

@@ -122,7 +122,7 @@ def _read_nodes(path: Path) -> tuple[Data, Any]:
         for name in labels:
             fits = table[name].isin(("0", "1", "-1", ""))
             check_column(table[name], fits, path, name, rule)
-        y = torch.from_numpy(table[labels].replace("", "-1").astype(np.int64).to_numpy())
+        y = torch.tensor(table[labels].replace("", "-1").astype(np.int64).to_numpy())
     data = Data(x=torch.from_numpy(x), y=y, **_masks(table[masks], path))
     if "id" not in table:
         return data, None

@@ -46,7 +46,11 @@ def test_a_sound_graph(ring: Data) -> None:
     ("key", "value", "sentence"),
     [
         ("x", None, " has no node features (x is missing)."),
-        ("x", torch.ones(12), ": the features must be a real matrix [nodes, features]."),
+        (
+            "x",
+            torch.ones(12),
+            ": the features must be a real matrix [nodes, features] with a column or more.",
+        ),
         ("x", NAN, NOT_FINITE),
         ("x", 1 / torch.zeros(12, 3), NOT_FINITE),
         ("x", NAN.to_sparse(), NOT_FINITE),
