@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
+from torch_geometric import nn as gnn
 from torch_geometric.nn import GCN, GIN
 
 from graphrelu import conversion, convert, replacements
@@ -61,6 +62,28 @@ def test_copy_pickle_and_state(name: str) -> None:
         assert not torch.equal(other(*args), expected)
     assert torch.equal(converted(*args), expected)
     assert set(model.state_dict()) < set(converted.state_dict())
+
+
+SCRIPT = """
+Sequential("x, edge_index", [
+    (Sequential("x, edge_index", [(GCNConv(5, 8), "x, edge_index -> x"), ReLU()]),
+     "x, edge_index -> x"),
+    (Sequential("x", [(Linear(8, 8), "x -> x"), ReLU(), Linear(8, 3)]), "x -> x"),
+])"""
+
+
+def test_several_sequentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each writes a forward, which imports the file that it is from, for itself and the class."""
+    monkeypatch.setattr(gnn.Sequential, "forward", gnn.Sequential.forward)
+    model = eval(compile(SCRIPT.strip(), "math.py", "eval"), {**vars(torch.nn), **vars(gnn)})
+    converted = opened_model(model)
+    assert_same(model, convert(model), Case(CoraGCN, PLAIN))
+    for other in (copy.deepcopy(converted), pickle.loads(pickle.dumps(converted))):
+        assert torch.equal(other(X, EDGES), converted(X, EDGES))
+    assert [r.name for r in replacements(converted)] == [
+        "module_0.module_1 after module_0.module_0",
+        "module_1.module_1 after module_1.module_0",
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")
