@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from traceback import walk_stack
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -100,12 +99,7 @@ class graph_context:
         self.task = _current_task()
         _scopes.around.append(self)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         last = next(i for i in reversed(range(len(_scopes.around))) if _scopes.around[i] is self)
         del _scopes.around[last]  # the last of all, but where other tasks have opened blocks since
 
