@@ -38,7 +38,7 @@ from tests.helpers import random_graph
 MODELS = ["GCN", "GAT, JumpingKnowledge", "GraphUNet", "one module, many places", "nested models"]
 
 
-@pytest.mark.parametrize("name", [*MODELS, "Sequential", "GPSConv", "examples/ogbn_train.py"])
+@pytest.mark.parametrize("name", [*MODELS, "Sequential", "GPSConv"])
 def test_copy_pickle_and_state(name: str) -> None:
     case = CASES[name]
     torch.manual_seed(0)
@@ -225,9 +225,7 @@ def test_lightning() -> None:
     pytorch_lightning = pytest.importorskip("pytorch_lightning")
     from pytorch_lightning.utilities.model_helpers import is_overridden
 
-    from tests.conversion.lightning_model import LightningGCN
-
-    converted = opened_model(LightningGCN())
+    converted = opened_model(models.lightning())
     (act,) = grelus(converted)
     hidden = act(converted.conv1(X, EDGES), EDGES)
     expected = converted.conv2(hidden, EDGES).pow(2).mean()
