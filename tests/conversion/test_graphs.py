@@ -109,12 +109,6 @@ class TakesData(Base):
         return self.conv3(F.relu(self.lin1(data.x)), data.edge_index)
 
 
-def sequential() -> torch.nn.Module:
-    linear, conv = torch.nn.Linear(5, 8), GCNConv(8, 3)
-    layers = [(linear, "x -> x"), torch.nn.ReLU(), (conv, "x, edge_index -> x")]
-    return gnn.Sequential("x, edge_index", layers)
-
-
 def gcn_by_hand(m: Any, first: Any, second: Any, x: Tensor, *graph: Any) -> Tensor:
     x = second(m.convs[1](first(m.convs[0](x, *graph), *graph), *graph), *graph)
     return m.convs[2](x, *graph)
@@ -151,11 +145,6 @@ BY_HAND: dict[str, tuple[Callable[[], torch.nn.Module], Any, Callable[..., Tenso
         BeforeAnyLayer,
         (X, EDGES),
         lambda m, act, x, edges: m.conv3(act(m.lin1(x), edges), edges),
-    ),
-    "before that of a Sequential": (
-        sequential,
-        (X, EDGES),
-        lambda m, act, x, edges: m[2](act(m[0](x), edges), edges),
     ),
     "two sets of nodes": (Typed, TYPED, two_sets),
     "several data": (TakesData, (GRAPHS,), several),
