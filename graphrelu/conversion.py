@@ -304,14 +304,13 @@ def _call_on(model: Module, example: Any) -> None:
 def call_with(model: Module, data: Data) -> Any:
     """Calls a model with what its arguments name of a graph, or with the object as a whole."""
     names = parameter_names(model)
-    if "edge_index" in names or "adj_t" in names:
+    if {"x", "edge_index", "adj_t"} & set(names):
         return model(**{name: data[name] for name in names if name in data})
     return model(data)
 
 
-def _made_up_example(model: Module) -> Any:
-    """Three paths of 13 nodes together, for models that are called with `x` and `edge_index`, or
-    with `data`; what has a default keeps it."""
+def _made_up_example(model: Module) -> Data:
+    """Three paths of 13 nodes together, without what the model has a default for."""
     first = torch.tensor([0, 1, 2, 3, 4, 6, 7, 8, 10, 11])
     edge_index = to_undirected(torch.stack([first, first + 1]))
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
@@ -323,16 +322,11 @@ def _made_up_example(model: Module) -> Any:
         edge_index=edge_index,
         edge_weight=torch.ones(edge_index.size(1), dtype=like.dtype),
         batch=torch.tensor([0] * 6 + [1] * 4 + [2] * 3),
-    ).to(like.device)
-    has_default = {
-        name
-        for name, parameter in inspect.signature(model.forward).parameters.items()
-        if parameter.default is not inspect.Parameter.empty
-    }
-    names = [name for name in parameter_names(model) if name not in has_default]
-    if len(names) == 1 and names[0] not in data:
-        return (data,)
-    return {name: data[name] for name in names if name in data}
+    )
+    for name, parameter in inspect.signature(model.forward).parameters.items():
+        if name in data and parameter.default is not inspect.Parameter.empty:
+            del data[name]
+    return data.to(like.device)
 
 
 def _replacement(
@@ -409,19 +403,12 @@ def read_graph(
     if isinstance(weight, Tensor):
         weight = weight.view(-1) if weight.dim() == 2 and weight.size(1) == 1 else weight
         weight = weight if weight.is_floating_point() else weight.float()
-    edge_index = _edge_index(arguments, named, guess)
-    return Graph(edge_index, weight, batch, batch_size, _num_nodes(arguments, batch))
-
-
-def _edge_index(arguments: Mapping[str, Any], named: str | None, guess: bool) -> Any:
-    if named is not None and named in arguments:
-        return arguments[named]
     graphs = {name: value for name, value in arguments.items() if _is_graph(value)}
-    for name in _EDGES:
-        if name in graphs:
-            return graphs[name]
-    others = [name for name in graphs if "hyperedge" not in name and "label" not in name]
-    return graphs[others[0]] if guess and len(others) == 1 else None  # of two any were a guess
+    found = [name for name in (named, *_EDGES) if name in graphs][:1]
+    if guess and not found:
+        found = [name for name in graphs if "hyperedge" not in name and "label" not in name]
+    edge_index = graphs[found[0]] if len(found) == 1 else None  # of two any would be a guess
+    return Graph(edge_index, weight, batch, batch_size, _num_nodes(arguments, batch))
 
 
 def _is_graph(value: Any) -> bool:

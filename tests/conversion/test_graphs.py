@@ -105,8 +105,8 @@ class Typed(Base):
 
 
 class TakesData(Base):
-    def forward(self, data: Any) -> Tensor:
-        return self.conv3(F.relu(self.lin1(data.x)), data.edge_index)
+    def forward(self, batch: Any) -> Tensor:
+        return self.conv3(F.relu(self.lin1(batch.x)), batch.edge_index)
 
 
 def gcn_by_hand(m: Any, first: Any, second: Any, x: Tensor, *graph: Any) -> Tensor:
@@ -170,6 +170,10 @@ EXAMPLES = [None, DATA, (X, EDGES), BY_NAME, lambda m: m(X, EDGES), [DATA, BY_NA
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_kinds_of_examples(example: Any) -> None:
     assert len(grelus(convert(CoraGCN(), example=example))) == 1
+
+
+def test_a_made_up_data_object() -> None:
+    assert len(grelus(convert(TakesData()))) == 1
 
 
 def test_what_stays_and_why() -> None:
