@@ -31,7 +31,7 @@ from torch_geometric.nn import EdgePooling, MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_undirected
 
-from graphrelu.context import Graph, prepare_checkpoints, scopes_around
+from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes_around
 from graphrelu.functional import has_values, values_on_cpu
 from graphrelu.grelu import GReLU
 
@@ -487,7 +487,7 @@ class Call:
 
 
 @dataclass(eq=False)
-class Run:
+class Run(Scope):
     """One call of a converted model, from its first method on."""
 
     plan: Plan

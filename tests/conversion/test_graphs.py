@@ -83,6 +83,8 @@ def test_a_graph_by_its_name() -> None:
     model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
     with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
         model(X, EDGES, EDGES)
+    with pytest.raises(ValueError, match="stays: no graph is known before it"):
+        convert(BeforeAnyLayer(), example=[(X, EDGES), (X, EDGES, EDGES)])
     named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
     assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
 
