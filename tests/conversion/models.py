@@ -310,27 +310,6 @@ class MutagGIN(torch.nn.Module):
         return self.mlp(gnn.global_add_pool(x, batch))
 
 
-class EnzymesTopK(torch.nn.Module):
-    """The structure of PyG's examples/enzymes_topk_pool.py."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.pool1 = GraphConv(5, 8), gnn.TopKPooling(8, ratio=0.8)
-        self.conv2, self.pool2 = GraphConv(8, 8), gnn.TopKPooling(8, ratio=0.8)
-        self.lin1, self.lin2 = Linear(16, 8), Linear(8, 3)
-
-    def forward(self, data: Data) -> Tensor:
-        x, edge_index, batch = data.x, data.edge_index, data.batch
-        out = 0
-        for conv, pool in ((self.conv1, self.pool1), (self.conv2, self.pool2)):
-            x = F.relu(conv(x, edge_index))
-            x, edge_index, _, batch, _, _ = pool(x, edge_index, None, batch)
-            pooled = gnn.global_max_pool(x, batch), gnn.global_mean_pool(x, batch)
-            out = out + torch.cat(pooled, dim=1)
-        out = F.relu(self.lin1(out))
-        return F.log_softmax(self.lin2(F.dropout(out, 0.5, self.training)), dim=-1)
-
-
 class Nested(torch.nn.Module):
     """A model in a model, in which the outer one activates too."""
 
@@ -439,11 +418,6 @@ def shown(build: Callable[[], torch.nn.Module], inputs: list[Any], grelus: int) 
     return Case(build, inputs, grelus, example=inputs[0])
 
 
-def encoder(build: Callable[[], torch.nn.Module]) -> Case:
-    """A model that is called by its method `encode`."""
-    return Case(build, PLAIN, 1, example=lambda m: m.encode(X, EDGES), method="encode")
-
-
 FLAGGED: list[Any] = [(X, EDGES), (X2, EDGES2, True)]
 ONE_GRAPH = torch.zeros(21, dtype=torch.long)
 
@@ -472,7 +446,9 @@ CASES: dict[str, Case] = {
     "GraphGym": shown(graphgym, GRAPHS, 3),
     "Sequential": Case(sequential, BATCHES, 3),
     "GAE": shown(lambda: gnn.GAE(GCN(5, 8, 2, 4)), PLAIN, 1),
-    "VGAE": encoder(lambda: gnn.VGAE(VariationalEncoder())),
+    "VGAE": Case(
+        lambda: gnn.VGAE(VariationalEncoder()), PLAIN, 1, lambda m: m.encode(X, EDGES), "encode"
+    ),
     "DeepGraphInfomax": shown(infomax, PLAIN, 1),
     "AttentiveFP": shown(lambda: gnn.AttentiveFP(5, 8, 3, 2, 2, 2), MOLECULES, 3),
     "LightningModule": Case(lightning, PLAIN, 1),
@@ -496,9 +472,5 @@ CASES: dict[str, Case] = {
     "no MessagePassing": shown(WithoutMessagePassing, ADJACENCIES, 1),
     "examples/gcn.py": Case(CoraGCN, WEIGHTED, 1),
     "examples/ogbn_proteins_deepgcn.py": Case(lambda: DeeperGCN("res"), PLAIN, 3),
-    "examples/link_pred.py": encoder(LinkPrediction),
     "examples/mutag_gin.py": Case(MutagGIN, BATCHES, 2),
-    "examples/enzymes_topk_pool.py": Case(
-        EnzymesTopK, [GRAPHS[0], (Data(x=X2, edge_index=EDGES2),)], 2
-    ),
 }
