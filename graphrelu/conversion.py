@@ -701,9 +701,8 @@ class Method:
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
-        if self.kind == "activation":
-            activate = self.__wrapped__ if run.depth else partial(self._activate, run)
-            return run.in_layer(activate, *args, **kwargs)
+        if self.kind == "activation" and run.depth == 0:
+            return run.in_layer(self._activate, run, *args, **kwargs)
         if self.kind == "convolution":
             run.graph = None  # of a graph that cannot be read nothing is known
         if self.kind in ("model", "convolution"):
