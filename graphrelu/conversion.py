@@ -446,7 +446,7 @@ class Children(dict[str, Any]):
                 "of nodes, graphrelu.HeteroGReLU."
             )
         run = current_run()
-        in_forward = run is not None and any(call.method.name == "forward" for call in run.calls)
+        in_forward = run is not None and any(method.name == "forward" for method in run.methods)
         hides = in_forward and caller != Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
@@ -477,29 +477,23 @@ def _who_iterates() -> str:
 # One call of a converted model.
 
 
-@dataclass
-class Call:
-    """One call of a method whose code may call activations."""
-
-    method: "Method"
-    after: str = ""  # the layer that returned last
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of activations since then
-
-
 @dataclass(eq=False)
 class Run(Scope):
     """One call of a converted model, from its first method on."""
 
     plan: Plan
-    calls: list[Call] = field(default_factory=list)  # from the outermost to the innermost
+    # The methods whose code may call activations, from the outermost to the innermost.
+    methods: list["Method"] = field(default_factory=list)
+    # By module: the layer that returned last in its code, and the activations since then.
+    since: dict[str, list[str]] = field(default_factory=dict)
     depth: int = 0  # in how many layers it is, in which activations stay
     graph: Graph | None = None  # the one seen last
     batches: list[tuple[Tensor, int | None]] = field(default_factory=list)  # and their sizes
     error: Exception | None = None  # of a GReLU, which the model may have caught
 
     def __copy__(self) -> "Run":
-        calls = [replace(call, counts=dict(call.counts)) for call in self.calls]
-        return replace(self, calls=calls, batches=list(self.batches))
+        since = {path: list(names) for path, names in self.since.items()}
+        return replace(self, methods=[*self.methods], since=since, batches=[*self.batches])
 
     def interceptor(self) -> contextlib.AbstractContextManager[Any]:
         is_needed = self.plan.intercepts and not self.depth
@@ -551,13 +545,14 @@ class Run(Scope):
         original: Callable[[], Any],
     ) -> Any:
         """The GReLU of this place, or else the original activation."""
-        call, plan = self.calls[-1], self.plan
+        method, plan = self.methods[-1], self.plan
         x: Any = options.get("input")
         slope = float(options.get("negative_slope", 0.01)) if activation == "leaky_relu" else 0.0
-        number = call.counts.get((activation, where), 0)
-        call.counts[activation, where] = number + 1
+        after, *since = self.since[method.path]
+        number = since.count(f"{activation} {where}")
+        self.since[method.path].append(f"{activation} {where}")
         width = x.size(1) if isinstance(x, Tensor) and x.dim() == 2 else 0
-        place = Place(call.method.path, activation, slope, where, call.after, number, width)
+        place = Place(method.path, activation, slope, where, after, number, width)
         if plan.findings is not None:
             misfit = self.misfit(x)
             if misfit or place not in plan.findings:
@@ -575,7 +570,7 @@ class Run(Scope):
         if index is None:
             return original()
         try:
-            grelus: Any = call.method.module.grelus
+            grelus: Any = method.module.grelus
             return self._apply(grelus[index], place, x, in_place=bool(options.get("inplace")))
         except Exception as error:
             self.error = self.error or error
@@ -644,7 +639,7 @@ class Interceptor(TorchFunctionMode):
         names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
         options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
         options["inplace"] = name != func.__name__ or options.get("inplace")
-        path = run.calls[-1].method.path
+        path = run.methods[-1].path
         return run.activate(name, f"{path}.{line}" if path else line, options, original)
 
 
@@ -709,11 +704,13 @@ class Method:
             guess = run.graph is None and self.name == "forward"
             run.note_graph(read_graph(self.names, args, kwargs, self.plan.graph, guess))
         if self.kind == "model":
-            run.calls.append(Call(self))
+            if all(method.module is not self.module for method in run.methods):
+                run.since[self.path] = [""]
+            run.methods.append(self)
             try:
                 out = self.__wrapped__(*args, **kwargs)
             finally:
-                run.calls.pop()
+                run.methods.pop()
         else:
             out = run.in_layer(self.__wrapped__, *args, **kwargs)
         if isinstance(self.module, _POOLINGS):
@@ -726,9 +723,9 @@ class Method:
         if self.name != "forward" and not isinstance(self.module.forward, Method):
             # A Sequential of PyG has been copied and has written itself another forward.
             Method(self.module, "forward", self.path, self.kind, self.plan)
-        for call in run.calls:  # what comes now comes after this layer
-            if call.method.module is not self.module:
-                call.after, call.counts = self.path, {}
+        for method in run.methods:  # what comes now comes after this layer
+            if method.module is not self.module:
+                run.since[method.path] = [self.path]
         return out
 
     def _activate(self, run: Run, *args: Any, **kwargs: Any) -> Any:

@@ -189,10 +189,14 @@ def _activate(x: Tensor) -> Tensor:
 
 
 class Helpers(Base):
+    def activate(self, x: Tensor) -> Tensor:
+        return torch.relu(x)
+
     def forward(self, x: Tensor, edge_index: Tensor, twice: bool = False) -> Tensor:
         x = _block(self.conv2, _block(self.conv1, x, edge_index), edge_index)
         if twice:
             x = _activate(x - 0.1)
+        x = self.activate(self.lin2(x)) + self.activate(self.norm(x))
         return _block(self.conv3, _activate(x - 0.2), edge_index)
 
 
@@ -466,7 +470,7 @@ CASES: dict[str, Case] = {
     "shared with a convolution": Case(SharedWithAConvolution, FLAGGED, 1, example=(X, EDGES, True)),
     "hidden in a list": Case(HiddenInAList, PLAIN, 2),
     "catches errors": Case(Catches, FLAGGED, 2),
-    "helper functions": Case(Helpers, FLAGGED, 4),
+    "helper functions": Case(Helpers, FLAGGED, 6),
     "nested models": Case(Nested, WEIGHTED, 4),
     "pooling between layers": Case(Pooled, BATCHES, 3),
     "no MessagePassing": shown(WithoutMessagePassing, ADJACENCIES, 1),
