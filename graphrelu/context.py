@@ -14,8 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from traceback import walk_stack
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,9 +36,11 @@ class Graph(NamedTuple):
     num_nodes: int | None = None  # where it is known
 
 
-class Scope(Protocol):
-    @property
-    def graph(self) -> Graph | None: ...
+class Scope:
+    """A block or call inside which activations ask for their graph."""
+
+    graph: Graph | None = None
+    task: Any = None  # the one of an event loop that opened it, else of all of its thread
 
 
 class _Scopes(threading.local):
@@ -54,7 +55,7 @@ def scopes_around() -> list[Scope]:
     return _scopes.around
 
 
-class graph_context:
+class graph_context(Scope):
     r"""Inside this block, a :class:`~graphrelu.GReLU` may be called with `x` alone, as PyG's
     models call their :obj:`act`.
 
@@ -92,20 +93,14 @@ class graph_context:
             num_nodes = batch.size(0)
         elif isinstance(edge_index, SparseTensor) or is_torch_sparse_tensor(edge_index):
             num_nodes = edge_index.size(0)
-        self.graph: Graph | None = Graph(edge_index, edge_weight, batch, batch_size, num_nodes)
-        self.task: Any = None
+        self.graph = Graph(edge_index, edge_weight, batch, batch_size, num_nodes)
 
     def __enter__(self) -> None:
         prepare_checkpoints()
         self.task = _current_task()
         _scopes.around.append(self)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         last = next(i for i in reversed(range(len(_scopes.around))) if _scopes.around[i] is self)
         del _scopes.around[last]  # the last of all, but where other tasks have opened blocks since
 
@@ -119,7 +114,7 @@ def _current_task() -> Any:
 
 def _is_of_task(scope: Scope) -> bool:
     """Whether it is not the block of another task."""
-    return not isinstance(scope, graph_context) or scope.task in (None, _current_task())
+    return scope.task is None or scope.task is _current_task()
 
 
 def graph_around(
@@ -186,8 +181,7 @@ class SecondRun:
         self.function = function
         self.scopes = [copy.copy(scope) for scope in _scopes.around if _is_of_task(scope)]
         for scope in self.scopes:
-            if isinstance(scope, graph_context):
-                scope.task = None  # the second run may be in any
+            scope.task = None  # the second run may be in any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = _scopes.around

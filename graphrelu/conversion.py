@@ -31,7 +31,7 @@ from torch_geometric.nn import EdgePooling, MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_undirected
 
-from graphrelu.context import Graph, prepare_checkpoints, scopes_around
+from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes_around
 from graphrelu.functional import has_values, values_on_cpu
 from graphrelu.grelu import GReLU
 
@@ -45,20 +45,19 @@ MODULES: dict[type[Module], str] = {
     **{getattr(nn, name): name.lower() for name in OTHERS.split()},
 }
 # F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
-FUNCTIONS: dict[Callable[..., Any], str] = {
-    getattr(home, name + end): name + end
+FUNCTIONS = {
+    getattr(home, name + end)
     for name in MODULES.values()
     for end in ("", "_")
     for home in (F, torch, Tensor)
     if hasattr(home, name + end)
 }
 _POOLINGS = (gnn.TopKPooling, gnn.SAGPooling, gnn.ASAPooling, gnn.PANPooling, EdgePooling)
-_ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoder, nn.TransformerEncoderLayer)
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _HETEROGENEOUS = (gnn.HeteroConv, gnn.HGTConv, gnn.HANConv)
 # The classes of these packages have no methods that are the model's own.
-_FRAMEWORKS = ("torch", "pytorch_lightning", "lightning", "builtins")
+_FRAMEWORKS = ("torch", "pytorch_lightning", "lightning")
 _WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed")
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _EDGES = ("edge_index", "adj_t", "adj")
 
 
@@ -138,14 +137,15 @@ def convert(
     _check_arguments(model, activations, grelu_options)
     plan = Plan(tuple(activations), graph)
     findings = _run_on_examples(model, plan, example)
-    modules = {name for name, _ in model.named_modules(remove_duplicate=False) if name}
+    modules = dict(model.named_modules(remove_duplicate=False))
     for name in exclude:
-        if name not in modules | set(map(str, findings)):
+        if not name or name not in {*modules, *map(str, findings)}:
             raise ValueError(
                 f"exclude must name modules of the model or places of activations, got {name!r}."
             )
     report = Replacements(
-        _replacement(place, finding, plan, exclude) for place, finding in findings.items()
+        _replacement(place, finding, modules.get(place.where), plan, exclude)
+        for place, finding in findings.items()
     )
     report += _never_called(model, findings)
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
@@ -164,10 +164,9 @@ def convert(
                 owner._modules = Children(owner._modules)
                 owner.grelus = nn.ModuleList()
             plan.places[place] = len(owner.grelus)
-            plan.intercepts |= finding.is_function
-            options = {"negative_slope": place.slope, **grelu_options}
-            grelu = GReLU(place.width, **options).to(finding.like).train(owner.training)
-            owner.grelus.append(grelu)
+            plan.intercepts |= place.where not in modules
+            grelu = GReLU(place.width, **{"negative_slope": place.slope, **grelu_options})
+            owner.grelus.append(grelu.to(finding).train(owner.training))
     vars(converted)["_replacements"] = report
     return converted
 
@@ -240,13 +239,8 @@ class Place(NamedTuple):
         return self.where + after + (f", call {self.number + 1}" if self.number else "")
 
 
-class Finding(NamedTuple):
-    """What the run on the example saw at a place."""
-
-    before: str
-    is_function: bool
-    misfit: str  # why no GReLU fits there; empty where one does
-    like: Tensor
+# An empty tensor of the type and on the device of what a GReLU there sees, or why none fits.
+Finding = Tensor | str
 
 
 @dataclass
@@ -265,9 +259,8 @@ def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Fin
     """Runs a copy of the model on the examples, in its own mode and then in the other one."""
     model = copy.deepcopy(model)
     _put_methods(model, plan)
-    examples = example if isinstance(example, list) else [example]
-    if example is None:
-        examples = [_made_up_example(model)]
+    made_up = [_made_up_example(model)] if example is None else []
+    examples = example if isinstance(example, list) else made_up or [example]
     findings: dict[Place, Finding] = {}
     plan.findings = findings
     devices = {p.get_device() for p in model.parameters() if p.is_cuda}
@@ -311,14 +304,13 @@ def _call_on(model: Module, example: Any) -> None:
 def call_with(model: Module, data: Data) -> Any:
     """Calls a model with what its arguments name of a graph, or with the object as a whole."""
     names = parameter_names(model)
-    if "edge_index" in names or "adj_t" in names:
+    if {"x", "edge_index", "adj_t"} & set(names):
         return model(**{name: data[name] for name in names if name in data})
     return model(data)
 
 
-def _made_up_example(model: Module) -> Any:
-    """Three paths of 13 nodes together, for models that are called with `x` and `edge_index`, or
-    with `data`; what has a default keeps it."""
+def _made_up_example(model: Module) -> Data:
+    """Three paths of 13 nodes together, without what the model has a default for."""
     first = torch.tensor([0, 1, 2, 3, 4, 6, 7, 8, 10, 11])
     edge_index = to_undirected(torch.stack([first, first + 1]))
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
@@ -330,17 +322,16 @@ def _made_up_example(model: Module) -> Any:
         edge_index=edge_index,
         edge_weight=torch.ones(edge_index.size(1), dtype=like.dtype),
         batch=torch.tensor([0] * 6 + [1] * 4 + [2] * 3),
-    ).to(like.device)
-    names = parameter_names(model)
-    if not isinstance(model, gnn.Sequential):
-        parameters = inspect.signature(model.forward).parameters
-        names = [name for name in names if parameters[name].default is inspect.Parameter.empty]
-    if len(names) == 1 and names[0] not in data:
-        return (data,)
-    return {name: data[name] for name in names if name in data}
+    )
+    for name, parameter in inspect.signature(model.forward).parameters.items():
+        if name in data and parameter.default is not inspect.Parameter.empty:
+            del data[name]
+    return data.to(like.device)
 
 
-def _replacement(place: Place, finding: Finding, plan: Plan, exclude: Sequence[str]) -> Replacement:
+def _replacement(
+    place: Place, finding: Finding, module: Module | None, plan: Plan, exclude: Sequence[str]
+) -> Replacement:
     inside = [f"{place.owner}.", f"{place.where}."]
     if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
         reason = "it is excluded"
@@ -349,11 +340,13 @@ def _replacement(place: Place, finding: Finding, plan: Plan, exclude: Sequence[s
     elif place.activation not in plan.activations:
         reason = f"activations does not name {place.activation!r}"
         reason += "" if place.activation in EXACT else ", which no GReLU starts as"
+    elif place.slope > 1:
+        reason = "its slope is above 1"
     else:
-        reason = "its slope is above 1" if place.slope > 1 else finding.misfit
+        reason = finding if isinstance(finding, str) else ""
+    before = f"{place.activation}()" if module is None else repr(module)
     slope = f", negative_slope={place.slope:g}" if place.slope else ""
-    after = "" if reason else f"GReLU({place.width}{slope})"
-    return Replacement(str(place), finding.before, after, reason)
+    return Replacement(str(place), before, "" if reason else f"GReLU({place.width}{slope})", reason)
 
 
 def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacement]:
@@ -380,7 +373,7 @@ def parameter_names(module: Module, method: str = "forward") -> list[str]:
     if isinstance(module, gnn.Sequential) and method == "forward":
         return list(module.signature.param_dict)
     parameters = inspect.signature(getattr(module, method)).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
+    return [p.name for p in parameters if p.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
 
 
 def read_graph(
@@ -395,7 +388,7 @@ def read_graph(
     The graph is the argument that is `named`, else one of the usual names, else, for a `guess`, the
     only one that looks like a graph. `names` are those of the positional arguments.
     """
-    unnamed = [f"*{i}" for i in range(len(args) - len(names))]  # of a forward with *args
+    unnamed = map(str, range(len(args)))  # of a forward with *args
     arguments = {**dict(zip((*names, *unnamed), args, strict=False)), **kwargs}
     batch_size = arguments.get("batch_size")
     data = next((value for value in arguments.values() if isinstance(value, Data)), None)
@@ -410,20 +403,12 @@ def read_graph(
     if isinstance(weight, Tensor):
         weight = weight.view(-1) if weight.dim() == 2 and weight.size(1) == 1 else weight
         weight = weight if weight.is_floating_point() else weight.float()
-    edge_index = _edge_index(arguments, named, guess)
+    graphs = {name: value for name, value in arguments.items() if _is_graph(value)}
+    found = [name for name in (named, *_EDGES) if name in graphs][:1]
+    if guess and not found:
+        found = [name for name in graphs if "hyperedge" not in name and "label" not in name]
+    edge_index = graphs[found[0]] if len(found) == 1 else None  # of two any would be a guess
     return Graph(edge_index, weight, batch, batch_size, _num_nodes(arguments, batch))
-
-
-def _edge_index(arguments: Mapping[str, Any], named: str | None, guess: bool) -> Any:
-    if named is not None and named in arguments:
-        return arguments[named]
-    for name in _EDGES:
-        if _is_graph(arguments.get(name)):
-            return arguments[name]
-    no_graph = ("hyperedge", "label")
-    others = [n for n in arguments if guess and not any(word in n for word in no_graph)]
-    found = [arguments[name] for name in others if _is_graph(arguments[name])]
-    return found[0] if len(found) == 1 else None  # of two any would be a guess
 
 
 def _is_graph(value: Any) -> bool:
@@ -461,7 +446,7 @@ class Children(dict[str, Any]):
                 "of nodes, graphrelu.HeteroGReLU."
             )
         run = current_run()
-        in_forward = run is not None and any(call.method.name == "forward" for call in run.calls)
+        in_forward = run is not None and any(method.name == "forward" for method in run.methods)
         hides = in_forward and caller != Module.__module__
         return {n: module for n, module in super().items() if not (hides and n == "grelus")}
 
@@ -483,40 +468,32 @@ class Children(dict[str, Any]):
 
 def _who_iterates() -> str:
     """The Python module that goes through children, perhaps by `parameters` or the like."""
-    generators = ("children", "modules", "_members", "parameters", "buffers")
     for frame, _ in walk_stack(sys._getframe(3)):
-        caller = str(frame.f_globals.get("__name__"))
-        if caller != Module.__module__ or not frame.f_code.co_name.endswith(generators):
-            return caller
+        if not frame.f_code.co_flags & inspect.CO_GENERATOR:
+            return str(frame.f_globals.get("__name__"))
     return ""
 
 
 # One call of a converted model.
 
 
-@dataclass
-class Call:
-    """One call of a method whose code may call activations."""
-
-    method: "Method"
-    after: str = ""  # the layer that returned last
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)  # of activations since then
-
-
 @dataclass(eq=False)
-class Run:
+class Run(Scope):
     """One call of a converted model, from its first method on."""
 
     plan: Plan
-    calls: list[Call] = field(default_factory=list)  # from the outermost to the innermost
+    # The methods whose code may call activations, from the outermost to the innermost.
+    methods: list["Method"] = field(default_factory=list)
+    # By module: the layer that returned last in its code, and the activations since then.
+    since: dict[str, list[str]] = field(default_factory=dict)
     depth: int = 0  # in how many layers it is, in which activations stay
     graph: Graph | None = None  # the one seen last
     batches: list[tuple[Tensor, int | None]] = field(default_factory=list)  # and their sizes
     error: Exception | None = None  # of a GReLU, which the model may have caught
 
     def __copy__(self) -> "Run":
-        calls = [replace(call, counts=dict(call.counts)) for call in self.calls]
-        return replace(self, calls=calls, batches=list(self.batches))
+        since = {path: list(names) for path, names in self.since.items()}
+        return replace(self, methods=[*self.methods], since=since, batches=[*self.batches])
 
     def interceptor(self) -> contextlib.AbstractContextManager[Any]:
         is_needed = self.plan.intercepts and not self.depth
@@ -536,10 +513,9 @@ class Run:
 
     def in_layer(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What a function returns in which activations stay."""
-        is_intercepted = self.plan.intercepts and not self.depth
         self.depth += 1
         try:
-            if is_intercepted:
+            if self.plan.intercepts and self.depth == 1:
                 return without_interceptor(function, *args, **kwargs)
             return function(*args, **kwargs)
         finally:
@@ -567,36 +543,34 @@ class Run:
         where: str,
         options: Mapping[str, Any],
         original: Callable[[], Any],
-        module: Module | None = None,
     ) -> Any:
         """The GReLU of this place, or else the original activation."""
-        call, plan, x = self.calls[-1], self.plan, options.get("input")
+        method, plan = self.methods[-1], self.plan
+        x: Any = options.get("input")
         slope = float(options.get("negative_slope", 0.01)) if activation == "leaky_relu" else 0.0
-        number = call.counts.get((activation, where), 0)
-        call.counts[activation, where] = number + 1
+        after, *since = self.since[method.path]
+        number = since.count(f"{activation} {where}")
+        self.since[method.path].append(f"{activation} {where}")
         width = x.size(1) if isinstance(x, Tensor) and x.dim() == 2 else 0
-        place = Place(call.method.path, activation, slope, where, call.after, number, width)
+        place = Place(method.path, activation, slope, where, after, number, width)
         if plan.findings is not None:
             misfit = self.misfit(x)
             if misfit or place not in plan.findings:
-                before = f"{activation}()" if module is None else repr(module)
-                like = x.detach().new_empty(0) if isinstance(x, Tensor) else torch.empty(0)
-                plan.findings[place] = Finding(before, module is None, misfit, like)
+                plan.findings[place] = misfit or x.detach().new_empty(0)
             return original()
+        stays = place in plan.places or activation not in plan.activations
+        if not stays and not torch.compiler.is_compiling() and not self.misfit(x):
+            plan.places[place] = None  # and no second warning
+            warnings.warn(
+                f"The activation at {str(place)!r} was not met in the run on the example and stays "
+                f"{activation}: convert the model with an example that takes the same path.",
+                stacklevel=2,
+            )
         index = plan.places.get(place)
         if index is None:
-            is_new = activation in plan.activations and place not in plan.places
-            if is_new and not torch.compiler.is_compiling() and not self.misfit(x):
-                plan.places[place] = None  # and no second warning
-                warnings.warn(
-                    f"The activation at {str(place)!r} was not met in the run on the example and "
-                    f"stays {activation}: convert the model with an example that takes the same "
-                    "path.",
-                    stacklevel=2,
-                )
             return original()
         try:
-            grelus: Any = call.method.module.grelus
+            grelus: Any = method.module.grelus
             return self._apply(grelus[index], place, x, in_place=bool(options.get("inplace")))
         except Exception as error:
             self.error = self.error or error
@@ -610,10 +584,9 @@ class Run:
                 "call the converted model on all nodes at once, or convert it with "
                 f"exclude=[{str(place)!r}]."
             )
-        given = x.clone() if in_place else x
-        if torch.is_grad_enabled() and x.requires_grad and has_values(x):
+        given = x.clone() if in_place else x.view_as(x)
+        if given.requires_grad and has_values(x):
             # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
-            given = given.view_as(given)
             given.register_hook(partial(_laid_out_like, torch.empty_like(x, device="meta")))
         out: Tensor = grelu(given, *self.graph[:4])
         # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
@@ -661,12 +634,12 @@ class Interceptor(TorchFunctionMode):
         line = line_of_the_call()
         if not line:
             return original()
-        name = FUNCTIONS[func].removesuffix("_")
+        name = func.__name__.removesuffix("_")
         is_python = isinstance(func, FunctionType)
         names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
         options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-        options["inplace"] = FUNCTIONS[func] != name or options.get("inplace")
-        path = run.calls[-1].method.path
+        options["inplace"] = name != func.__name__ or options.get("inplace")
+        path = run.methods[-1].path
         return run.activate(name, f"{path}.{line}" if path else line, options, original)
 
 
@@ -723,20 +696,21 @@ class Method:
 
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
-        if self.kind == "activation":
-            activate = self.__wrapped__ if run.depth else partial(self._activate, run)
-            return run.in_layer(activate, *args, **kwargs)
+        if self.kind == "activation" and run.depth == 0:
+            return run.in_layer(self._activate, run, *args, **kwargs)
         if self.kind == "convolution":
             run.graph = None  # of a graph that cannot be read nothing is known
         if self.kind in ("model", "convolution"):
             guess = run.graph is None and self.name == "forward"
             run.note_graph(read_graph(self.names, args, kwargs, self.plan.graph, guess))
         if self.kind == "model":
-            run.calls.append(Call(self))
+            if all(method.module is not self.module for method in run.methods):
+                run.since[self.path] = [""]
+            run.methods.append(self)
             try:
                 out = self.__wrapped__(*args, **kwargs)
             finally:
-                run.calls.pop()
+                run.methods.pop()
         else:
             out = run.in_layer(self.__wrapped__, *args, **kwargs)
         if isinstance(self.module, _POOLINGS):
@@ -746,15 +720,18 @@ class Method:
         if self.name == "reset_parameters":
             for grelu in getattr(self.module, "grelus", ()):
                 grelu.reset_parameters()
-        for call in run.calls:  # what comes now comes after this layer
-            if call.method.module is not self.module:
-                call.after, call.counts = self.path, {}
+        if self.name != "forward" and not isinstance(self.module.forward, Method):
+            # A Sequential of PyG has been copied and has written itself another forward.
+            Method(self.module, "forward", self.path, self.kind, self.plan)
+        for method in run.methods:  # what comes now comes after this layer
+            if method.module is not self.module:
+                run.since[method.path] = [self.path]
         return out
 
     def _activate(self, run: Run, *args: Any, **kwargs: Any) -> Any:
         original = partial(self.__wrapped__, *args, **kwargs)
         options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
-        return run.activate(MODULES[type(self.module)], self.path, options, original, self.module)
+        return run.activate(MODULES[type(self.module)], self.path, options, original)
 
 
 def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -799,42 +776,29 @@ def _parts(model: Module) -> Iterator[tuple[str, Module, str]]:
 
 
 def _put_methods(model: Module, plan: Plan) -> None:
-    for path, module, kind in list(_parts(model)):
-        if isinstance(module, gnn.Sequential):
-            # It writes a forward for each copy of itself; that of its class does the same.
-            vars(module).pop("forward", None)
+    for path, module, kind in _parts(model):
         for name in _own_methods(module) if kind == "model" else ["forward"] * bool(kind):
             Method(module, name, path, kind, plan)
-        if isinstance(module, gnn.Sequential):
-            vars(module)["_set_jittable_template"] = _write_nothing
-
-
-def _write_nothing() -> None:
-    pass
 
 
 def _kind(module: Module, path: str) -> str:
-    if isinstance(module, torch.jit.ScriptModule) or hasattr(type(module), "__deepcopy__"):
+    if hasattr(type(module), "__deepcopy__"):
         return ""  # a class that copies itself would lose the method
     if type(module) in MODULES:
         return "activation"
-    if isinstance(module, (GReLU, *_ATTENTION)):
+    if isinstance(module, GReLU):
         return "layer"
     if isinstance(module, (MessagePassing, *_POOLINGS)) and path:
         return "convolution"
     if not type(module).__module__.startswith("torch."):
         return "model"
-    return "layer" if next(module.parameters(recurse=False), None) is not None else ""
+    is_layer = any(True for _ in module.parameters()) and not isinstance(module, _CONTAINERS)
+    return "layer" if is_layer else ""
 
 
 def _own_methods(module: Module) -> list[str]:
     """The methods that a model's own classes define, which may call activations."""
-    names = {"forward"}
-    for cls in type(module).__mro__:
-        if cls.__module__.split(".")[0] not in _FRAMEWORKS:
-            names |= {name for name, value in vars(cls).items() if isinstance(value, FunctionType)}
-    return sorted(
-        name
-        for name in names
-        if name == "forward" or not (name.startswith("__") or hasattr(Module, name))
-    )
+    own = [c for c in type(module).__mro__ if c.__module__.split(".")[0] not in _FRAMEWORKS]
+    names = {name for c in own for name, value in vars(c).items() if type(value) is FunctionType}
+    of_torch = {name for name in names if name.startswith("__") or hasattr(Module, name)}
+    return ["forward", *sorted(names - of_torch)]

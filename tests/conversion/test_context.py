@@ -80,22 +80,23 @@ def test_context_and_compiler() -> None:
     assert torch.equal(alone(X), X.relu())
 
 
-@pytest.mark.parametrize("edge_index", [EDGES, EDGES[:, :30]])  # once as many as nodes
-def test_edges_are_never_taken_for_nodes(edge_index: Tensor) -> None:
-    model = gnn.EdgeCNN(5, 64, 2, act=GReLU(64))  # which activates its messages
-    message = r"EdgeConv calls it on its messages: .* graphrelu\.convert"
+MESSAGES = "EdgeConv calls it on its messages"
+
+
+@pytest.mark.parametrize(
+    ("model", "edge_index", "problem"),
+    [
+        (gnn.EdgeCNN(5, 64, 2, act=GReLU(64)), EDGES, MESSAGES),
+        (gnn.EdgeCNN(5, 64, 2, act=GReLU(64)), EDGES[:, :30], MESSAGES),  # as many as nodes
+        (gnn.GIN(5, 64, 2, 3, act=GReLU(64)), EDGES, r"64 channels .*, got shape \[30, 3\]"),
+    ],
+)
+def test_edges_and_other_widths(model: Any, edge_index: Tensor, problem: str) -> None:
+    message = rf"{problem}: .* graphrelu\.convert\(model\)"
     with graph_context(edge_index), pytest.raises(ValueError, match=message):
         model(X, edge_index)
     with pytest.raises(ValueError, match=message):
         convert(model, example=(X, edge_index))(X, edge_index)
-
-
-def test_one_width_only() -> None:
-    message = r"64 channels .*, got shape \[30, 3\]: .*convert\(model\)"
-    with graph_context(EDGES):
-        with pytest.raises(ValueError, match=message):
-            gnn.GIN(5, 64, 2, 3, act=GReLU(64))(X, EDGES)
-        assert gnn.GIN(5, 64, 2, act=GReLU(64))(X, EDGES).shape == (30, 64)
 
 
 SPARSE = to_torch_csr_tensor(torch.unique(BATCHED, dim=1), size=(30, 30))

@@ -83,6 +83,8 @@ def test_a_graph_by_its_name() -> None:
     model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
     with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
         model(X, EDGES, EDGES)
+    with pytest.raises(ValueError, match="stays: no graph is known before it"):
+        convert(BeforeAnyLayer(), example=[(X, EDGES), (X, EDGES, EDGES)])
     named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
     assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
 
@@ -105,14 +107,8 @@ class Typed(Base):
 
 
 class TakesData(Base):
-    def forward(self, data: Any) -> Tensor:
-        return self.conv3(F.relu(self.lin1(data.x)), data.edge_index)
-
-
-def sequential() -> torch.nn.Module:
-    linear, conv = torch.nn.Linear(5, 8), GCNConv(8, 3)
-    layers = [(linear, "x -> x"), torch.nn.ReLU(), (conv, "x, edge_index -> x")]
-    return gnn.Sequential("x, edge_index", layers)
+    def forward(self, batch: Any) -> Tensor:
+        return self.conv3(F.relu(self.lin1(batch.x)), batch.edge_index)
 
 
 def gcn_by_hand(m: Any, first: Any, second: Any, x: Tensor, *graph: Any) -> Tensor:
@@ -152,11 +148,6 @@ BY_HAND: dict[str, tuple[Callable[[], torch.nn.Module], Any, Callable[..., Tenso
         (X, EDGES),
         lambda m, act, x, edges: m.conv3(act(m.lin1(x), edges), edges),
     ),
-    "before that of a Sequential": (
-        sequential,
-        (X, EDGES),
-        lambda m, act, x, edges: m[2](act(m[0](x), edges), edges),
-    ),
     "two sets of nodes": (Typed, TYPED, two_sets),
     "several data": (TakesData, (GRAPHS,), several),
 }
@@ -181,6 +172,10 @@ EXAMPLES = [None, DATA, (X, EDGES), BY_NAME, lambda m: m(X, EDGES), [DATA, BY_NA
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_kinds_of_examples(example: Any) -> None:
     assert len(grelus(convert(CoraGCN(), example=example))) == 1
+
+
+def test_a_made_up_data_object() -> None:
+    assert len(grelus(convert(TakesData()))) == 1
 
 
 def test_what_stays_and_why() -> None:

@@ -18,7 +18,7 @@ from torch_geometric.nn import (
 )
 
 from graphrelu import GReLU, convert, replacements
-from tests.conversion.models import EDGES, Base, CoraGAT, LinkPrediction, X
+from tests.conversion.models import EDGES, Base, LinkPrediction, X
 from tests.conversion.test_table import grelus
 
 
@@ -163,7 +163,7 @@ def test_several_types_of_nodes() -> None:
 
 
 def test_smooth_activations_when_asked() -> None:
-    model = CoraGAT().eval()
+    model = gcn(act="elu").eval()
     converted = convert(model, activations=["elu"])
     assert len(grelus(converted)) == 1
     assert not torch.equal(converted(X, EDGES), model(X, EDGES))
