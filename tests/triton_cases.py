@@ -313,10 +313,10 @@ def all_cases() -> dict[str, Case]:
             cases[name] = of_type(whole, (dtype, options, weighted, directed))
         for name in [name for name in HARD if not half or name.startswith("more")]:
             cases[f"hard: {name}, {dtype}"] = of_type(hard, (dtype, name))
-        for variant, K, channels in (("A", 2, 6), ("C", 1, 6), ("A", 7, 6), ("G", 3, 33)):
+        for variant, K, channels in (("A", 2, 6), ("C", 1, 6), ("A", 7, 6), ("A", 3, 33)):
             name = f"batched: {variant}, {K=}, {channels=}, {dtype}"
             cases[name] = of_type(partial(batched, K=K), (dtype, variant, FEW_NODES, channels))
-        for options in [{}] if half else [{}, {"K": 3}, {"channel_wise": False}]:
+        for options in [{}] if half else [{}, {"K": 3}]:
             cases[f"fresh: {options}, {dtype}"] = Case(fresh, (dtype, options), 1.0, dtype)
     for mode in ("calibrated", "paper"):
         arguments = (torch.float32, "A", MORE_NODES, 3)

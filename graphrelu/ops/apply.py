@@ -18,7 +18,7 @@ _FACTORS = "Tensor x, Tensor gamma, Tensor parameters, float[] base, Tensor? bat
 torch.library.define("graphrelu::apply", f"({_FACTORS}) -> Tensor")
 torch.library.define(
     "graphrelu::apply_backward",
-    f"(Tensor grad, {_FACTORS}, bool needs_x) -> (Tensor, Tensor, Tensor)",
+    f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor)",
 )
 
 
@@ -31,7 +31,7 @@ def _apply(*factors: Any) -> Tensor:
 
 @torch.library.impl("graphrelu::apply_backward", "default")
 def _apply_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
+    """The gradients of x, gamma and parameters."""
     from graphrelu.ops.triton import apply as kernels
 
     return kernels.backward(*arguments)
@@ -40,9 +40,7 @@ def _apply_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _apply_backward_shapes(
     grad: Tensor, x: Tensor, gamma: Tensor, parameters: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    needs_x = rest[-1]
-    grad_x = torch.empty_like(x if needs_x else x[..., :0, :])
-    return grad_x, gamma.new_empty(gamma.shape), parameters.new_empty(parameters.shape)
+    return torch.empty_like(x), gamma.new_empty(gamma.shape), parameters.new_empty(parameters.shape)
 
 
 torch.library.register_fake("graphrelu::apply", lambda x, *rest: torch.empty_like(x))
@@ -74,9 +72,7 @@ class _Apply(torch.autograd.Function):
         if torch.is_grad_enabled():
             equations = partial(functional.apply, base=ctx.base, batch=batch)
             return *differentiated(equations, factors, grad), None, None
-        needs_x = ctx.needs_input_grad[0]
-        grads = _backward(grad, *factors, ctx.base, batch, needs_x)
-        return grads[0] if needs_x else None, *grads[1:], None, None
+        return *_backward(grad, *factors, ctx.base, batch), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
@@ -100,7 +96,8 @@ def apply(
     base: Sequence[float],
     batch: Tensor | None = None,
 ) -> Tensor:
-    """:func:`graphrelu.functional.apply`; on a GPU in one pass, and its gradient in another."""
-    if not uses_triton(x):
+    """:func:`graphrelu.functional.apply`; on a GPU in one pass, and its gradient in another, where
+    all segments of a node have one weight."""
+    if gamma.size(-1) > 1 or not uses_triton(x):
         return functional.apply(x, gamma, parameters, base, batch)
     return _Apply.apply(x, gamma, parameters, base, batch)

@@ -64,13 +64,10 @@ class _Project(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_logits: Tensor, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mass, batch = ctx.saved_tensors
-        needs_x, _, needs_mass, *_ = ctx.needs_input_grad
-        if torch.is_grad_enabled() or needs_mass:  # of learned edge weights
+        if torch.is_grad_enabled() or ctx.needs_input_grad[2]:  # the mass, of learned edge weights
             equations = partial(functional.project, batch=batch, batch_size=ctx.batch_size)
             grads = differentiated(equations, (x, weight, mass), (grad_logits, grad_mean))
             return *grads, None, None
-        if not needs_x:
-            return None, grad_logits.mT @ x.to(weight.dtype), None, None, None
         grads = _project_backward_operator(x, weight, mass, batch, grad_logits, grad_mean)
         return *grads, None, None, None
 

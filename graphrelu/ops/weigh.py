@@ -15,7 +15,7 @@ from graphrelu.ops import differentiated, replicated, uses_triton
 
 
 class _Weigh(torch.autograd.Function):
-    """Of `logits [N, H]`: the replicas of a vmap are joined as graphs."""
+    """Of `logits [N, 1]`: the replicas of a vmap are joined as graphs."""
 
     @staticmethod
     def forward(logits: Tensor, form: Form, batch: Tensor, batch_size: int) -> Tensor:
@@ -53,6 +53,7 @@ class _Weigh(torch.autograd.Function):
 
 def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     """:func:`graphrelu.functional.weigh`. A compiler makes few launches of the equations itself."""
-    if batch is None or torch.compiler.is_compiling() or not uses_triton(logits):
-        return functional.weigh(logits, form, batch, batch_size)
-    return _Weigh.apply(logits, form, batch, batch_size)
+    is_simple = batch is not None and logits.size(-1) == 1
+    if is_simple and uses_triton(logits) and not torch.compiler.is_compiling():
+        return _Weigh.apply(logits, form, batch, batch_size)
+    return functional.weigh(logits, form, batch, batch_size)
