@@ -258,6 +258,12 @@ def joined(batch: Tensor, batch_size: int) -> tuple[Tensor, int]:
     return (batch.reshape(replicas, -1) + first.view(-1, 1)).flatten(), replicas * batch_size
 
 
+def diagonal_map(mean: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: the calibrated channel MLP, of which
+    each output sees one channel. From `[B, C]` to `[B, rows * C]`, by two `[rows, C]`."""
+    return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
+
+
 def channel_parameters(logits: Tensor, channels: int, form: Form) -> Tensor:
     r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts, from the
     MLP's outputs; calibrated :math:`\tanh(s \, \mathrm{MLP}(\bar{\mathbf{e}}))`: `[B, 2, K, C]`.
@@ -387,6 +393,7 @@ def hyperfunction(
     form: Form,
     batch: Tensor | None = None,
     batch_size: int = 1,
+    kept: Kept | None = None,
     operations: Operations = REFERENCE,
 ) -> tuple[Tensor, Tensor]:
     r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
@@ -405,6 +412,7 @@ def hyperfunction(
         form: Determines the function with the above.
         batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
+        kept: What dropout leaves of both factors.
         operations: What computes.
     """
     if node_weight is None:
@@ -415,5 +423,9 @@ def hyperfunction(
         gamma = operations.weigh(diffuse(projected), form, batch, batch_size)
     if channel_map is None:
         slopes = mass.new_ones(batch_size, 1, form.K, x.size(-1))
-        return gamma, F.pad(slopes, (0, 0, 0, 0, 0, 1))
-    return gamma, channel_parameters(channel_map(mean), x.size(-1), form)
+        parameters = F.pad(slopes, (0, 0, 0, 0, 0, 1))
+    else:
+        parameters = channel_parameters(channel_map(mean), x.size(-1), form)
+    if kept is not None:
+        gamma, parameters = gamma * kept.nodes, parameters * kept.channels
+    return gamma, parameters

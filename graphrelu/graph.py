@@ -15,7 +15,6 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from graphrelu.functional import (
     Edges,
-    backend,
     exact_operator,
     has_values,
     normalized_adjacency,
@@ -25,7 +24,7 @@ from graphrelu.functional import (
 from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
 from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
 from graphrelu.ops.diffuse import PreparedGraph as PreparedGraph
-from graphrelu.ops.native import LOOPS, normalized_csr
+from graphrelu.ops.native import LOOPS, uses_loops
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
@@ -211,9 +210,9 @@ def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
     are sorted by row, then by column; duplicates stay and add up. An undirected graph is kept
     once."""
     dtype = index_dtype(edges.source.size(0), edges.num_nodes)
-    is_plain = dtype == torch.int32 and not add_self_loops and not backend()
-    if is_plain and edges.weight.dtype in LOOPS and values_on_cpu(*edges[:3]):
-        return normalized_csr(*edges)
+    is_plain = dtype == torch.int32 and not add_self_loops
+    if is_plain and uses_loops(edges.weight) and values_on_cpu(*edges[:3]):
+        return _to_csr_in_loops(*edges)
     source, target, weight, num_nodes = normalized_adjacency(edges, add_self_loops)
     dtype = index_dtype(source.size(0), num_nodes)
     starts = torch.arange(num_nodes + 1, device=source.device)
@@ -228,6 +227,25 @@ def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
     if values_on_cpu(*matrix) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix
     return matrix, transposed
+
+
+def _to_csr_in_loops(
+    source: Tensor, target: Tensor, weight: Tensor, num_nodes: int
+) -> tuple[CSR, CSR]:
+    source, target, weight = source.contiguous(), target.contiguous(), weight.contiguous()
+
+    def empty() -> CSR:
+        rowptr = source.new_empty(num_nodes + 1, dtype=torch.int32)
+        return CSR(rowptr, torch.empty_like(source, dtype=torch.int32), torch.empty_like(weight))
+
+    matrix, transposed, sizes = empty(), empty(), (len(source), num_nodes)
+    loops = LOOPS[weight.dtype]
+    found = loops("prepare", source, target, weight, *sizes, *matrix, *transposed)
+    if found < 0:
+        raise ValueError(
+            f"edge_index must hold indices between 0 and {num_nodes - 1}, the rows of x."
+        )
+    return matrix, transposed if found == 0 else matrix
 
 
 def _normalized(edges: Edges, settings: DiffusionSettings) -> tuple[CSR, CSR] | Edges:

@@ -59,8 +59,7 @@ class DiagonalMap(torch.nn.Module):
 
     def forward(self, mean: Tensor) -> Tensor:
         """From `[B, C]` to `[B, rows * C]`."""
-        weight, bias = self.weight.to(mean.dtype), self.bias.to(mean.dtype)
-        return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
+        return functional.diagonal_map(mean, *(p.to(mean.dtype) for p in self.parameters()))
 
 
 class LinearMap(Linear):
@@ -263,9 +262,7 @@ class GReLU(torch.nn.Module):
         if isinstance(self.channel_mlp, DiagonalMap) and fits(x, graph, form):
             form = form._replace(bias=True)  # without intercepts, theirs are zero
             return fused(x, self._fused_weights(x), graph, batch, batch_size, form, kept)
-        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
-        if kept is not None:
-            gamma, parameters = gamma * kept.nodes, parameters * kept.channels
+        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
         return OPERATIONS.apply(x, gamma, parameters, form.base_slopes, batch)
 
     def _fused_weights(self, x: Tensor) -> Weights:
@@ -345,6 +342,7 @@ class GReLU(torch.nn.Module):
         graph: PreparedGraph,
         batch: Tensor | None,
         batch_size: int,
+        kept: functional.Kept | None = None,
     ) -> tuple[Tensor, Tensor]:
         """:func:`graphrelu.functional.hyperfunction`, of this module."""
         weight = None if self.node_mlp is None else self.node_mlp.weight.to(graph.mass.dtype)
@@ -352,7 +350,7 @@ class GReLU(torch.nn.Module):
         if self.shared_slopes is not None:
             channel_map = self._same_for_all_channels
         with without_autocast(x):
-            rest = weight, channel_map, self._form, batch, batch_size, OPERATIONS
+            rest = weight, channel_map, self._form, batch, batch_size, kept, OPERATIONS
             return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
 
     def _same_for_all_channels(self, mean: Tensor) -> Tensor:

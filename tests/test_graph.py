@@ -15,7 +15,6 @@ from torch_geometric.utils import to_torch_csr_tensor
 from graphrelu import GReLU, HeteroGReLU, clear_cache, functional
 from graphrelu import graph as graph_module
 from graphrelu.graph import DiffusionSettings, prepare
-from graphrelu.ops import diffuse as diffuse_module
 from tests.helpers import Calls, assert_close, diffused, opened, random_graph
 
 POWER = DiffusionSettings(0.2, 4, "power", False)
@@ -69,16 +68,15 @@ def test_chebyshev_is_the_minimax_polynomial(alpha: float, steps: int) -> None:
     assert int((extremes[1:] != extremes[:-1]).sum()) + 1 == steps + 2
 
 
+@pytest.mark.parametrize("backend", ["", "torch"])
 @pytest.mark.parametrize("method", ["power", "chebyshev"])
-def test_one_column_where_vectors_are_not_multiplied(
-    method: str, monkeypatch: pytest.MonkeyPatch
+def test_one_column_in_loops_and_by_the_library(
+    method: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diffuse_module, "_MULTIPLIES_VECTORS", False)
-    monkeypatch.delattr(torch, "addmv")
-    edge_index = random_graph(15, 40, undirected=True)
-    x = torch.randn(15, 1, dtype=torch.double)
+    monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
+    edge_index, x = random_graph(15, 40, undirected=True), torch.randn(15, 1, dtype=torch.double)
     settings = POWER._replace(diffusion=method)
-    graph = prepare(edge_index, None, 15, torch.double, settings, None, True)
+    graph = prepare(edge_index.clone(), None, 15, torch.double, settings)
     assert_close(graph.diffuse(x), diffused(x, edge_index, None, 0.2, 4, method))
 
 

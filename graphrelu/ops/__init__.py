@@ -22,6 +22,7 @@ Tensors may have a dimension of replicas in front, which comes from a vmap: stac
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -68,21 +69,22 @@ def stacked(
     return out, (size, *inner)
 
 
+def one_by_one(
+    function: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any
+) -> tuple[Any, Any]:
+    """A vmap rule: the function runs for one replica after the other."""
+    each = []
+    for i in range(info.batch_size):
+        pairs = zip(args, in_dims, strict=True)
+        each.append(function(*(a.select(d, i) if isinstance(d, int) else a for a, d in pairs)))
+    if isinstance(each[0], Tensor):
+        return torch.stack(each), 0
+    return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
+
+
 def map_by_loop(operator: Any) -> None:
-    """Below a vmap, as of batched gradients, the operator runs for one replica after the other."""
-
-    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
-        each = [
-            operator(
-                *(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True))
-            )
-            for i in range(info.batch_size)
-        ]
-        if isinstance(each[0], Tensor):
-            return torch.stack(each), 0
-        return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
-
-    torch.library.register_vmap(operator, rule)
+    """The rule :func:`one_by_one` for a custom operator, as of batched gradients."""
+    torch.library.register_vmap(operator, partial(one_by_one, operator))
 
 
 def differentiated(

@@ -1,19 +1,22 @@
 r"""Diffuse: personalised PageRank over a sorted matrix. Its gradient is a diffusion again, over the
 transposed matrix; nothing of the features is saved."""
 
-import sys
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphrelu.functional import Edges, backend, pagerank, polynomial, without_autocast
+from graphrelu.functional import (
+    Edges,
+    backend,
+    pagerank,
+    polynomial,
+    without_autocast,
+)
 from graphrelu.ops import map_by_loop, replicated, uses_triton
+from graphrelu.ops.native import diffused_column, uses_loops
 
-# Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
-_MULTIPLIES_VECTORS = torch.backends.mkl.is_available() and sys.platform == "linux"
 _MAX_INT32 = torch.iinfo(torch.int32).max
 # torch warns once per process that these are in beta: not users of an activation.
 with warnings.catch_warnings():
@@ -74,29 +77,21 @@ def _diffuse(
 ) -> Tensor:
     if value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
         return polynomial(x, None, _without_edges, alpha, steps, kind).contiguous()
-    x = x.contiguous()
+    x, matrix = x.contiguous(), CSR(rowptr, col, value)
+    if x.size(1) == 1 and rowptr.dtype == torch.int32 and uses_loops(x):
+        return diffused_column(x, *matrix, alpha, steps, kind)
     if x.dtype == torch.float and uses_triton(x):
         from graphrelu.ops.triton import diffuse as kernels
 
-        return kernels.forward(x, CSR(rowptr, col, value), alpha, steps, kind)
-    return by_library(x, CSR(rowptr, col, value), alpha, steps, kind)
+        return kernels.forward(x, matrix, alpha, steps, kind)
+    with without_autocast(x):  # by the sparse library that torch has for the device
+        return polynomial(x, csr_tensor(matrix, x.size(0)), torch.addmm, alpha, steps, kind)
 
 
 def csr_tensor(matrix: CSR, num_cols: int) -> Tensor:
     """The matrix as torch's sparse tensor."""
     size = (matrix.rowptr.size(0) - 1, num_cols)
     return torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
-
-
-def by_library(x: Tensor, matrix: CSR, alpha: float, steps: int, kind: str) -> Tensor:
-    """:func:`~graphrelu.functional.polynomial` with the update in the product, by the sparse
-    library that torch has for the device."""
-    csr, shape = csr_tensor(matrix, x.size(0)), x.shape
-    add_product: Callable[..., Tensor] = torch.addmm
-    if x.is_cpu and x.size(1) == 1 and _MULTIPLIES_VECTORS:  # faster than one column
-        x, add_product = x.view(-1), torch.addmv
-    with without_autocast(x):
-        return polynomial(x, csr, add_product, alpha, steps, kind).view(shape)
 
 
 def _without_edges(
