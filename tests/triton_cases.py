@@ -210,6 +210,24 @@ def vmap(device: str, nodes: int) -> Errors:
     return errors
 
 
+def nested_vmap(device: str, batched: bool) -> Errors:
+    act, edge_index = opened(GReLU(5, steps=3)).to(device), random_graph(6, 18).to(device)
+    batch = torch.arange(2, device=device).repeat_interleave(6) if batched else None
+    x = torch.randn(2, 3, 12, 5, device=device, requires_grad=True)
+
+    def run(z: Tensor) -> Tensor:
+        return act(z, edge_index, batch=batch, batch_size=2 if batched else None)
+
+    found = []
+    for out in (
+        torch.func.vmap(torch.func.vmap(run))(x),
+        torch.stack([torch.stack([run(z) for z in row]) for row in x]),
+    ):
+        found.append([out, *torch.autograd.grad(out.pow(3).sum(), [x, *act.parameters()])])
+    names = ["out", "x", *dict(act.named_parameters())]
+    return {name: error(a, b.detach()) for name, a, b in zip(names, *found, strict=True)}
+
+
 def vmap_batches(device: str) -> Errors:
     """Each of three replicas has a batch of its own, as the folds of a laboratory have."""
     sizes = torch.tensor([[7, 0, 1, 33], [0, 20, 20, 1], [41, 0, 0, 0]])
@@ -304,6 +322,8 @@ def all_cases() -> dict[str, Case]:
         "vmap": Case(vmap, (12,), 1e-4),
         "vmap: more nodes than a program": Case(vmap, (300,), 1e-4),
         "vmap: batches": Case(vmap_batches, (), 1e-4),
+        "vmap: nested": Case(nested_vmap, (False,), 1e-4),
+        "vmap: nested, a batch": Case(nested_vmap, (True,), 1e-4),
     }
     for dtype, tolerance in TOLERANCE.items():
         of_type = partial(Case, tolerance=tolerance, dtype=dtype)

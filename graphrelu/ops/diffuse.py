@@ -14,7 +14,7 @@ from graphrelu.functional import (
     polynomial,
     without_autocast,
 )
-from graphrelu.ops import map_by_loop, replicated, uses_triton
+from graphrelu.ops import custom_operator, launcher, replicated, uses_triton
 from graphrelu.ops.native import diffused_column, uses_loops
 
 _MAX_INT32 = torch.iinfo(torch.int32).max
@@ -64,14 +64,6 @@ def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, 
     return torch.cat([starts, end]), (col + num_cols * block).flatten()
 
 
-torch.library.define(
-    "graphrelu::diffuse",
-    "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps, str kind) "
-    "-> Tensor",
-)
-
-
-@torch.library.impl("graphrelu::diffuse", "default")
 def _diffuse(
     x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, kind: str
 ) -> Tensor:
@@ -81,9 +73,7 @@ def _diffuse(
     if x.size(1) == 1 and rowptr.dtype == torch.int32 and uses_loops(x):
         return diffused_column(x, *matrix, alpha, steps, kind)
     if x.dtype == torch.float and uses_triton(x):
-        from graphrelu.ops.triton import diffuse as kernels
-
-        return kernels.forward(x, matrix, alpha, steps, kind)
+        return _on_gpu(x, matrix, alpha, steps, kind)
     with without_autocast(x):  # by the sparse library that torch has for the device
         return polynomial(x, csr_tensor(matrix, x.size(0)), torch.addmm, alpha, steps, kind)
 
@@ -100,13 +90,14 @@ def _without_edges(
     return beta * previous if beta else torch.zeros_like(previous)
 
 
-def _diffuse_shapes(x: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-torch.library.register_fake("graphrelu::diffuse", _diffuse_shapes)
-_diffuse_operator = torch.ops.graphrelu.diffuse.default
-map_by_loop(_diffuse_operator)
+_on_gpu = launcher("diffuse", "forward")
+_diffuse_operator = custom_operator(
+    "diffuse",
+    "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps, str kind) "
+    "-> Tensor",
+    _diffuse,
+    lambda x, *rest: torch.empty_like(x, memory_format=torch.contiguous_format),
+)
 
 
 class _Diffuse(torch.autograd.Function):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphrelu import functional
 from graphrelu.functional import Form, Kept
-from graphrelu.ops import differentiated, map_by_loop, one_by_one
+from graphrelu.ops import custom_operator, differentiated, one_by_one
 from graphrelu.ops.diffuse import CSR, DiffusionSettings, PreparedGraph
 from graphrelu.ops.native import LOOPS, diffused_column, uses_loops
 
@@ -71,20 +71,8 @@ _GIVEN = (
     "Tensor? kept_channels, SymInt batch_size, float alpha, int steps, str kind, float scale, "
     "float temperature, float gamma_max, float[] base"
 )
-torch.library.define(
-    "graphrelu::fused",
-    f"(Tensor x, Tensor node_weight, Tensor channel_weight, Tensor channel_bias, {_GIVEN}) "
-    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
-torch.library.define(
-    "graphrelu::fused_backward",
-    "(Tensor grad, Tensor x, Tensor node_weight, Tensor channel_weight, Tensor mean, "
-    f"Tensor parameters, Tensor logits, Tensor gamma, {_GIVEN}) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
-)
 
 
-@torch.library.impl("graphrelu::fused", "cpu")
 def _fused(
     x: Tensor, node_weight: Tensor, channel_weight: Tensor, channel_bias: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
@@ -105,7 +93,6 @@ def _fused(
     return out, mean, parameters, logits, gamma
 
 
-@torch.library.impl("graphrelu::fused_backward", "cpu")
 def _fused_backward(
     grad: Tensor,
     x: Tensor,
@@ -153,11 +140,23 @@ def _fused_backward_shapes(
     return tuple(tensor.new_empty(tensor.shape) for tensor in shaped)
 
 
-torch.library.register_fake("graphrelu::fused", _fused_shapes)
-torch.library.register_fake("graphrelu::fused_backward", _fused_backward_shapes)
-_forward = torch.ops.graphrelu.fused.default
-_backward = torch.ops.graphrelu.fused_backward.default
-map_by_loop(_backward)
+_forward = custom_operator(
+    "fused",
+    f"(Tensor x, Tensor node_weight, Tensor channel_weight, Tensor channel_bias, {_GIVEN}) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _fused,
+    _fused_shapes,
+    "cpu",
+)
+_backward = custom_operator(
+    "fused_backward",
+    "(Tensor grad, Tensor x, Tensor node_weight, Tensor channel_weight, Tensor mean, "
+    f"Tensor parameters, Tensor logits, Tensor gamma, {_GIVEN}) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    _fused_backward,
+    _fused_backward_shapes,
+    "cpu",
+)
 
 
 class _Fused(torch.autograd.Function):

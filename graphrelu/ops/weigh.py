@@ -11,7 +11,9 @@ from torch import Tensor
 
 from graphrelu import functional
 from graphrelu.functional import Form, has_values
-from graphrelu.ops import differentiated, replicated, uses_triton
+from graphrelu.ops import differentiated, launcher, replicated, uses_triton
+
+_run = launcher("weigh", "run")
 
 
 class _Weigh(torch.autograd.Function):
@@ -19,9 +21,7 @@ class _Weigh(torch.autograd.Function):
 
     @staticmethod
     def forward(logits: Tensor, form: Form, batch: Tensor, batch_size: int) -> Tensor:
-        from graphrelu.ops.triton import weigh as kernels
-
-        return kernels.run(logits, form, batch, batch_size)
+        return _run(logits, form, batch, batch_size)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -30,14 +30,12 @@ class _Weigh(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from graphrelu.ops.triton import weigh as kernels
-
         logits, batch = ctx.saved_tensors
         rest = ctx.form, batch, ctx.batch_size
         if torch.is_grad_enabled() or not has_values(grad):
             grads = differentiated(lambda z: functional.weigh(z, *rest), (logits,), grad)
             return *grads, None, None, None
-        return kernels.run(logits, *rest, grad), None, None, None
+        return _run(logits, *rest, grad), None, None, None
 
     @staticmethod
     def vmap(
