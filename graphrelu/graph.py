@@ -149,8 +149,8 @@ def check_edge_index(edge_index: Any, name: str = "edge_index") -> None:
 
 
 def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
-    """The checks that read values; they cost a pass over the edges."""
-    if edges.source.numel() == 0:
+    """The checks that read values, where there are some; they cost a pass over the edges."""
+    if edges.source.numel() == 0 or not has_values(*edges[:3]):
         return
     lows, highs = zip(edges.source.aminmax(), edges.target.aminmax(), strict=True)
     low, high = int(min(lows)), int(max(highs))
@@ -411,7 +411,7 @@ def prepare(
 
     def read() -> Edges:
         edges = as_edges(edge_index, edge_weight, num_nodes, dtype)
-        if check and has_values(edges.source, edges.weight):
+        if check:
             check_values(edges, settings.diffusion, batch)
         return edges
 

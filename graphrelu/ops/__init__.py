@@ -15,7 +15,8 @@ Beside an operation stand its gradient, the shapes that a compiler asks for
 and the rule of :func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for
 each. An operation is an autograd function around custom operators: torch's own `register_autograd`
 takes twice the time (27 against 13 us on a small graph), and cannot be used below
-`vmap(grad(...))`. Second derivatives are those of :mod:`graphrelu.functional`.
+`vmap(grad(...))`. Its `forward` names all arguments, as a compiler counts them. Second derivatives
+are those of :mod:`graphrelu.functional`.
 
 Tensors may have a dimension of replicas in front, which comes from a vmap: stacked models.
 """

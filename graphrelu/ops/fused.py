@@ -160,15 +160,31 @@ _backward = custom_operator(
 
 
 class _Fused(torch.autograd.Function):
-    """Of `x`, the three weights, the mass, six parts of the matrix and the transposed one, of which
-    a symmetric graph has none (a compiler refuses a tensor twice), the batch, two parts of what
-    dropout leaves; then the number of graphs, the settings of the diffusion, and the form."""
+    """Of a symmetric matrix there is no transposed one: a compiler refuses a tensor twice."""
 
     @staticmethod
-    def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        *tensors, batch_size, settings, form = inputs
+    def forward(
+        x: Tensor,
+        node_weight: Tensor,
+        channel_weight: Tensor,
+        channel_bias: Tensor,
+        mass: Tensor,
+        rowptr: Tensor | None,
+        col: Tensor | None,
+        value: Tensor | None,
+        rowptr_t: Tensor | None,
+        col_t: Tensor | None,
+        value_t: Tensor | None,
+        batch: Tensor | None,
+        kept_nodes: Tensor | None,
+        kept_channels: Tensor | None,
+        batch_size: int,
+        settings: DiffusionSettings,
+        form: Form,
+    ) -> tuple[Tensor, ...]:
         constants = batch_size, *_constants(settings, form)
-        found: tuple[Tensor, ...] = _forward(*tensors[:8], *tensors[11:], *constants)
+        given = mass, rowptr, col, value, batch, kept_nodes, kept_channels, *constants
+        found: tuple[Tensor, ...] = _forward(x, node_weight, channel_weight, channel_bias, *given)
         return found
 
     @staticmethod
