@@ -65,12 +65,9 @@ class _Project(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
         if args[0].dim() - (in_dims[0] is not None) > 2:  # below another vmap
             return one_by_one(_Project.apply, info, in_dims, *args)
-        x, weight = (replicated(args[i], in_dims[i], info.batch_size) for i in (0, 1))
-        # A mass or batch that all replicas share stays as it is.
-        mass, batch = (
-            args[i] if in_dims[i] is None else args[i].movedim(in_dims[i], 0) for i in (2, 3)
-        )
-        return _Project.apply(x, weight, mass, batch, args[4]), (0, 0)
+        pairs = zip(args[:4], in_dims[:4], strict=True)
+        tensors = (t if t is None else replicated(t, dim, info.batch_size) for t, dim in pairs)
+        return _Project.apply(*tensors, args[4]), (0, 0)
 
 
 def project(
