@@ -373,17 +373,6 @@ def apply(
     return piecewise_max(x.to(gamma.dtype), alpha, beta).to(x.dtype)
 
 
-class Operations(NamedTuple):
-    """What computes the equations of these names; the diffusion is the graph's."""
-
-    project: Callable[..., tuple[Tensor, Tensor]] = project
-    weigh: Callable[..., Tensor] = weigh
-    apply: Callable[..., Tensor] = apply
-
-
-REFERENCE = Operations()
-
-
 def hyperfunction(
     x: Tensor,
     mass: Tensor,
@@ -394,7 +383,8 @@ def hyperfunction(
     batch: Tensor | None = None,
     batch_size: int = 1,
     kept: Kept | None = None,
-    operations: Operations = REFERENCE,
+    project: Callable[..., tuple[Tensor, Tensor]] = project,
+    weigh: Callable[..., Tensor] = weigh,
 ) -> tuple[Tensor, Tensor]:
     r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
     :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`.
@@ -413,14 +403,14 @@ def hyperfunction(
         batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
         kept: What dropout leaves of both factors.
-        operations: What computes.
+        project, weigh: These equations, or their fast twins.
     """
     if node_weight is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)
         gamma = mass.new_ones(x.size(0), 1)
     else:
-        projected, mean = operations.project(x, node_weight, mass, batch, batch_size)
-        gamma = operations.weigh(diffuse(projected), form, batch, batch_size)
+        projected, mean = project(x, node_weight, mass, batch, batch_size)
+        gamma = weigh(diffuse(projected), form, batch, batch_size)
     if channel_map is None:
         slopes = mass.new_ones(batch_size, 1, form.K, x.size(-1))
         parameters = F.pad(slopes, (0, 0, 0, 0, 0, 1))

@@ -10,7 +10,7 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Form, Operations, without_autocast
+from graphrelu.functional import DEFAULT, Form, without_autocast
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -23,8 +23,6 @@ from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import Weights, fits, fused
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
-
-OPERATIONS = Operations(project, weigh, apply)
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -263,7 +261,7 @@ class GReLU(torch.nn.Module):
             form = form._replace(bias=True)  # without intercepts, theirs are zero
             return fused(x, self._fused_weights(x), graph, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
-        return OPERATIONS.apply(x, gamma, parameters, form.base_slopes, batch)
+        return apply(x, gamma, parameters, form.base_slopes, batch)
 
     def _fused_weights(self, x: Tensor) -> Weights:
         node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
@@ -350,7 +348,7 @@ class GReLU(torch.nn.Module):
         if self.shared_slopes is not None:
             channel_map = self._same_for_all_channels
         with without_autocast(x):
-            rest = weight, channel_map, self._form, batch, batch_size, kept, OPERATIONS
+            rest = weight, channel_map, self._form, batch, batch_size, kept, project, weigh
             return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
 
     def _same_for_all_channels(self, mean: Tensor) -> Tensor:
