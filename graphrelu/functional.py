@@ -19,6 +19,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -93,7 +94,7 @@ def has_values(*tensors: Tensor) -> bool:
 
 def values_on_cpu(*tensors: Tensor) -> bool:
     """Whether the values can be read without waiting for another device."""
-    return {tensor.device.type for tensor in tensors} == {"cpu"} and has_values(*tensors)
+    return has_values(*tensors) and all(map(attrgetter("is_cpu"), tensors))
 
 
 class Edges(NamedTuple):

@@ -21,7 +21,7 @@ from graphrelu.functional import (
     pagerank,
     values_on_cpu,
 )
-from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
+from graphrelu.ops.diffuse import CSR, diffuse_operator, index_dtype
 from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
 from graphrelu.ops.diffuse import PreparedGraph as PreparedGraph
 from graphrelu.ops.native import LOOPS, uses_loops
@@ -211,7 +211,7 @@ def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
     once."""
     dtype = index_dtype(edges.source.size(0), edges.num_nodes)
     is_plain = dtype == torch.int32 and not add_self_loops
-    if is_plain and uses_loops(edges.weight) and values_on_cpu(*edges[:3]):
+    if is_plain and uses_loops(edges.weight) and has_values(*edges[:3]):
         return _to_csr_in_loops(*edges)
     source, target, weight, num_nodes = normalized_adjacency(edges, add_self_loops)
     dtype = index_dtype(source.size(0), num_nodes)
@@ -270,9 +270,9 @@ def _operator(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -> Pr
         ones = graph.weight.new_ones(graph.num_nodes, 1)
         mass = pagerank(ones, graph.transposed(), alpha, steps, kind)
         return PreparedGraph(settings, mass.view(-1), edges=graph)
-    matrix, transposed = graph
-    ones = matrix.value.new_ones(matrix.rowptr.numel() - 1, 1)
-    mass = diffuse(ones, transposed, matrix, alpha, steps, kind)
+    _, transposed = graph
+    ones = transposed.value.new_ones(transposed.rowptr.numel() - 1, 1)
+    mass = diffuse_operator(ones, *transposed, alpha, steps, kind)
     return PreparedGraph(settings, mass.view(-1), graph)
 
 

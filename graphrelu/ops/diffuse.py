@@ -91,7 +91,7 @@ def _without_edges(
 
 
 _on_gpu = launcher("diffuse", "forward")
-_diffuse_operator = custom_operator(
+diffuse_operator = custom_operator(
     "diffuse",
     "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps, str kind) "
     "-> Tensor",
@@ -116,7 +116,7 @@ class _Diffuse(torch.autograd.Function):
         steps: int,
         kind: str,
     ) -> Tensor:
-        return _diffuse_operator(x, rowptr, col, value, alpha, steps, kind)
+        return diffuse_operator(x, rowptr, col, value, alpha, steps, kind)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -130,7 +130,7 @@ class _Diffuse(torch.autograd.Function):
         if torch.is_grad_enabled():
             grad = _Diffuse.apply(grad, *matrices, *ctx.settings)
         else:
-            grad = _diffuse_operator(grad, *matrices[:3], *ctx.settings)
+            grad = diffuse_operator(grad, *matrices[:3], *ctx.settings)
         return grad, *([None] * 9)
 
     @staticmethod
