@@ -19,6 +19,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -93,7 +94,7 @@ def has_values(*tensors: Tensor) -> bool:
 
 def values_on_cpu(*tensors: Tensor) -> bool:
     """Whether the values can be read without waiting for another device."""
-    return {tensor.device.type for tensor in tensors} == {"cpu"} and has_values(*tensors)
+    return has_values(*tensors) and all(map(attrgetter("is_cpu"), tensors))
 
 
 class Edges(NamedTuple):
@@ -258,6 +259,12 @@ def joined(batch: Tensor, batch_size: int) -> tuple[Tensor, int]:
     return (batch.reshape(replicas, -1) + first.view(-1, 1)).flatten(), replicas * batch_size
 
 
+def diagonal_map(mean: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: the calibrated channel MLP, of which
+    each output sees one channel. From `[B, C]` to `[B, rows * C]`, by two `[rows, C]`."""
+    return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
+
+
 def channel_parameters(logits: Tensor, channels: int, form: Form) -> Tensor:
     r""":math:`\mathbf{P} = \tanh(\mathrm{MLP}(\bar{\mathbf{e}}))`, slopes and intercepts, from the
     MLP's outputs; calibrated :math:`\tanh(s \, \mathrm{MLP}(\bar{\mathbf{e}}))`: `[B, 2, K, C]`.
@@ -367,17 +374,6 @@ def apply(
     return piecewise_max(x.to(gamma.dtype), alpha, beta).to(x.dtype)
 
 
-class Operations(NamedTuple):
-    """What computes the equations of these names; the diffusion is the graph's."""
-
-    project: Callable[..., tuple[Tensor, Tensor]] = project
-    weigh: Callable[..., Tensor] = weigh
-    apply: Callable[..., Tensor] = apply
-
-
-REFERENCE = Operations()
-
-
 def hyperfunction(
     x: Tensor,
     mass: Tensor,
@@ -387,7 +383,9 @@ def hyperfunction(
     form: Form,
     batch: Tensor | None = None,
     batch_size: int = 1,
-    operations: Operations = REFERENCE,
+    kept: Kept | None = None,
+    project: Callable[..., tuple[Tensor, Tensor]] = project,
+    weigh: Callable[..., Tensor] = weigh,
 ) -> tuple[Tensor, Tensor]:
     r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
     :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`.
@@ -405,15 +403,20 @@ def hyperfunction(
         form: Determines the function with the above.
         batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
-        operations: What computes.
+        kept: What dropout leaves of both factors.
+        project, weigh: These equations, or their fast twins.
     """
     if node_weight is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)
         gamma = mass.new_ones(x.size(0), 1)
     else:
-        projected, mean = operations.project(x, node_weight, mass, batch, batch_size)
-        gamma = operations.weigh(diffuse(projected), form, batch, batch_size)
+        projected, mean = project(x, node_weight, mass, batch, batch_size)
+        gamma = weigh(diffuse(projected), form, batch, batch_size)
     if channel_map is None:
         slopes = mass.new_ones(batch_size, 1, form.K, x.size(-1))
-        return gamma, F.pad(slopes, (0, 0, 0, 0, 0, 1))
-    return gamma, channel_parameters(channel_map(mean), x.size(-1), form)
+        parameters = F.pad(slopes, (0, 0, 0, 0, 0, 1))
+    else:
+        parameters = channel_parameters(channel_map(mean), x.size(-1), form)
+    if kept is not None:
+        gamma, parameters = gamma * kept.nodes, parameters * kept.channels
+    return gamma, parameters

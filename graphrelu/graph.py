@@ -15,17 +15,16 @@ from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from graphrelu.functional import (
     Edges,
-    backend,
     exact_operator,
     has_values,
     normalized_adjacency,
     pagerank,
     values_on_cpu,
 )
-from graphrelu.ops.diffuse import CSR, diffuse, index_dtype
+from graphrelu.ops.diffuse import CSR, diffuse_operator, index_dtype
 from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
 from graphrelu.ops.diffuse import PreparedGraph as PreparedGraph
-from graphrelu.ops.native import LOOPS, normalized_csr
+from graphrelu.ops.native import LOOPS, uses_loops
 
 # A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
@@ -150,8 +149,8 @@ def check_edge_index(edge_index: Any, name: str = "edge_index") -> None:
 
 
 def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
-    """The checks that read values; they cost a pass over the edges."""
-    if edges.source.numel() == 0:
+    """The checks that read values, where there are some; they cost a pass over the edges."""
+    if edges.source.numel() == 0 or not has_values(*edges[:3]):
         return
     lows, highs = zip(edges.source.aminmax(), edges.target.aminmax(), strict=True)
     low, high = int(min(lows)), int(max(highs))
@@ -211,9 +210,9 @@ def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
     are sorted by row, then by column; duplicates stay and add up. An undirected graph is kept
     once."""
     dtype = index_dtype(edges.source.size(0), edges.num_nodes)
-    is_plain = dtype == torch.int32 and not add_self_loops and not backend()
-    if is_plain and edges.weight.dtype in LOOPS and values_on_cpu(*edges[:3]):
-        return normalized_csr(*edges)
+    is_plain = dtype == torch.int32 and not add_self_loops
+    if is_plain and uses_loops(edges.weight) and has_values(*edges[:3]):
+        return _to_csr_in_loops(*edges)
     source, target, weight, num_nodes = normalized_adjacency(edges, add_self_loops)
     dtype = index_dtype(source.size(0), num_nodes)
     starts = torch.arange(num_nodes + 1, device=source.device)
@@ -228,6 +227,25 @@ def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
     if values_on_cpu(*matrix) and all(map(torch.equal, matrix, transposed)):
         transposed = matrix
     return matrix, transposed
+
+
+def _to_csr_in_loops(
+    source: Tensor, target: Tensor, weight: Tensor, num_nodes: int
+) -> tuple[CSR, CSR]:
+    source, target, weight = source.contiguous(), target.contiguous(), weight.contiguous()
+
+    def empty() -> CSR:
+        rowptr = source.new_empty(num_nodes + 1, dtype=torch.int32)
+        return CSR(rowptr, torch.empty_like(source, dtype=torch.int32), torch.empty_like(weight))
+
+    matrix, transposed, sizes = empty(), empty(), (len(source), num_nodes)
+    loops = LOOPS[weight.dtype]
+    found = loops("prepare", source, target, weight, *sizes, *matrix, *transposed)
+    if found < 0:
+        raise ValueError(
+            f"edge_index must hold indices between 0 and {num_nodes - 1}, the rows of x."
+        )
+    return matrix, transposed if found == 0 else matrix
 
 
 def _normalized(edges: Edges, settings: DiffusionSettings) -> tuple[CSR, CSR] | Edges:
@@ -252,9 +270,9 @@ def _operator(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -> Pr
         ones = graph.weight.new_ones(graph.num_nodes, 1)
         mass = pagerank(ones, graph.transposed(), alpha, steps, kind)
         return PreparedGraph(settings, mass.view(-1), edges=graph)
-    matrix, transposed = graph
-    ones = matrix.value.new_ones(matrix.rowptr.numel() - 1, 1)
-    mass = diffuse(ones, transposed, matrix, alpha, steps, kind)
+    _, transposed = graph
+    ones = transposed.value.new_ones(transposed.rowptr.numel() - 1, 1)
+    mass = diffuse_operator(ones, *transposed, alpha, steps, kind)
     return PreparedGraph(settings, mass.view(-1), graph)
 
 
@@ -393,7 +411,7 @@ def prepare(
 
     def read() -> Edges:
         edges = as_edges(edge_index, edge_weight, num_nodes, dtype)
-        if check and has_values(edges.source, edges.weight):
+        if check:
             check_values(edges, settings.diffusion, batch)
         return edges
 

@@ -10,7 +10,7 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Form, Operations, without_autocast
+from graphrelu.functional import DEFAULT, Form, without_autocast
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -23,8 +23,6 @@ from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import Weights, fits, fused
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
-
-OPERATIONS = Operations(project, weigh, apply)
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -59,8 +57,7 @@ class DiagonalMap(torch.nn.Module):
 
     def forward(self, mean: Tensor) -> Tensor:
         """From `[B, C]` to `[B, rows * C]`."""
-        weight, bias = self.weight.to(mean.dtype), self.bias.to(mean.dtype)
-        return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
+        return functional.diagonal_map(mean, *(p.to(mean.dtype) for p in self.parameters()))
 
 
 class LinearMap(Linear):
@@ -263,10 +260,8 @@ class GReLU(torch.nn.Module):
         if isinstance(self.channel_mlp, DiagonalMap) and fits(x, graph, form):
             form = form._replace(bias=True)  # without intercepts, theirs are zero
             return fused(x, self._fused_weights(x), graph, batch, batch_size, form, kept)
-        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
-        if kept is not None:
-            gamma, parameters = gamma * kept.nodes, parameters * kept.channels
-        return OPERATIONS.apply(x, gamma, parameters, form.base_slopes, batch)
+        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
+        return apply(x, gamma, parameters, form.base_slopes, batch)
 
     def _fused_weights(self, x: Tensor) -> Weights:
         node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
@@ -345,6 +340,7 @@ class GReLU(torch.nn.Module):
         graph: PreparedGraph,
         batch: Tensor | None,
         batch_size: int,
+        kept: functional.Kept | None = None,
     ) -> tuple[Tensor, Tensor]:
         """:func:`graphrelu.functional.hyperfunction`, of this module."""
         weight = None if self.node_mlp is None else self.node_mlp.weight.to(graph.mass.dtype)
@@ -352,7 +348,7 @@ class GReLU(torch.nn.Module):
         if self.shared_slopes is not None:
             channel_map = self._same_for_all_channels
         with without_autocast(x):
-            rest = weight, channel_map, self._form, batch, batch_size, OPERATIONS
+            rest = weight, channel_map, self._form, batch, batch_size, kept, project, weigh
             return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
 
     def _same_for_all_channels(self, mean: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ def test_more_graphs_than_a_grid_has_columns() -> None:
         mock.patch.object(apply, "apply_backward_kernel", kernel),
     ):
         apply.forward(x, gamma, parameters, base, batch)
-        apply.backward(x, x, gamma, parameters, base, batch, True)
+        apply.backward(x, x, gamma, parameters, base, batch)
     grids = [call.args[0] for call in kernel.__getitem__.call_args_list]
     assert [first for first, *_ in grids] == [num_graphs] * 2
     assert all(max(others) <= 65_535 for _, *others in grids)

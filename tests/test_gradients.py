@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from graphrelu import GReLU
 from graphrelu.functional import MODES
-from tests.helpers import OTHER, SHARP, Calls, assert_close, batch_of_graphs, opened, random_graph
+from tests.helpers import OTHER, SHARP, assert_close, batch_of_graphs, opened
 
 VARIANTS = tuple("ABCDEFG")
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -97,17 +97,3 @@ def test_the_output_may_be_changed_in_place(change: str, dtype: torch.dtype, kin
     else:
         found, expected = (outputs_and_gradients(run(own), inputs) for own in (True, False))
     assert_close(list(found), list(expected), 1e-10 if dtype == torch.double else 0.1)
-
-
-def test_features_without_a_gradient_cost_none() -> None:
-    """The parameters' gradients are the same, and no pass makes one for the features."""
-    act, edge_index = opened(GReLU(3)).double(), random_graph(7, 20)
-    x = torch.randn(7, 3, dtype=torch.double)
-    grads = []
-    for own in (x, x.clone().requires_grad_()):
-        loss = act(own, edge_index).square().sum()
-        with Calls() as calls:
-            grads.append(torch.autograd.grad(loss, list(act.parameters())))
-        ((*_, needs_x),) = [a for name, a, _ in calls.seen if name == "graphrelu::fused_backward"]
-        assert needs_x == own.requires_grad
-    assert_close(*grads, 1e-12)

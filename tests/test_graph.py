@@ -15,7 +15,6 @@ from torch_geometric.utils import to_torch_csr_tensor
 from graphrelu import GReLU, HeteroGReLU, clear_cache, functional
 from graphrelu import graph as graph_module
 from graphrelu.graph import DiffusionSettings, prepare
-from graphrelu.ops import diffuse as diffuse_module
 from tests.helpers import Calls, assert_close, diffused, opened, random_graph
 
 POWER = DiffusionSettings(0.2, 4, "power", False)
@@ -69,16 +68,15 @@ def test_chebyshev_is_the_minimax_polynomial(alpha: float, steps: int) -> None:
     assert int((extremes[1:] != extremes[:-1]).sum()) + 1 == steps + 2
 
 
+@pytest.mark.parametrize("backend", ["", "torch"])
 @pytest.mark.parametrize("method", ["power", "chebyshev"])
-def test_one_column_where_vectors_are_not_multiplied(
-    method: str, monkeypatch: pytest.MonkeyPatch
+def test_one_column_in_loops_and_by_the_library(
+    method: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diffuse_module, "_MULTIPLIES_VECTORS", False)
-    monkeypatch.delattr(torch, "addmv")
-    edge_index = random_graph(15, 40, undirected=True)
-    x = torch.randn(15, 1, dtype=torch.double)
+    monkeypatch.setenv("GRAPHRELU_BACKEND", backend)
+    edge_index, x = random_graph(15, 40, undirected=True), torch.randn(15, 1, dtype=torch.double)
     settings = POWER._replace(diffusion=method)
-    graph = prepare(edge_index, None, 15, torch.double, settings, None, True)
+    graph = prepare(edge_index.clone(), None, 15, torch.double, settings)
     assert_close(graph.diffuse(x), diffused(x, edge_index, None, 0.2, 4, method))
 
 
@@ -179,27 +177,23 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("kind", ["tensor", "EdgeIndex", "compiled"])
+@pytest.mark.parametrize("kind", ["tensor", "EdgeIndex", "adjacency", "compiled"])
 def test_a_graph_that_was_written_to_is_another_graph(write: str, kind: str) -> None:
-    act, x = opened(GReLU(4)), torch.randn(20, 4)
+    act, x, graph = opened(GReLU(4)), torch.randn(20, 4), random_graph(20, 60)
     run = torch.compile(act, backend="aot_eager") if kind == "compiled" else act
-    held = random_graph(20, 60)
-    edge_index = EdgeIndex(held, sparse_size=(20, 20)) if kind == "EdgeIndex" else held
-    before = run(x, edge_index)
+    held = graph
     if kind == "EdgeIndex":
-        held = edge_index.as_tensor()
+        graph = EdgeIndex(graph, sparse_size=(20, 20))
+        held = graph.as_tensor()
+    elif kind == "adjacency":
+        pairs = torch.stack([torch.arange(20), torch.randperm(20)])
+        graph = to_torch_csr_tensor(pairs, size=20)
+        held = graph.col_indices().view(1, -1)
+    before = run(x, graph)
     WRITES[write](held)
-    after = run(x, edge_index)
-    assert torch.equal(after, run(x, held.clone()))
+    after = run(x, graph)
+    assert torch.equal(after, run(x, graph.clone()))
     assert not torch.equal(before, after)
-
-
-def test_an_adjacency_whose_columns_were_written_to_is_another_graph() -> None:
-    act, x = opened(GReLU(4)), torch.randn(3, 4)
-    adjacency = to_torch_csr_tensor(torch.tensor([[0, 1, 2], [1, 2, 0]]), size=3)
-    act(x, adjacency)
-    adjacency.col_indices().copy_(torch.tensor([2, 0, 1]))
-    assert torch.equal(act(x, adjacency), act(x, adjacency.clone()))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ POINTERS = dict.fromkeys(["batch_ptr"], "*i64") | dict.fromkeys(
 )
 FLOATS = ("a", "b", "base_first", "base_rest", "temperature", "gamma_max")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64, "STAGES": 1}
-CONSTANTS |= {"J": 1, "K_PADDED": 4, "BATCHED": True, "CALIBRATED": True, "ENTRIES": 8}
+CONSTANTS |= {"K_PADDED": 4, "BATCHED": True, "CALIBRATED": True, "ENTRIES": 8}
 KERNELS = [
     value
     for module in (project, diffuse, weigh, apply)
@@ -40,30 +40,41 @@ def test_graphs(kind: str, interpreter: Callable[..., Any]) -> None:
     interpreter(test_sweep.check, "GReLU", torch.float32, kind)
 
 
+def compiled(
+    kernel: triton.JITFunction,
+    constants: dict[str, Any],
+    features: str = "*fp32",
+    integer: str = "i32",
+    capability: int = 90,
+    **options: int,
+) -> Any:
+    """A kernel as NVIDIA's GPUs of this capability get it."""
+    signature, chosen = {}, {}
+    for parameter in kernel.params:
+        name = parameter.name
+        if parameter.is_constexpr:
+            signature[name], chosen[name] = "constexpr", constants[name]
+        elif name.endswith("_ptr"):
+            is_features = name in ("x_ptr", "y_ptr", "grad_x_ptr")
+            signature[name] = POINTERS.get(name, features if is_features else "*fp32")
+        else:
+            signature[name] = "fp32" if name in FLOATS else integer
+    target = GPUTarget("cuda", capability, 32)
+    return triton.compile(ASTSource(kernel, signature, chosen), target=target, options=options)
+
+
 @pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.__name__)
 def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     """The interpreter forgives what the compiler does not. Counts take 64 bits where they need
     them, and a program's number never overflows: it is compared, added to a pointer, or widened
     before anything else."""
-    flags = ["ADDS", "NEEDS_X", "BACKWARD"]
     cases = [(1, "*fp32", False, "i32"), (2, "*bf16", True, "i32"), (3, "*fp32", True, "i64")]
     for K, features, flag, integer in cases:
-        constants = {**CONSTANTS, "K": K, **dict.fromkeys(flags, flag)}
-        signature, chosen = {}, {}
-        for parameter in kernel.params:
-            name = parameter.name
-            if parameter.is_constexpr:
-                signature[name], chosen[name] = "constexpr", constants[name]
-            elif name.endswith("_ptr"):
-                is_features = name in ("x_ptr", "y_ptr", "grad_x_ptr")
-                signature[name] = POINTERS.get(name, features if is_features else "*fp32")
-            else:
-                signature[name] = "fp32" if name in FLOATS else integer
-        source = ASTSource(kernel, signature, chosen)
-        compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
-        assert compiled.asm["ptx"]
-        lines = [line.split(" loc(")[0] for line in compiled.asm["ttir"].splitlines()]
+        constants = {**CONSTANTS, "K": K, "ADDS": flag, "BACKWARD": flag}
+        asm = compiled(kernel, constants, features, integer).asm
+        assert asm["ptx"]
+        lines = [line.split(" loc(")[0] for line in asm["ttir"].splitlines()]
         programs = re.findall(r"(%\w+) = tt.get_program_id", "\n".join(lines))
         uses = re.compile(rf"(?:{'|'.join(programs)})\b")
         for line in lines:
@@ -75,23 +86,13 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
 @pytest.mark.parametrize("capability", [75, 80, 90])
 def test_programs_that_wait_for_each_other_fit_on_any_gpu(capability: int) -> None:
     """By registers, shared memory and threads; else some would wait for ever for the others."""
-    types = {"num_rows": "i32", "steps": "i32", "a": "fp32", "b": "fp32", **POINTERS}
     constants = {"ROWS": diffuse._ROWS, "ENTRIES": diffuse._ENTRIES}
-    signature = {
-        parameter.name: "constexpr"
-        if parameter.is_constexpr
-        else types.get(parameter.name, "*fp32")
-        for parameter in diffuse.column_kernel.params
-    }
-    compiled = triton.compile(
-        ASTSource(diffuse.column_kernel, signature, constants),
-        target=GPUTarget("cuda", capability, 32),
-        options={"num_warps": diffuse._WARPS, "maxnreg": diffuse._REGISTERS},
-    )
-    bound = re.findall(r"\.maxnreg (\d+)", compiled.asm["ptx"])
+    options = {"num_warps": diffuse._WARPS, "maxnreg": diffuse._REGISTERS}
+    program = compiled(diffuse.column_kernel, constants, capability=capability, **options)
+    bound = re.findall(r"\.maxnreg (\d+)", program.asm["ptx"])
     assert bound == [str(diffuse._REGISTERS)]
     assert diffuse._PROGRAMS * diffuse._WARPS * 32 * diffuse._REGISTERS <= 1 << 16
-    assert diffuse._PROGRAMS * compiled.metadata.shared <= 32 << 10  # the least that a GPU has
+    assert diffuse._PROGRAMS * program.metadata.shared <= 32 << 10  # the least that a GPU has
 
 
 def test_no_more_programs_than_a_gpu_has_threads_for() -> None:

@@ -15,13 +15,16 @@ Beside an operation stand its gradient, the shapes that a compiler asks for
 and the rule of :func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for
 each. An operation is an autograd function around custom operators: torch's own `register_autograd`
 takes twice the time (27 against 13 us on a small graph), and cannot be used below
-`vmap(grad(...))`. Second derivatives are those of :mod:`graphrelu.functional`.
+`vmap(grad(...))`. Its `forward` names all arguments, as a compiler counts them. Second derivatives
+are those of :mod:`graphrelu.functional`.
 
 Tensors may have a dimension of replicas in front, which comes from a vmap: stacked models.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -48,41 +51,45 @@ def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
     return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
-def stacked(
-    size: int, dims: Sequence[int | None], tensors: Sequence[Tensor], own_dims: Sequence[int]
-) -> tuple[list[Tensor], tuple[int, ...]]:
-    """The arguments of a vmap rule with one dimension of replicas in front of their own: the
-    mapped one and, below another vmap, the one that is there already. Also the sizes of both, to
-    take the replicas of an output apart again."""
-    inner: tuple[int, ...] = ()
-    for tensor, dim, own in zip(tensors, dims, own_dims, strict=True):
-        if tensor.dim() - (dim is not None) > own:
-            inner = (replicated(tensor, dim, size).size(1),)
-    out = []
-    for tensor, dim, own in zip(tensors, dims, own_dims, strict=True):
-        tensor = replicated(tensor, dim, size)
-        if inner and tensor.dim() == own + 1:
-            tensor = tensor.unsqueeze(1)
-        tensor = tensor.expand(size, *inner, *tensor.shape[tensor.dim() - own :])
-        out.append(tensor.flatten(0, len(inner)))
-    return out, (size, *inner)
+def one_by_one(
+    function: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any
+) -> tuple[Any, Any]:
+    """A vmap rule: the function runs for one replica after the other."""
+    each = []
+    for i in range(info.batch_size):
+        pairs = zip(args, in_dims, strict=True)
+        each.append(function(*(a.select(d, i) if isinstance(d, int) else a for a, d in pairs)))
+    if isinstance(each[0], Tensor):
+        return torch.stack(each), 0
+    return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
 
 
-def map_by_loop(operator: Any) -> None:
-    """Below a vmap, as of batched gradients, the operator runs for one replica after the other."""
+def custom_operator(
+    name: str,
+    schema: str,
+    run: Callable[..., Any],
+    shapes: Callable[..., Any],
+    key: str = "default",
+) -> Any:
+    """An operator of torch: `run` computes, and `shapes` tells a compiler what comes out. Below a
+    vmap, as of batched gradients, it runs :func:`one_by_one`."""
+    name = f"graphrelu::{name}"
+    torch.library.define(name, schema)
+    torch.library.impl(name, key, run)
+    torch.library.register_fake(name, shapes)
+    operator = getattr(torch.ops.graphrelu, name.partition("::")[2]).default
+    torch.library.register_vmap(name, partial(one_by_one, operator))
+    return operator
 
-    def rule(info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
-        each = [
-            operator(
-                *(a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True))
-            )
-            for i in range(info.batch_size)
-        ]
-        if isinstance(each[0], Tensor):
-            return torch.stack(each), 0
-        return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
 
-    torch.library.register_vmap(operator, rule)
+def launcher(module: str, name: str) -> Callable[..., Any]:
+    """A function of :mod:`graphrelu.ops.triton`, which is imported when it is called: Triton may
+    not be installed."""
+
+    def run(*arguments: Any) -> Any:
+        return getattr(import_module(f"graphrelu.ops.triton.{module}"), name)(*arguments)
+
+    return run
 
 
 def differentiated(

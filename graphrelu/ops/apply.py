@@ -12,44 +12,35 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.ops import differentiated, map_by_loop, stacked, uses_triton
-
-_FACTORS = "Tensor x, Tensor gamma, Tensor parameters, float[] base, Tensor? batch"
-torch.library.define("graphrelu::apply", f"({_FACTORS}) -> Tensor")
-torch.library.define(
-    "graphrelu::apply_backward",
-    f"(Tensor grad, {_FACTORS}, bool needs_x) -> (Tensor, Tensor, Tensor)",
+from graphrelu.ops import (
+    custom_operator,
+    differentiated,
+    launcher,
+    one_by_one,
+    replicated,
+    uses_triton,
 )
 
 
-@torch.library.impl("graphrelu::apply", "default")
-def _apply(*factors: Any) -> Tensor:
-    from graphrelu.ops.triton import apply as kernels
-
-    return kernels.forward(*factors)
-
-
-@torch.library.impl("graphrelu::apply_backward", "default")
-def _apply_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
-    from graphrelu.ops.triton import apply as kernels
-
-    return kernels.backward(*arguments)
-
-
-def _apply_backward_shapes(
+def _gradients(
     grad: Tensor, x: Tensor, gamma: Tensor, parameters: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    needs_x = rest[-1]
-    grad_x = torch.empty_like(x if needs_x else x[..., :0, :])
-    return grad_x, gamma.new_empty(gamma.shape), parameters.new_empty(parameters.shape)
+    return torch.empty_like(x), gamma.new_empty(gamma.shape), parameters.new_empty(parameters.shape)
 
 
-torch.library.register_fake("graphrelu::apply", lambda x, *rest: torch.empty_like(x))
-torch.library.register_fake("graphrelu::apply_backward", _apply_backward_shapes)
-_forward = torch.ops.graphrelu.apply.default
-_backward = torch.ops.graphrelu.apply_backward.default
-map_by_loop(_backward)
+_FACTORS = "Tensor x, Tensor gamma, Tensor parameters, float[] base, Tensor? batch"
+_forward = custom_operator(
+    "apply",
+    f"({_FACTORS}) -> Tensor",
+    launcher("apply", "forward"),
+    lambda x, *rest: torch.empty_like(x),
+)
+_backward = custom_operator(
+    "apply_backward",
+    f"(Tensor grad, {_FACTORS}) -> (Tensor, Tensor, Tensor)",
+    launcher("apply", "backward"),
+    _gradients,
+)
 
 
 class _Apply(torch.autograd.Function):
@@ -74,23 +65,20 @@ class _Apply(torch.autograd.Function):
         if torch.is_grad_enabled():
             equations = partial(functional.apply, base=ctx.base, batch=batch)
             return *differentiated(equations, factors, grad), None, None
-        needs_x = ctx.needs_input_grad[0]
-        grads = _backward(grad, *factors, ctx.base, batch, needs_x)
-        return grads[0] if needs_x else None, *grads[1:], None, None
+        return *_backward(grad, *factors, ctx.base, batch), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-        size, (*factors, base, batch) = info.batch_size, args
-        tensors, sizes = stacked(size, in_dims[:3], factors, [2, 2, 4])
+        if args[0].dim() - (in_dims[0] is not None) > 2:  # below another vmap
+            return one_by_one(_Apply.apply, info, in_dims, *args)
+        pairs, (base, batch) = zip(args[:3], in_dims[:3], strict=True), args[3:]
+        factors = [replicated(tensor, dim, info.batch_size) for tensor, dim in pairs]
         if in_dims[4] is None:
-            return _Apply.apply(*tensors, base, batch).unflatten(0, sizes), 0
+            return _Apply.apply(*factors, base, batch), 0
         # Each replica has graphs of its own: all of them are one batch.
-        batch = batch.movedim(in_dims[4], 0)
-        if len(sizes) > 1:
-            batch = batch.repeat_interleave(sizes[1], dim=0)
-        batch, _ = functional.joined(batch, tensors[2].size(1))
-        out = _Apply.apply(*(tensor.flatten(0, 1) for tensor in tensors), base, batch)
-        return out.view(*sizes, *tensors[0].shape[1:]), 0
+        batch, _ = functional.joined(batch.movedim(in_dims[4], 0), factors[2].size(1))
+        out = _Apply.apply(*(tensor.flatten(0, 1) for tensor in factors), base, batch)
+        return out.view(factors[0].shape), 0
 
 
 def apply(
@@ -100,7 +88,8 @@ def apply(
     base: Sequence[float],
     batch: Tensor | None = None,
 ) -> Tensor:
-    """:func:`graphrelu.functional.apply`; on a GPU in one pass, and its gradient in another."""
-    if not uses_triton(x):
+    """:func:`graphrelu.functional.apply`; on a GPU in one pass, and its gradient in another, where
+    all segments of a node have one weight."""
+    if gamma.size(-1) > 1 or not uses_triton(x):
         return functional.apply(x, gamma, parameters, base, batch)
     return _Apply.apply(x, gamma, parameters, base, batch)

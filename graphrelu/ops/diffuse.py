@@ -1,19 +1,22 @@
 r"""Diffuse: personalised PageRank over a sorted matrix. Its gradient is a diffusion again, over the
 transposed matrix; nothing of the features is saved."""
 
-import sys
 import warnings
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphrelu.functional import Edges, backend, pagerank, polynomial, without_autocast
-from graphrelu.ops import map_by_loop, replicated, uses_triton
+from graphrelu.functional import (
+    Edges,
+    backend,
+    pagerank,
+    polynomial,
+    without_autocast,
+)
+from graphrelu.ops import custom_operator, launcher, replicated, uses_triton
+from graphrelu.ops.native import diffused_column, uses_loops
 
-# Vectors by a sparse matrix, on a CPU: torch needs MKL on Linux for it.
-_MULTIPLIES_VECTORS = torch.backends.mkl.is_available() and sys.platform == "linux"
 _MAX_INT32 = torch.iinfo(torch.int32).max
 # torch warns once per process that these are in beta: not users of an activation.
 with warnings.catch_warnings():
@@ -61,25 +64,18 @@ def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, 
     return torch.cat([starts, end]), (col + num_cols * block).flatten()
 
 
-torch.library.define(
-    "graphrelu::diffuse",
-    "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps, str kind) "
-    "-> Tensor",
-)
-
-
-@torch.library.impl("graphrelu::diffuse", "default")
 def _diffuse(
     x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, kind: str
 ) -> Tensor:
     if value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
         return polynomial(x, None, _without_edges, alpha, steps, kind).contiguous()
-    x = x.contiguous()
+    x, matrix = x.contiguous(), CSR(rowptr, col, value)
+    if x.size(1) == 1 and rowptr.dtype == torch.int32 and uses_loops(x):
+        return diffused_column(x, *matrix, alpha, steps, kind)
     if x.dtype == torch.float and uses_triton(x):
-        from graphrelu.ops.triton import diffuse as kernels
-
-        return kernels.forward(x, CSR(rowptr, col, value), alpha, steps, kind)
-    return by_library(x, CSR(rowptr, col, value), alpha, steps, kind)
+        return _on_gpu(x, matrix, alpha, steps, kind)
+    with without_autocast(x):  # by the sparse library that torch has for the device
+        return polynomial(x, csr_tensor(matrix, x.size(0)), torch.addmm, alpha, steps, kind)
 
 
 def csr_tensor(matrix: CSR, num_cols: int) -> Tensor:
@@ -88,30 +84,20 @@ def csr_tensor(matrix: CSR, num_cols: int) -> Tensor:
     return torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
 
 
-def by_library(x: Tensor, matrix: CSR, alpha: float, steps: int, kind: str) -> Tensor:
-    """:func:`~graphrelu.functional.polynomial` with the update in the product, by the sparse
-    library that torch has for the device."""
-    csr, shape = csr_tensor(matrix, x.size(0)), x.shape
-    add_product: Callable[..., Tensor] = torch.addmm
-    if x.is_cpu and x.size(1) == 1 and _MULTIPLIES_VECTORS:  # faster than one column
-        x, add_product = x.view(-1), torch.addmv
-    with without_autocast(x):
-        return polynomial(x, csr, add_product, alpha, steps, kind).view(shape)
-
-
 def _without_edges(
     previous: Tensor, matrix: None, current: Tensor, *, beta: float, alpha: float
 ) -> Tensor:
     return beta * previous if beta else torch.zeros_like(previous)
 
 
-def _diffuse_shapes(x: Tensor, *rest: Any) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-torch.library.register_fake("graphrelu::diffuse", _diffuse_shapes)
-_diffuse_operator = torch.ops.graphrelu.diffuse.default
-map_by_loop(_diffuse_operator)
+_on_gpu = launcher("diffuse", "forward")
+diffuse_operator = custom_operator(
+    "diffuse",
+    "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps, str kind) "
+    "-> Tensor",
+    _diffuse,
+    lambda x, *rest: torch.empty_like(x, memory_format=torch.contiguous_format),
+)
 
 
 class _Diffuse(torch.autograd.Function):
@@ -130,7 +116,7 @@ class _Diffuse(torch.autograd.Function):
         steps: int,
         kind: str,
     ) -> Tensor:
-        return _diffuse_operator(x, rowptr, col, value, alpha, steps, kind)
+        return diffuse_operator(x, rowptr, col, value, alpha, steps, kind)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -144,7 +130,7 @@ class _Diffuse(torch.autograd.Function):
         if torch.is_grad_enabled():
             grad = _Diffuse.apply(grad, *matrices, *ctx.settings)
         else:
-            grad = _diffuse_operator(grad, *matrices[:3], *ctx.settings)
+            grad = diffuse_operator(grad, *matrices[:3], *ctx.settings)
         return grad, *([None] * 9)
 
     @staticmethod

@@ -38,18 +38,6 @@ std::vector<Chunk> chunks_of(const int64_t* ptr, int64_t graphs) {
     return chunks;
 }
 
-// Where a gradient of the features goes: nowhere, row after row, where there is no array for it.
-struct Target {
-    std::vector<Real> scratch;
-    Real* first;
-    int64_t stride;
-
-    Target(Real* array, int64_t channels)
-        : scratch(array == nullptr ? channels : 0),
-          first(array == nullptr ? scratch.data() : array),
-          stride(array == nullptr ? 0 : channels) {}
-};
-
 // Sums of each graph, `width` numbers, from those of its chunks.
 void add_up(const std::vector<Chunk>& chunks, const std::vector<Real>& parts, int64_t width,
             int64_t graphs, Real* sums) {
@@ -86,11 +74,11 @@ WIDE void project_rows(const Real* __restrict x, const Real* __restrict weight,
 WIDE void project_rows_backward(const Real* __restrict x, const Real* __restrict weight,
                                 const Real* __restrict mass, const Real* __restrict grad_logits,
                                 const Real* __restrict grad_total, int64_t begin, int64_t end,
-                                int64_t channels, int64_t stride, Real* __restrict grad_x,
+                                int64_t channels, Real* __restrict grad_x,
                                 Real* __restrict grad_weight) {
     for (int64_t n = begin; n < end; n++) {
         const Real* row = x + n * channels;
-        Real* out = grad_x + n * stride;
+        Real* out = grad_x + n * channels;
         const Real grad = grad_logits[n], m = mass[n];
         for (int64_t c = 0; c < channels; c++) {
             out[c] += grad * weight[c] + m * grad_total[c];
@@ -120,14 +108,14 @@ WIDE void apply_rows(const Real* __restrict x, const Real* __restrict gamma,
 WIDE void apply_rows_backward(const Real* __restrict grad, const Real* __restrict x,
                               const Real* __restrict gamma, const Real* __restrict parameters,
                               Real base0, Real base1, int64_t begin, int64_t end,
-                              int64_t channels, int64_t stride, Real* __restrict grad_x,
+                              int64_t channels, Real* __restrict grad_x,
                               Real* __restrict grad_gamma, Real* __restrict sums) {
     const Real *a0 = parameters, *a1 = a0 + channels, *b0 = a1 + channels, *b1 = b0 + channels;
     Real *sum_a0 = sums, *sum_a1 = sum_a0 + channels, *sum_b0 = sum_a1 + channels,
           *sum_b1 = sum_b0 + channels;
     for (int64_t n = begin; n < end; n++) {
         const Real *row = x + n * channels, *from = grad + n * channels;
-        Real* to = grad_x + n * stride;
+        Real* to = grad_x + n * channels;
         const Real weight = gamma[n];
         auto entry = [&](int64_t c, Real& sum) {
             const Real line0 = a0[c] * row[c] + b0[c], line1 = a1[c] * row[c] + b1[c];
@@ -202,16 +190,6 @@ void multiply(const int32_t* rowptr, const int32_t* col, const Real* value, int6
 
 extern "C" {
 
-// The first node of each graph, and the number of all nodes, from a sorted batch vector.
-void grelu_pointers(const int64_t* batch, int64_t nodes, int64_t graphs, int64_t* ptr) {
-    int64_t n = 0;
-    for (int64_t g = 0; g < graphs; g++) {
-        ptr[g] = n;
-        while (n < nodes && batch[n] == g) n++;
-    }
-    ptr[graphs] = nodes;
-}
-
 void grelu_project(const Real* x, const Real* weight, const Real* mass, const int64_t* ptr,
                    int64_t graphs, int64_t channels, int64_t threads, Real* logits, Real* mean) {
     const auto chunks = chunks_of(ptr, graphs);
@@ -240,12 +218,10 @@ void grelu_project_backward(const Real* x, const Real* weight, const Real* mass,
     auto chunks = chunks_of(ptr, graphs);
     std::vector<Real> parts(chunks.size() * channels, Real(0));
 #pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
-    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++) {
-        const Target out(grad_x, channels);
+    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
         project_rows_backward(x, weight, mass, grad_logits, &grad_total[chunks[k].graph * channels],
-                              chunks[k].begin, chunks[k].end, channels, out.stride, out.first,
+                              chunks[k].begin, chunks[k].end, channels, grad_x,
                               &parts[k * channels]);
-    }
     for (auto& chunk : chunks) chunk.graph = 0;
     add_up(chunks, parts, channels, 1, grad_weight);
 }
@@ -322,12 +298,10 @@ void grelu_apply_backward(const Real* grad, const Real* x, const Real* gamma,
     const int64_t width = 4 * channels;
     std::vector<Real> parts(chunks.size() * width, Real(0));
 #pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
-    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++) {
-        const Target out(grad_x, channels);
+    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
         apply_rows_backward(grad, x, gamma, parameters + chunks[k].graph * width, base0, base1,
-                            chunks[k].begin, chunks[k].end, channels, out.stride, out.first,
-                            grad_gamma, &parts[k * width]);
-    }
+                            chunks[k].begin, chunks[k].end, channels, grad_x, grad_gamma,
+                            &parts[k * width]);
     add_up(chunks, parts, width, graphs, grad_parameters);
 }
 

@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphrelu.ops.diffuse import CSR
+from graphrelu.functional import backend, chebyshev_coefficients
 
 # What each function takes: contiguous arrays (a), whole numbers (i) and others (r).
 _ARGUMENTS = {
-    "pointers": "aiia",
     "project": "aaaaiiiaa",
     "project_backward": "aaaaaaiiiaa",
     "diffuse": "aaaairiaiaa",
@@ -54,21 +53,21 @@ def _load() -> dict[torch.dtype, Loops]:
 LOOPS = _load()
 
 
-def normalized_csr(
-    source: Tensor, target: Tensor, weight: Tensor, num_nodes: int
-) -> tuple[CSR, CSR]:
-    """The normalised adjacency matrix, whose rows are targets, and its transpose, both sorted."""
+def uses_loops(x: Tensor) -> bool:
+    """Whether the loops compute with `x`, unless `GRAPHRELU_BACKEND` says something else."""
+    return x.is_cpu and x.dtype in LOOPS and not backend()
 
-    def empty() -> CSR:
-        starts, col = (torch.empty(n, dtype=torch.int32) for n in (num_nodes + 1, len(source)))
-        return CSR(starts, col, torch.empty_like(weight))
 
-    matrix, transposed, sizes = empty(), empty(), (len(source), num_nodes)
-    source, target, weight = source.contiguous(), target.contiguous(), weight.contiguous()
-    loops = LOOPS[weight.dtype]
-    found = loops("prepare", source, target, weight, *sizes, *matrix, *transposed)
-    if found < 0:
-        raise ValueError(
-            f"edge_index must hold indices between 0 and {num_nodes - 1}, the rows of x."
-        )
-    return matrix, transposed if found == 0 else matrix
+def diffused_column(
+    z: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, kind: str
+) -> Tensor:
+    """:func:`~graphrelu.functional.polynomial` of one column, over a matrix in compressed rows."""
+    coefficients = None
+    if kind == "chebyshev":
+        coefficients = z.new_tensor(chebyshev_coefficients(alpha, steps))
+        steps = coefficients.numel() - 1
+    out, nodes = torch.empty_like(z), z.numel()
+    matrix = rowptr.contiguous(), col.contiguous(), value.contiguous()
+    rest = alpha, steps, coefficients, torch.get_num_threads(), z.new_empty(2 * nodes), out
+    LOOPS[z.dtype]("diffuse", z, *matrix, nodes, *rest)
+    return out

@@ -7,46 +7,36 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.ops import differentiated, map_by_loop, stacked, uses_triton
-
-_INPUTS = "Tensor x, Tensor weight, Tensor mass, Tensor? batch"
-torch.library.define("graphrelu::project", f"({_INPUTS}, SymInt batch_size) -> (Tensor, Tensor)")
-torch.library.define(
-    "graphrelu::project_backward",
-    f"({_INPUTS}, Tensor grad_logits, Tensor grad_mean) -> (Tensor, Tensor)",
+from graphrelu.ops import (
+    custom_operator,
+    differentiated,
+    launcher,
+    one_by_one,
+    replicated,
+    uses_triton,
 )
 
 
-@torch.library.impl("graphrelu::project", "default")
-def _project(*inputs: Any) -> tuple[Tensor, Tensor]:
-    from graphrelu.ops.triton import project as kernels
-
-    return kernels.forward(*inputs)
-
-
-@torch.library.impl("graphrelu::project_backward", "default")
-def _project_backward(*inputs: Any) -> tuple[Tensor, Tensor]:
-    from graphrelu.ops.triton import project as kernels
-
-    return kernels.backward(*inputs)
-
-
-def _project_shapes(
+def _outputs(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
 ) -> tuple[Tensor, Tensor]:
     logits = weight.new_empty(*x.shape[:-1], weight.size(-2))
     return logits, weight.new_empty(*x.shape[:-2], batch_size, x.size(-1))
 
 
-def _project_backward_shapes(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), weight.new_empty(weight.shape)
-
-
-torch.library.register_fake("graphrelu::project", _project_shapes)
-torch.library.register_fake("graphrelu::project_backward", _project_backward_shapes)
-_project_operator = torch.ops.graphrelu.project.default
-_project_backward_operator = torch.ops.graphrelu.project_backward.default
-map_by_loop(_project_backward_operator)
+_INPUTS = "Tensor x, Tensor weight, Tensor mass, Tensor? batch"
+_forward = custom_operator(
+    "project",
+    f"({_INPUTS}, SymInt batch_size) -> (Tensor, Tensor)",
+    launcher("project", "forward"),
+    _outputs,
+)
+_backward = custom_operator(
+    "project_backward",
+    f"({_INPUTS}, Tensor grad_logits, Tensor grad_mean) -> (Tensor, Tensor)",
+    launcher("project", "backward"),
+    lambda x, weight, *rest: (torch.empty_like(x), weight.new_empty(weight.shape)),
+)
 
 
 class _Project(torch.autograd.Function):
@@ -54,7 +44,7 @@ class _Project(torch.autograd.Function):
     def forward(
         x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None, batch_size: int
     ) -> tuple[Tensor, Tensor]:
-        return _project_operator(x, weight, mass, batch, batch_size)
+        return _forward(x, weight, mass, batch, batch_size)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -64,31 +54,20 @@ class _Project(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_logits: Tensor, grad_mean: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, mass, batch = ctx.saved_tensors
-        needs_x, _, needs_mass, *_ = ctx.needs_input_grad
-        if torch.is_grad_enabled() or needs_mass:  # of learned edge weights
+        if torch.is_grad_enabled() or ctx.needs_input_grad[2]:  # the mass, of learned edge weights
             equations = partial(functional.project, batch=batch, batch_size=ctx.batch_size)
             grads = differentiated(equations, (x, weight, mass), (grad_logits, grad_mean))
             return *grads, None, None
-        if not needs_x:
-            return None, grad_logits.mT @ x.to(weight.dtype), None, None, None
-        grads = _project_backward_operator(x, weight, mass, batch, grad_logits, grad_mean)
+        grads = _backward(x, weight, mass, batch, grad_logits, grad_mean)
         return *grads, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        all_args, dims, own_dims = list(args), in_dims[:4], (2, 2, 1, 1)
-        # A mass or batch that all replicas share stays as it is.
-        places = [
-            i
-            for i, (arg, dim) in enumerate(zip(args[:4], dims, strict=True))
-            if i < 2 or not (arg is None or (dim is None and arg.dim() == 1))
-        ]
-        mapped = ([part[i] for i in places] for part in (dims, args, own_dims))
-        tensors, sizes = stacked(info.batch_size, *mapped)
-        for i, tensor in zip(places, tensors, strict=True):
-            all_args[i] = tensor
-        outs = _Project.apply(*all_args)
-        return tuple(out.unflatten(0, sizes) for out in outs), (0, 0)
+        if args[0].dim() - (in_dims[0] is not None) > 2:  # below another vmap
+            return one_by_one(_Project.apply, info, in_dims, *args)
+        pairs = zip(args[:4], in_dims[:4], strict=True)
+        tensors = (t if t is None else replicated(t, dim, info.batch_size) for t, dim in pairs)
+        return _Project.apply(*tensors, args[4]), (0, 0)
 
 
 def project(

@@ -11,17 +11,17 @@ from torch import Tensor
 
 from graphrelu import functional
 from graphrelu.functional import Form, has_values
-from graphrelu.ops import differentiated, replicated, uses_triton
+from graphrelu.ops import differentiated, launcher, replicated, uses_triton
+
+_run = launcher("weigh", "run")
 
 
 class _Weigh(torch.autograd.Function):
-    """Of `logits [N, H]`: the replicas of a vmap are joined as graphs."""
+    """Of `logits [N, 1]`: the replicas of a vmap are joined as graphs."""
 
     @staticmethod
     def forward(logits: Tensor, form: Form, batch: Tensor, batch_size: int) -> Tensor:
-        from graphrelu.ops.triton import weigh as kernels
-
-        return kernels.run(logits, form, batch, batch_size)
+        return _run(logits, form, batch, batch_size)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -30,14 +30,12 @@ class _Weigh(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        from graphrelu.ops.triton import weigh as kernels
-
         logits, batch = ctx.saved_tensors
         rest = ctx.form, batch, ctx.batch_size
         if torch.is_grad_enabled() or not has_values(grad):
             grads = differentiated(lambda z: functional.weigh(z, *rest), (logits,), grad)
             return *grads, None, None, None
-        return kernels.run(logits, *rest, grad), None, None, None
+        return _run(logits, *rest, grad), None, None, None
 
     @staticmethod
     def vmap(
@@ -53,6 +51,7 @@ class _Weigh(torch.autograd.Function):
 
 def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     """:func:`graphrelu.functional.weigh`. A compiler makes few launches of the equations itself."""
-    if batch is None or torch.compiler.is_compiling() or not uses_triton(logits):
-        return functional.weigh(logits, form, batch, batch_size)
-    return _Weigh.apply(logits, form, batch, batch_size)
+    is_simple = batch is not None and logits.size(-1) == 1
+    if is_simple and uses_triton(logits) and not torch.compiler.is_compiling():
+        return _Weigh.apply(logits, form, batch, batch_size)
+    return functional.weigh(logits, form, batch, batch_size)

@@ -3,8 +3,7 @@
 The rows of one graph, or of one replica, are consecutive, so that the rows of a tile share slopes
 and intercepts. Graphs are the first dimension of a grid, as the others end at 65,535.
 
-Layout: `x [R, N, C]`, `gamma [R, N, J]` (J is 1 or K), `parameters [R, B, 2, K, C]`, `batch [N]`,
-sorted.
+Layout: `x [R, N, C]`, `gamma [R, N, 1]`, `parameters [R, B, 2, K, C]`, `batch [N]`, sorted.
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,6 @@ def apply_kernel(
     base_rest,
     C: tl.constexpr,
     K: tl.constexpr,
-    J: tl.constexpr,
     BATCHED: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
@@ -56,7 +54,7 @@ def apply_kernel(
     replica = tl.program_id(2).to(tl.int64)
     start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
-    gamma_ptr += replica * num_nodes * J
+    gamma_ptr += replica * num_nodes
     parameters_ptr += (replica * tl.num_programs(0) + graph) * 2 * K * C
     y_ptr += replica * y_replica
     for chunk in range(0, C, COLS):
@@ -73,12 +71,9 @@ def apply_kernel(
             mask = in_rows[:, None] & in_cols[None, :]
             x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
-            gamma_at = gamma_ptr + rows * J
-            weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
+            weight = tl.load(gamma_ptr + rows, mask=in_rows, other=0.0)[:, None]
             best = x
             for k in tl.static_range(K):
-                if J > 1:
-                    weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
                 if K > 2:
                     a, b = _segment(parameters_ptr, k, cols, K, C)
                 elif k == 0:
@@ -113,23 +108,21 @@ def apply_backward_kernel(
     base_rest,
     C: tl.constexpr,
     K: tl.constexpr,
-    J: tl.constexpr,
     BATCHED: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
     K_PADDED: tl.constexpr,
-    NEEDS_X: tl.constexpr,
 ):
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
     start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     grad_ptr += replica * grad_replica
     x_ptr += replica * x_replica
-    gamma_ptr += replica * num_nodes * J
+    gamma_ptr += replica * num_nodes
     parameters_ptr += (replica * tl.num_programs(0) + graph) * 2 * K * C
     grad_x_ptr += replica * grad_x_replica
-    grad_gamma_ptr += replica * num_nodes * J
+    grad_gamma_ptr += replica * num_nodes
     # [R, B, programs, 2, K, C]
     group = (replica * tl.num_programs(0) + graph) * tl.num_programs(1) + program
     partial_ptr += group * 2 * K * C
@@ -156,14 +149,10 @@ def apply_backward_kernel(
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
             grad_at = grad_ptr + rows[:, None] * grad_row + cols[None, :]
             grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
-            gamma_at = gamma_ptr + rows * J
-            weight = tl.load(gamma_at, mask=in_rows, other=0.0)[:, None]
-            chosen_weight = weight
+            weight = tl.load(gamma_ptr + rows, mask=in_rows, other=0.0)[:, None]
             choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
             best, slope, inner = x, x, x
             for k in tl.static_range(K):
-                if J > 1:
-                    weight = tl.load(gamma_at + k, mask=in_rows, other=0.0)[:, None]
                 if K > 2:
                     a, b = _segment(parameters_ptr, k, cols, K, C)
                 elif k == 0:
@@ -177,29 +166,21 @@ def apply_backward_kernel(
                 if k == 0:
                     best, inner = value, own
                     slope = own_slope + tl.zeros_like(x)
-                    if J > 1:
-                        chosen_weight = weight + tl.zeros_like(x)
                 else:
                     takes_over = value >= best  # a tie goes to the later segment
                     best = tl.where(takes_over, value, best)
                     inner = tl.where(takes_over, own, inner)
                     slope = tl.where(takes_over, own_slope, slope)
                     choice = tl.where(takes_over, k, choice)
-                    if J > 1:
-                        chosen_weight = tl.where(takes_over, weight, chosen_weight)
-            if NEEDS_X:
-                grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
-                grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
-                tl.store(grad_x_at, grad_x, mask=mask)
-            inner *= grad  # the gradient of the weight of the chosen segment
-            weighted = grad * chosen_weight
+            grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
+            grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
+            tl.store(grad_x_at, grad_x, mask=mask)
+            node = tl.sum(inner * grad, axis=1)  # the gradient of the weight
+            if chunk > 0:
+                node += tl.load(grad_gamma_ptr + rows, mask=in_rows, other=0.0)
+            tl.store(grad_gamma_ptr + rows, node, mask=in_rows)
+            weighted = grad * weight
             for k in tl.static_range(K):
-                if J > 1 or k == 0:
-                    node = tl.sum(tl.where(choice == k, inner, 0.0) if J > 1 else inner, axis=1)
-                    where = grad_gamma_ptr + rows * J + k
-                    if chunk > 0:
-                        node += tl.load(where, mask=in_rows, other=0.0)
-                    tl.store(where, node, mask=in_rows)
                 part = tl.where(choice == k, weighted, 0.0)
                 if K > 2:
                     is_k = segments[:, None] == k
@@ -242,7 +223,6 @@ def forward(
             *(x, gamma, parameters, graphs, y, num_nodes),
             *(*x.stride()[:2], *y.stride()[:2], base[0], base[-1]),
             K=K,
-            J=gamma.size(-1),
             BATCHED=batch is not None,
             **options,
         )
@@ -256,13 +236,12 @@ def backward(
     parameters: Tensor,
     base: Sequence[float],
     batch: Tensor | None,
-    needs_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, which has no rows where it is not needed, gamma and parameters."""
+    """The gradients of x, gamma and parameters."""
     grad, x = with_dense_rows(grad), with_dense_rows(x)
     gamma, parameters = gamma.contiguous(), parameters.contiguous()
     # Not views, to which autograd could not add in place.
-    grad_x, grad_gamma = torch.empty_like(x if needs_x else x[..., :0, :]), torch.empty_like(gamma)
+    grad_x, grad_gamma = torch.empty_like(x), torch.empty_like(gamma)
     if grad.numel() == 0:
         return grad_x, grad_gamma.zero_(), torch.zeros_like(parameters)
     grad, x, out = (with_replicas(tensor, 2) for tensor in (grad, x, grad_x))
@@ -277,10 +256,8 @@ def backward(
             *(grad, x, gamma, parameters, graphs, out, grad_gamma, partial, num_nodes),
             *(*strides, base[0], base[-1]),
             K=K,
-            J=gamma.size(-1),
             BATCHED=batch is not None,
             K_PADDED=1 << (K - 1).bit_length(),
-            NEEDS_X=needs_x,
             **options,
         )
     return grad_x, grad_gamma, partial.sum(dim=2).view(parameters.shape)

@@ -1,6 +1,7 @@
 """Project on a GPU: both outputs of one pass over the features, and both gradients of another.
 
-Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass` and `batch [1 or R, N]`, the latter sorted.
+Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass` and `batch [R, N]`, the latter sorted;
+replicas that share one have a stride of 0.
 """
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 from graphrelu.ops.triton.tiles import (
     nodes_of,
     plan,
-    replica_stride,
     with_dense_rows,
     with_replicas,
 )
@@ -143,7 +143,7 @@ def forward(
     with torch.cuda.device_of(x):
         project_kernel[(batch_size, programs, replicas)](
             *(x, weight.contiguous(), mass, graphs, logits, partial, num_nodes),
-            *(*map(replica_stride, (mass, graphs)), *x.stride()[:2]),
+            *(mass.stride(0), graphs.stride(0), *x.stride()[:2]),
             BATCHED=batch is not None,
             **options,
         )
@@ -174,8 +174,7 @@ def backward(
     with torch.cuda.device_of(x):
         project_backward_kernel[(batch_size, programs, replicas)](
             *(x, weight.contiguous(), mass, graphs, *grads, out, partial, num_nodes),
-            *map(replica_stride, (mass, graphs)),
-            *(*x.stride()[:2], *out.stride()[:2]),
+            *(mass.stride(0), graphs.stride(0), *x.stride()[:2], *out.stride()[:2]),
             BATCHED=batch is not None,
             **options,
         )

@@ -94,7 +94,3 @@ def with_dense_rows(tensor: Tensor) -> Tensor:
 def with_replicas(tensor: Tensor, own_dims: int) -> Tensor:
     """With a dimension of replicas in front of its own."""
     return tensor if tensor.dim() > own_dims else tensor.unsqueeze(0)
-
-
-def replica_stride(tensor: Tensor) -> int:
-    return 0 if tensor.size(0) == 1 else tensor.stride(0)

@@ -1,7 +1,7 @@
 """Node weights of a batch on a GPU: the softmax over the nodes of each graph, and what is made of
 it, in one pass forward and one backward.
 
-One program takes a column of a graph. Layout: `logits [N, H]`, `batch [N]`, sorted.
+One program takes a graph. Layout: `logits [N, 1]`, `batch [N]`, sorted.
 """
 
 import math
@@ -19,11 +19,11 @@ _NODES_OF_A_WARP = 256
 
 
 @triton.jit
-def _exponentials(logits_ptr, first, end, largest, temperature, H, BLOCK: tl.constexpr):
+def _exponentials(logits_ptr, first, end, largest, temperature, BLOCK: tl.constexpr):
     """Of the distances from the largest logit. The difference is first: of `z / T - largest / T` a
     compiler makes a product and a difference in one, which does not vanish for the largest."""
     nodes = first + tl.arange(0, BLOCK)
-    z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=float("-inf"))
+    z = tl.load(logits_ptr + nodes, mask=nodes < end, other=float("-inf"))
     return tl.exp((z - largest) / temperature)
 
 
@@ -36,26 +36,21 @@ def weigh_kernel(
     num_nodes,
     temperature,
     gamma_max,
-    H,
     CALIBRATED: tl.constexpr,
     BACKWARD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """The weights, or from their gradient that of the logits."""
-    graph, column = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    start, end = nodes_of(batch_ptr, graph, num_nodes, True)
-    logits_ptr += column
-    grad_ptr += column
-    out_ptr += column
+    start, end = nodes_of(batch_ptr, tl.program_id(0).to(tl.int64), num_nodes, True)
     largest = tl.full([BLOCK], float("-inf"), dtype=tl.float32)
     for first in range(start, end, BLOCK):
         nodes = first + tl.arange(0, BLOCK)
-        z = tl.load(logits_ptr + nodes * H, mask=nodes < end, other=float("-inf"))
+        z = tl.load(logits_ptr + nodes, mask=nodes < end, other=float("-inf"))
         largest = tl.maximum(largest, z)
     largest = tl.max(largest, axis=0)
     sums = tl.zeros([BLOCK], dtype=tl.float64)  # nodes of a large graph, one by one
     for first in range(start, end, BLOCK):
-        own = _exponentials(logits_ptr, first, end, largest, temperature, H, BLOCK)
+        own = _exponentials(logits_ptr, first, end, largest, temperature, BLOCK)
         sums += own.to(tl.float64)
     total = tl.sum(sums, axis=0).to(tl.float32)
     size = (end - start).to(tl.float32) if CALIBRATED else 1.0
@@ -65,19 +60,19 @@ def weigh_kernel(
         sums = tl.zeros([BLOCK], dtype=tl.float64)
         for first in range(start, end, BLOCK):
             nodes = first + tl.arange(0, BLOCK)
-            own = _exponentials(logits_ptr, first, end, largest, temperature, H, BLOCK)
+            own = _exponentials(logits_ptr, first, end, largest, temperature, BLOCK)
             softmax = own / total
             out = softmax * size
             is_capped = out > gamma_max
             if BACKWARD:
-                grad = size * tl.load(grad_ptr + nodes * H, mask=nodes < end, other=0.0)
+                grad = size * tl.load(grad_ptr + nodes, mask=nodes < end, other=0.0)
                 grad = tl.where(is_capped, 0.0, grad)
                 sums += (softmax * grad).to(tl.float64)
                 out = softmax * (grad - mean) / temperature
             else:
                 out = tl.where(is_capped, gamma_max, out)
             if turn == 1 or not BACKWARD:
-                tl.store(out_ptr + nodes * H, out, mask=nodes < end)
+                tl.store(out_ptr + nodes, out, mask=nodes < end)
         mean = tl.sum(sums, axis=0).to(tl.float32)
 
 
@@ -89,12 +84,12 @@ def run(
     out = torch.empty_like(logits)
     if logits.numel() == 0:
         return out
-    num_nodes, columns = logits.shape
+    num_nodes = logits.size(0)
     is_calibrated = form.mode == "calibrated"
     block = 1 << (num_nodes // batch_size).bit_length()
     block = min(max(block, _FEW_NODES), _MANY_NODES)
     with torch.cuda.device_of(logits):
-        weigh_kernel[(batch_size, columns)](
+        weigh_kernel[(batch_size,)](
             logits,
             batch.contiguous(),
             logits if grad is None else grad.contiguous(),  # not read without
@@ -102,7 +97,6 @@ def run(
             num_nodes,
             form.temperature if is_calibrated else 1.0,
             form.gamma_max if is_calibrated else math.inf,
-            columns,
             CALIBRATED=is_calibrated,
             BACKWARD=grad is not None,
             BLOCK=block,
