@@ -53,3 +53,6 @@ class GraphActivation(torch.nn.Module):
     ) -> Tensor:
         """The activation, of features in single precision at least."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.channels})"

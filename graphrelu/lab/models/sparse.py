@@ -154,6 +154,11 @@ class SparseMatrix:
         )
 
     @classmethod
+    def symmetric(cls, pattern: Pattern, value: Tensor) -> "SparseMatrix":
+        """A matrix that is its own transpose, whose values stay as they are."""
+        return cls(pattern, value, pattern, value, torch.empty(0))
+
+    @classmethod
     def from_tensor(cls, matrix: Tensor) -> "SparseMatrix":
         """The nonzeros of a dense tensor, or the entries of a sparse one."""
         matrix = matrix.to_sparse_coo().coalesce()

@@ -84,7 +84,7 @@ def test_settings(folder: Path) -> None:
             ["mine.csv", "--target", "even", "--metric", "mae"],
             "known are rocauc, f1, ap, accuracy.",
         ),
-        (["mine.csv", "--rwse", 60], "hidden must be at least 29 with random walks, not 8."),
+        (["mine.csv", "--rwse", 60], "hidden must be above 28, the width of random walks."),
     ],
 )
 def test_bad_input_costs_one_sentence(folder: Path, arguments: list[object], sentence: str) -> None:

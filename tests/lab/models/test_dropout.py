@@ -61,13 +61,6 @@ def test_arrays_and_tensors_are_mixed_alike() -> None:
     assert _keeps(index.numpy(), key.numpy(), 0.3).tolist() == expected.tolist()
 
 
-def test_share_and_scale() -> None:
-    out = run(torch.ones(500, 400), torch.tensor(1))
-    assert set(out.unique().tolist()) == {0.0, 2.5}
-    assert abs((out > 0).double().mean() - 0.4) < 0.005
-    assert keep_mask(torch.tensor(0), STEP, 0, 1000, 0.0).all()
-
-
 def test_masks_are_unrelated() -> None:
     """Between seeds, steps, calls and neighbouring elements, as far as 100,000 coins can tell."""
     size = 100_000

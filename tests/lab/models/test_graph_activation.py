@@ -14,16 +14,11 @@ from graphrelu.lab.models.undecomposed import Undecomposed
 from tests.helpers import assert_close, batch_of_graphs, random_graph
 
 RIVALS = (DiGRAF, Undecomposed)
-OPTIONS: dict[type[torch.nn.Module], dict[str, int]] = {
-    Undecomposed: {"K": 3},
-    DiGRAF: {"cells": 4, "hidden": 4},
-    PlainDiGRAF: {"cells": 4},
-}
 
 
 def opened(kind: type[torch.nn.Module], channels: int) -> torch.nn.Module:
     """In double precision, and with parameters that have left zero."""
-    act = kind(channels, **OPTIONS[kind])
+    act = kind(channels)
     if kind is Undecomposed:
         for parameter in act.parameters():
             torch.nn.init.normal_(parameter, std=0.1)
@@ -80,16 +75,9 @@ def test_bad_input(kind: type[GraphActivation]) -> None:
         act(torch.randn(4, 4), edge_index + 4)
 
 
-def test_parameters_of_the_undecomposed() -> None:
-    act = Undecomposed(6, K=3)
-    assert str(act) == "Undecomposed(6, K=3)"
-    assert sum(p.numel() for p in act.parameters()) == 2 * 3 * 6 * (6 + 1)
-    with pytest.raises(ValueError, match=r"^K must be at least 1, got 0\.$"):
-        Undecomposed(6, K=0)
-
-
 def test_the_undecomposed_starts_as_relu() -> None:
     act, x, edge_index = Undecomposed(5, K=4), torch.randn(9, 5), random_graph(9, 20)
+    assert sum(p.numel() for p in act.parameters()) == 2 * 4 * 5 * (5 + 1)
     x[0, 0] = 0.0
     assert torch.equal(act(x, edge_index), x.relu())
     with torch.no_grad():
