@@ -58,7 +58,6 @@ def read_molecules(
         require(has, f"{name} has no column {target!r} to predict.")
     split = split or ("column" if "split" in header else None)
     require(split != "column" or "split" in header, f"{name} has no column 'split'.")
-    require(len(table) > 0, f"{name} has no rows.")
 
     molecules = [_read(smiles) for smiles in table["smiles"]]
     found = [molecule for molecule in molecules if molecule is not None]
@@ -72,9 +71,7 @@ def read_molecules(
         graph.y = row.view(1, -1)
     for target, column in zip(targets, y.t(), strict=True):
         values = column[~column.isnan()].unique()
-        require(len(values) > 0, f"{name}: no value of the target {target!r} is known.")
-        same = f"{name}: the target {target!r} has the same value in every row."
-        require(len(values) > 1, same)
+        require(len(values) > 1, f"{name}: the target {target!r} has fewer than two values.")
     parts = None
     if split == "scaffold":
         parts = torch.tensor(scaffold_split([_scaffold(mol) for mol, _ in found], name))

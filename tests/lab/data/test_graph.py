@@ -11,7 +11,10 @@ from graphrelu.lab.data.graph import DataError, from_data
 NAN = torch.full((12, 3), float("nan"))
 LABELS = torch.arange(12) % 2
 NOT_FINITE = ": the features contain NaN or infinite values."
-NODES = ", but the 12 nodes are numbered from 0 to 11."
+NEGATIVE = "contains negative indices in 'Data' (found -1))."
+EDGES = " has faulty edges ('edge_index' "
+SHAPE = "needs to be of shape [2, num_edges] in 'Data' (found torch.Size([3, 2])))."
+LARGER = "contains larger indices than the number of nodes (12) in 'Data' (found 12))."
 SHAPES = (
     ": y must hold a class or a value of each node [nodes], or 0 and 1 for each of its labels "
     "[nodes, labels]."
@@ -51,10 +54,14 @@ def test_a_sound_graph(ring: Data) -> None:
         ("x", 1 / torch.zeros(12, 3), NOT_FINITE),
         ("x", NAN.to_sparse(), NOT_FINITE),
         ("edge_index", None, " has no edges (edge_index is missing)."),
-        ("edge_index", torch.zeros(3, 2).long(), ": edge_index must have the shape [2, edges]."),
+        ("edge_index", torch.zeros(3, 2).long(), f"{EDGES}{SHAPE}"),
         ("edge_index", torch.zeros(2, 3), ": edge_index must hold integers, not torch.float32."),
-        ("edge_index", torch.tensor([[0], [12]]), f": an edge names node 12{NODES}"),
-        ("edge_index", torch.tensor([[0], [-1]]), f": an edge names node -1{NODES}"),
+        ("edge_index", torch.tensor([[0], [12]]), f"{EDGES}{LARGER}"),
+        (
+            "edge_index",
+            torch.tensor([[0], [-1]]),
+            f"{EDGES}{NEGATIVE}",
+        ),
         ("edge_weight", torch.ones(3), ": edge_weight must hold one number for each of 24 edges."),
         ("edge_weight", -torch.ones(24), ": the edge weights must be finite and not negative."),
         ("y", None, " has no labels (y is missing)."),

@@ -34,7 +34,7 @@ def test_graphs_of_pyg() -> None:
     graphs = paths(torch.tensor([2, 0]).view(-1, 1))
     graphs[1] = Data(torch.tensor([[3]]), torch.tensor([[0], [0]]), y=torch.tensor([0]))
     found = GraphSet.from_data("two", graphs)
-    assert (found.task, found.outputs, found.num_classes, found.num_graphs) == ("classes", 3, 3, 2)
+    assert (found.task, found.num_classes, found.num_graphs) == ("classes", 3, 2)
     assert (found.num_nodes, found.num_edges, found.num_features) == (4, 4, 1)
     assert (found.nodes.sizes, found.edges.sizes) == ((5,), (1,))
     assert found.nodes.table[found.nodes.kind].view(-1).tolist() == [0, 4, 0, 3]
@@ -45,7 +45,7 @@ def test_real_features_of_pyg() -> None:
     attr = torch.rand(4)
     graphs = paths(torch.rand(2, 1, 2), x=torch.rand(3, 2), edge_attr=attr)
     found = GraphSet.from_data("values", graphs)
-    assert (found.task, found.outputs, found.nodes.sizes) == ("values", 2, ())
+    assert (found.task, found.num_classes, found.nodes.sizes) == ("values", 2, ())
     torch.testing.assert_close(found.nodes.table[found.nodes.kind][:3], graphs[0].x)
     torch.testing.assert_close(found.edges.table[found.edges.kind].view(-1)[:4], attr)
 
@@ -64,28 +64,33 @@ def test_real_features_of_pyg() -> None:
 def test_the_task_is_in_the_shape_and_type_of_y(y: Tensor, task: str, outputs: int) -> None:
     """A whole number of shape [1] is a class, as in PyG; [1, 1] is one label, as in OGB."""
     found = GraphSet.from_data("set", paths(y))
-    assert (found.task, found.outputs) == (task, outputs)
+    assert (found.task, found.num_classes) == (task, outputs)
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"edge_index": PATH[:, :1]}, "set: the graphs must be undirected."),
-        ({"edge_index": PATH + 1}, "set, graph 1: an edge names node 3, but the 3 nodes are"),
+        (
+            {"edge_index": PATH + 1},
+            "set, graph 1 has faulty edges ('edge_index' contains larger",
+        ),
         ({"edge_index": None}, "set, graph 1 has no edges (edge_index is missing)."),
         ({"x": None}, "set, graph 1, has no x."),
         ({"x": torch.ones(0, 1), "edge_index": PATH[:, :0]}, "set, graph 1, has no nodes."),
-        ({"x": torch.ones(3, 2).long()}, "set, graph 1, must have x in 3 rows, with as many"),
-        ({"x": torch.ones(3, 1)}, "columns and numbers of the same kind as in graph 0."),
+        ({"x": torch.ones(3, 2).long()}, "set: x, edge_attr and y must have as many columns in"),
+        ({"x": torch.ones(3, 1, 1)}, "set: x, edge_attr and y must have as many columns in each"),
         ({"x": torch.tensor([[0], [-1], [2]])}, "set: x must not be negative."),
         (
             {"x": torch.tensor([[0], [1], [2**40]])},
             "set: x holds whole numbers up to 1,099,511,627,776, which would",
         ),
-        ({"edge_attr": torch.ones(3, 1).long()}, "must have edge_attr in 4 rows, with"),
+        (
+            {"edge_attr": torch.ones(3, 1).long()},
+            "must have a row of edge_attr for each edge.",
+        ),
         ({"y": None}, "set, graph 1, has no y."),
-        ({"y": torch.tensor([0, 1])}, "set, graph 1, must have y in 1 row, with as many"),
-        ({"y": torch.tensor([0.5])}, "set, graph 1, must have y in 1 row, with as many"),
+        ({"y": torch.tensor([0, 1])}, "set: x, edge_attr and y must have as many columns in each"),
         ({"y": torch.tensor([-1])}, "set, graph 1, has no class (y is negative)."),
         ({"y": torch.tensor([2])}, "set: y is the same for all graphs, there is nothing to learn."),
     ],
@@ -155,7 +160,7 @@ def test_folds() -> None:
     [
         (classes(30, 9), "folds", r"Class 1 has fewer than 10 graphs \(9\), too few for 10 folds"),
         (classes(30, 1), "random", r"set cannot be split \(The least populated class"),
-        (classes(9, 9), "column", "set has no split of its own"),
+        (classes(9, 9), "column", "leaves no graph for the train part"),
         (replace(ring_set(), split=torch.zeros(30)), None, "leaves no graph for the val part"),
         (replace(ring_set(3), y=torch.ones(3, 1)), None, "the train part has one class only, in"),
         (

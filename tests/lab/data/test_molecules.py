@@ -88,7 +88,7 @@ BAD = {
     "nothing to predict": ("smiles,split", ["C,train"], {}, "has no column to predict."),
     "no such target": ("smiles,y", ["C,1"], {"targets": ["z"]}, "has no column 'z' to predict."),
     "two of one name": ("smiles,y,y", ["C,1,2"], {}, "has two columns of one name."),
-    "no rows": ("smiles,y", [], {}, "has no rows."),
+    "no rows": ("smiles,y", [], {}, "RDKit can read none of the 0 SMILES."),
     "unreadable": ("smiles,y", ["X,1", "Y1,0"], {}, "RDKit can read none of the 2 SMILES."),
     "words": (
         "smiles,y",
@@ -102,8 +102,8 @@ BAD = {
         {},
         "bad: y contains infinite values",
     ),
-    "one class": ("smiles,y", ["C,1", "CC,1"], {}, "'y' has the same value in every row."),
-    "unknown": ("smiles,a,b", ["C,1,", "CC,0,"], {}, "no value of the target 'b' is known."),
+    "one class": ("smiles,y", ["C,1", "CC,1"], {}, "target 'y' has fewer than two values."),
+    "unknown": ("smiles,a,b", ["C,1,", "CC,0,"], {}, "target 'b' has fewer than two values."),
     "no split": ("smiles,y", ["C,1", "CC,0"], {"split": "column"}, "has no column 'split'."),
     "other split": (
         "smiles,y,split",

@@ -139,7 +139,7 @@ EDGES = [
     (["0,1", "1,2,3"], r"edges.csv cannot be read .* Expected 2 fields in line 2, saw 3\)"),
     (["a,b", "a,1"], "edges.csv, line 2: column 1 must hold whole numbers, not 'a'"),
     (["0,99999999999999999999"], "edges.csv, line 1: column 2 must hold whole numbers, not '9+'"),
-    (["0,12"], r"edges.csv: an edge names node 12, but the 12 nodes are numbered .*"),
+    (["0,12"], r"edges.csv has faulty edges \('edge_index' contains larger indices .*\)"),
     (["0,1,x"], "edges.csv, line 1: the weight must hold numbers, not 'x'"),
     (["0,1,-1"], "the edge weights must be finite and not negative"),
     (['0,"1'], r"edges.csv cannot be read as a table \(.* EOF inside string starting at row 0\)"),
