@@ -134,13 +134,10 @@ class GraphSet:
         """What was left out, in one sentence; empty where nothing was."""
         if not self.unreadable:
             return ""
-        lines = ", ".join(map(str, self.unreadable[:_MOST_NAMED]))
-        more = ", ..." if len(self.unreadable) > _MOST_NAMED else ""
-        number = len(self.unreadable)
+        number, lines = len(self.unreadable), ", ".join(map(str, self.unreadable[:_MOST_NAMED]))
+        more = ", ..." if number > _MOST_NAMED else ""
         total = number + len(self.y)
-        was, where = ("was", "line") if number == 1 else ("were", "lines")
-        left_out = f"{number:,} of {total:,} molecules {was} left out as unreadable"
-        return f"{left_out} ({where} {lines}{more})."
+        return f"Left out as unreadable: {number:,} of {total:,} molecules (line {lines}{more})."
 
 
 def _features(x: Tensor, what: str) -> Features:

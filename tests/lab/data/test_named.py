@@ -48,6 +48,10 @@ def test_what_is_missing_is_downloaded_once(
     assert load("pyg:Amazon/Photo", photo).name == "pyg:Amazon/Photo"
     assert tree(photo) == before
     assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(Amazon, "__len__", lambda self: 3)
+    with pytest.raises(DataError, match="Amazon/Photo holds 3 graphs; choose a dataset of one"):
+        load("pyg:Amazon/Photo", photo)
+    assert load("pyg:FakeDataset").num_features == 64  # without files
 
 
 def test_a_failed_download_and_a_damaged_file(
@@ -72,13 +76,6 @@ def test_a_failed_download_and_a_damaged_file(
         load("pyg:Amazon/Photo", path)
 
 
-def test_only_datasets_of_one_graph(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load("pyg:FakeDataset").num_features == 64  # without files
-    monkeypatch.setattr(Amazon, "__len__", lambda self: 3)
-    with pytest.raises(DataError, match="Amazon/Photo holds 3 graphs; choose a dataset of one"):
-        load("pyg:Amazon/Photo", photo)
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
@@ -99,13 +96,11 @@ def test_faulty_requests(name: str, sentence: str, tmp_path: Path) -> None:
 def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(DataError) as caught:
         load("coar")
-    assert str(caught.value) == (
-        "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
-        "pubmed, blogcatalog, flickr, photo, computers, cs, physics, minesweeper, tolokers, "
-        "squirrel, chameleon, actor, digit-graphs, esol, mutag, proteins, paths to .npz, .pt, "
-        ".csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and "
-        "graphs:PATH."
+    said = str(caught.value)
+    assert said.startswith(
+        "There is no dataset 'coar' (did you mean cora?); known are digits, cora"
     )
+    assert said.endswith("ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and graphs:PATH.")
 
 
 COUNTS = {  # nodes, edges in both directions, features, classes

@@ -12,7 +12,7 @@ from torch.nn import Linear
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.backbones import BACKBONES, DEEP_BACKBONES, GNN, NORMS, DeepGNN
+from graphrelu.lab.models.backbones import BACKBONES, DEEP_BACKBONES, GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.models.propagation import AttentionGraph, PreparedInputs
 from graphrelu.lab.models.sparse import SparseMatrix
@@ -89,20 +89,17 @@ def assert_same(model: GNN, out: Tensor, expected: Tensor) -> None:
         assert_close(a, b)
 
 
+DEEP: tuple[dict[str, Any], ...] = (
+    {},
+    {"norm": "layer", "residual": True},
+    {"norm": "batch", "residual": True, "linear_first": True},
+)
 VARIANTS: list[tuple[type[GNN], str, dict[str, Any]]] = [
     *((GNN, backbone, {}) for backbone in BACKBONES),
     *((GNN, "cheb", {"K": K}) for K in (1, 2, 4, 5)),
     (GNN, "arma", {"shared_weights": True}),
     (DeepGNN, "sage", {"add_self_loops": True}),
-    *(
-        (DeepGNN, backbone, {"norm": norm, "residual": residual, "linear_first": first})
-        for backbone in DEEP_BACKBONES
-        for norm, residual, first in (
-            *((None, False, False), (None, True, True)),
-            *(("layer", False, True), ("layer", True, False)),
-            *(("batch", False, False), ("batch", True, True)),
-        )
-    ),
+    *((DeepGNN, backbone, options) for backbone in DEEP_BACKBONES for options in DEEP),
 ]
 
 
@@ -186,10 +183,10 @@ PAIRS = [(b, a) for b in BACKBONES for a in ACTIVATIONS if b != "sgc"] + [("sgc"
 MANY: list[tuple[type[GNN], str, str, dict[str, Any]]] = [
     *((GNN, backbone, activation, {}) for backbone, activation in PAIRS),
     *(
-        (DeepGNN, backbone, activation, {"norm": norm, "linear_first": norm == "batch"})
+        (DeepGNN, backbone, activation, options)
         for backbone in DEEP_BACKBONES
         for activation in ("relu", "grelu")
-        for norm in NORMS
+        for options in DEEP[1:]
     ),
 ]
 
@@ -201,7 +198,6 @@ def test_many_models_at_once(
     """Models under vmap equal each of them alone, with and without dropout; their gradients come
     from one backward pass through the sum of all losses."""
     x, edge_index, weight = graph_and_features(0.05)
-    options = {"residual": True, **options} if options else {}
     models = [model_of(network, backbone, activation, **options) for _ in range(3)]
     inputs, seeds, step = models[0].prepare(x, edge_index, weight), torch.tensor([0, 5, 7]), 2
     skeleton, (parameters, buffers) = copy.deepcopy(models[0]), stack_module_state(models)

@@ -104,9 +104,6 @@ def test_random_walks_are_pygs(at_once: int, monkeypatch: pytest.MonkeyPatch) ->
     graphs = batch_of(*range(30), walks=7)
     data = Data(edge_index=graphs.edge_index, num_nodes=len(graphs.nodes))
     torch.testing.assert_close(graphs.walks, AddRandomWalkPE(7)(data).random_walk_pe)
-
-
-def test_random_walks_without_edges() -> None:
     walks = random_walks(torch.empty(2, 0, dtype=torch.long), torch.tensor([1, 2]), 3)
     assert walks.tolist() == [[0.0] * 3] * 3
 
@@ -121,8 +118,7 @@ def test_only_the_activations_differ_at_the_start() -> None:
 
 def test_real_features_have_a_linear_layer() -> None:
     nodes = Features(torch.randn(5, 3), torch.arange(5))
-    model = GraphNetwork(Network("sage", 1, 8), nodes, GRAPHS.edges, 1, "relu")
-    encoder = model.node_encoder
+    encoder = GraphNetwork(Network("sage", 1, 8), nodes, GRAPHS.edges, 1, "relu").node_encoder
     x = encoder(torch.tensor([4, 0]))
     torch.testing.assert_close(x, nodes.table[[4, 0]] @ encoder.weight + encoder.bias)
 
