@@ -38,7 +38,7 @@ class Source(NamedTuple):
 
     @property
     def family(self) -> Family:
-        return pyg.FAMILIES.get(self.place.partition("/")[0], "other")
+        return pyg.family_of(self.place)
 
     @property
     def label(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import pickle
 import warnings
@@ -45,13 +44,8 @@ def sha256(path: Path) -> str:
 
 def check_size(num_bytes: int, path: Path) -> None:
     """Raise a :class:`DataError` where a file declares more than is allowed."""
-    text = os.environ.get(MOST_GIB_VARIABLE) or str(MOST_GIB)
-    try:
-        most = float(text)
-    except ValueError:
-        most = math.nan
-    if not most > 0:
-        raise ValueError(f"{MOST_GIB_VARIABLE} must be a positive number, not {text!r}.")
+    with as_data_error(f"{MOST_GIB_VARIABLE} must be a number"):
+        most = float(os.environ.get(MOST_GIB_VARIABLE) or MOST_GIB)
     require(
         num_bytes <= most * 2**30,
         f"{path} declares {num_bytes / 2**30:,.2f} GiB, more than the {most:g} that are "

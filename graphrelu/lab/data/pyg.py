@@ -26,15 +26,17 @@ GRAPH_CLASSES = (  # of sets of graphs
     *("MalNetTiny", "MoleculeNet", "NeuroGraphDataset", "QM7b", "QM9", "TUDataset", "ZINC"),
 )
 GRAPH_OPTIONS = {"subset": True, "use_node_attr": True}  # of those that take them
-FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("Planetoid", "CitationFull", "CoraFull"), "citation"),
-    "AttributedGraphDataset": "social",
-}
+CITATIONS = ("Planetoid", "CitationFull", "CoraFull")
 
 
 def class_of(name: str) -> str:
     """The class in ``pyg:CLASS/NAME``."""
     return name.removeprefix(PREFIX).partition("/")[0]
+
+
+def family_of(name: str) -> Family:
+    """What a graph is of, which decides how the paper's networks are set."""
+    return "citation" if class_of(name) in CITATIONS else "other"
 
 
 def read_pyg(name: str, root: Path) -> Graph:
@@ -44,7 +46,7 @@ def read_pyg(name: str, root: Path) -> Graph:
         spec = name.removeprefix(PREFIX)
         sentence = f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph."
         require(len(dataset) == 1, sentence)
-        return from_data(dataset[0], name, FAMILIES.get(class_of(name), "other"))
+        return from_data(dataset[0], name, family_of(name))
 
 
 def read_pyg_graphs(name: str, root: Path) -> GraphSet:

@@ -140,22 +140,19 @@ def _classes(column: Any) -> Tensor:
     return torch.tensor(pd.to_numeric(column, errors="coerce").to_numpy(np.float64))
 
 
-def _masks(table: Any, path: Path) -> dict[str, Tensor]:
+def _masks(table: Any, path: Path) -> dict[str, Tensor | None]:
     """PyG's masks: `[N]`, or `[N, splits]` where the columns are numbered."""
-    columns: dict[str, dict[int, Tensor]] = {}
     for name in table:
         part, _, number = name.partition("_")
         numbered = f"{path}: {name} must be {part}, or {part}_ and the number of a split."
         require(not number or number.isdecimal(), numbered)
         check_column(table[name], table[name].isin(("0", "1")), path, name, "0 and 1 only")
-        mask = torch.tensor((table[name] == "1").to_numpy())
-        columns.setdefault(part, {})[int(number or -1)] = mask
-    alike = len({tuple(sorted(of_part)) for of_part in columns.values()}) <= 1
-    require(alike, f"{path}: {', '.join(columns)} must be of the same splits.")
     found = {}
-    for part, of_part in columns.items():
-        masks = [of_part[number] for number in sorted(of_part)]
-        found[f"{part}_mask"] = masks[0] if -1 in of_part else torch.stack(masks, dim=1)
+    for part in PARTS:
+        names = [name for name in table if name.partition("_")[0] == part]
+        names.sort(key=lambda name: int(name.partition("_")[2] or 0))
+        mask = torch.tensor((table[names] == "1").to_numpy())
+        found[f"{part}_mask"] = mask.view(-1) if names == [part] else mask if names else None
     return found
 
 

@@ -135,7 +135,6 @@ FAULTY_NODES = [
     (nodes_with("0,1", "label,label_b"), "label, or columns label_NAME, not both"),
     (nodes_with("0,yes", "label,train"), "train must hold 0 and 1 only, not 'yes'"),
     (nodes_with("0,1", "label,val_x"), "val_x must be val, or val_ and the number .*"),
-    (["label,f,train_0,val_1,test_0", *12 * ["0,1,1,0,0"]], "test must be of the same splits"),
 ]
 
 

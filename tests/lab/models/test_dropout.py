@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GATConv
 
 from graphrelu.lab.models.dropout import _SPREAD, SeededDropout, _keeps, keep_mask
 
@@ -75,19 +74,3 @@ def test_masks_are_unrelated() -> None:
     assert correlation.abs().max() < 5 / size**0.5
     for lag in (1, 2, 16, 64):
         assert (masks[:, lag:] * masks[:, :-lag]).mean(dim=1).abs().max() < 5 / size**0.5
-
-
-def test_reaches_into_pyg() -> None:
-    """Attention dropout of a stock convolution obeys the seed, not torch's generator, and there is
-    none in evaluation."""
-    conv, x = GATConv(4, 4, dropout=0.6), torch.randn(10, 4)
-    edge_index = torch.randint(10, (2, 40))
-
-    def attend(seed: int) -> Tensor:
-        with SeededDropout(torch.tensor(seed), STEP):
-            return conv(x, edge_index)
-
-    assert torch.equal(attend(3), attend(3))
-    assert not torch.equal(attend(3), attend(4))
-    conv.eval()
-    assert torch.equal(attend(3), attend(4))

@@ -2,12 +2,9 @@
 
 import pytest
 import torch
-from torch import Tensor
-from torch.func import functional_call
 from torch_geometric.utils import remove_self_loops, to_torch_csr_tensor
 
 from graphrelu import functional
-from graphrelu.lab.models.activations import PlainDiGRAF
 from graphrelu.lab.models.digraf import DiGRAF
 from graphrelu.lab.models.graph_activation import GraphActivation
 from graphrelu.lab.models.undecomposed import Undecomposed
@@ -38,18 +35,6 @@ def test_symmetries(kind: type[GraphActivation]) -> None:
         nodes = (batch == graph).nonzero().view(-1)
         inside = batch[edge_index[0]] == graph
         assert_close(act(x[nodes], edge_index[:, inside] - nodes[0]), out[nodes])
-
-
-@pytest.mark.parametrize("kind", [*RIVALS, PlainDiGRAF])
-def test_gradients(kind: type[torch.nn.Module]) -> None:
-    act, edge_index = opened(kind, 3), random_graph(6, 15)
-    names, values = zip(*act.named_parameters(), strict=True)
-    x = torch.randn(6, 3, dtype=torch.double, requires_grad=True)
-
-    def forward(x: Tensor, *values: Tensor) -> Tensor:
-        return functional_call(act, dict(zip(names, values, strict=True)), (x, edge_index))
-
-    assert torch.autograd.gradcheck(forward, (x, *values))
 
 
 @pytest.mark.parametrize("kind", RIVALS)
