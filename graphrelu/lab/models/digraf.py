@@ -55,16 +55,14 @@ class DiGRAF(GraphActivation):
     def activate(
         self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        hidden = F.linear(x, self.first.weight.to(x.dtype))
-        hidden = (graph.diffuse(hidden) + self.first.bias.to(x.dtype)).relu()
+        hidden = (graph.diffuse(x @ self.first.weight.t()) + self.first.bias).relu()
         # The second propagation is only there to be averaged: its masses suffice.
         if batch is None:
             mean = (graph.mass @ hidden).view(1, -1) / max(x.size(0), 1)
         else:
             mean = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, batch_size, "mean")
         for layer in (self.second, self.third, self.last):
-            mean = mean.relu() if layer is self.last else mean
-            mean = F.linear(mean, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+            mean = layer(mean.relu() if layer is self.last else mean)
         return diffeomorphism(x, mean.tanh(), batch)
 
 

@@ -68,24 +68,15 @@ def test_the_task_is_in_the_shape_and_type_of_y(y: Tensor, task: str, outputs: i
     ("change", "sentence"),
     [
         ({"edge_index": PATH[:, :1]}, "set: the graphs must be undirected."),
-        (
-            {"edge_index": PATH + 1},
-            "set, graph 1 has faulty edges ('edge_index' contains larger",
-        ),
+        ({"edge_index": PATH + 1}, "set, graph 1 has faulty edges ('edge_index' contains larger"),
         ({"edge_index": None}, "set, graph 1 has no edges (edge_index is missing)."),
         ({"x": None}, "set, graph 1, has no x."),
         ({"x": torch.ones(0, 1), "edge_index": PATH[:, :0]}, "set, graph 1, has no nodes."),
         ({"x": torch.ones(3, 2).long()}, "set: x, edge_attr and y must have as many columns in"),
         ({"x": torch.ones(3, 1, 1)}, "set: x, edge_attr and y must have as many columns in each"),
         ({"x": torch.tensor([[0], [-1], [2]])}, "set: x must not be negative."),
-        (
-            {"x": torch.tensor([[0], [1], [2**40]])},
-            "set: x holds whole numbers up to 1,099,511,627,776, which would",
-        ),
-        (
-            {"edge_attr": torch.ones(3, 1).long()},
-            "must have a row of edge_attr for each edge.",
-        ),
+        ({"x": torch.tensor([[0], [1], [2**40]])}, "set: x holds whole numbers up to 1,099,511,6"),
+        ({"edge_attr": torch.ones(3, 1).long()}, "must have a row of edge_attr for each edge."),
         ({"y": None}, "set, graph 1, has no y."),
         ({"y": torch.tensor([0, 1])}, "set: x, edge_attr and y must have as many columns in each"),
         ({"x": torch.full((3, 1), torch.nan)}, "set: x contains NaN or infinite values."),
@@ -115,18 +106,14 @@ def classes(*sizes: int) -> GraphSet:
 
 def test_random_parts() -> None:
     """They depend on the seed alone, and keep classes in proportion."""
-    for graphs in (classes(50, 150), replace(ring_set(200, values=True), split=None)):
+    for graphs in (replace(ring_set(200, values=True), split=None), classes(50, 150)):
         first, again, other = (parts(graphs, seed) for seed in (0, 0, 1))
         assert [*map(len, first)] == [160, 20, 20]
         assert torch.cat(first).sort().values.equal(torch.arange(200))
         assert all(map(torch.equal, first, again))
         assert not torch.equal(first[2], other[2])
-    graphs = classes(50, 150)
-    assert [graphs.y[part].view(-1).bincount().tolist() for part in parts(graphs, 2)] == [
-        [40, 120],
-        [5, 15],
-        [5, 15],
-    ]
+    counts = [graphs.y[part].view(-1).bincount().tolist() for part in other]
+    assert counts == [[40, 120], [5, 15], [5, 15]]
 
 
 def test_folds() -> None:
@@ -216,9 +203,8 @@ def write_tu(raw: Path) -> None:
     for graph in range(20):
         first = 3 * graph + 1
         ring = [(0, 1), (1, 2), (2, 0)][: 3 if graph < 10 else 2]
-        pairs += [(first + a, first + b) for a, b in ring] + [
-            (first + b, first + a) for a, b in ring
-        ]
+        pairs += [(first + a, first + b) for a, b in ring]
+        pairs += [(first + b, first + a) for a, b in ring]
     parts = {
         "A": [f"{a}, {b}" for a, b in pairs],
         "graph_indicator": [graph + 1 for graph in range(20) for _ in range(3)],
