@@ -25,7 +25,7 @@ from graphrelu.lab.models.propagation import (
     convolve,
     prepare_graph,
 )
-from graphrelu.lab.models.sparse import Features, as_features, dropout
+from graphrelu.lab.models.sparse import as_features, dropout
 from graphrelu.lab.names import check_name
 
 # The options of each backbone, and what they are unless told otherwise. ARMA has one layer always,
@@ -49,8 +49,6 @@ DEEP_BACKBONES: dict[str, dict[str, Any]] = {
     "appnp": BACKBONES["appnp"],
 }
 NORMS = ("layer", "batch")
-
-_WITH_INPUT_DROPOUT = ("gat", "appnp")
 
 
 class GNN(torch.nn.Module):
@@ -86,6 +84,7 @@ class GNN(torch.nn.Module):
 
     backbones: ClassVar = BACKBONES
     settings: ClassVar[dict[str, Any]] = {}
+    with_input_dropout: ClassVar[tuple[str, ...]] = ("gat", "appnp")
 
     def __init__(
         self,
@@ -115,6 +114,8 @@ class GNN(torch.nn.Module):
         self.skips = torch.nn.ModuleList()
         self.norms = torch.nn.ModuleList()
         self.acts = torch.nn.ModuleList()
+        self.first: Linear | None = None
+        self.head: Linear | None = None
         self.propagation: torch.nn.Module | None = None
         self.build(**self.backbone_options)
 
@@ -167,7 +168,11 @@ class GNN(torch.nn.Module):
     def forward(self, inputs: PreparedInputs) -> Tensor:
         """The outputs of all nodes, from :meth:`prepare`'s features and graph."""
         edges = inputs.edge_index, inputs.edge_weight
-        x = self._enter(inputs)
+        x = inputs.x
+        if self.first is not None:
+            x = F.dropout(convolve(self.first, x, inputs), self.dropout, self.training)
+        elif self.backbone in self.with_input_dropout:
+            x = dropout(x, self.dropout, self.training)
         for layer, act in enumerate(self.acts):
             out = convolve(self.convs[layer], x, inputs)
             if len(self.skips) > 0:
@@ -175,17 +180,8 @@ class GNN(torch.nn.Module):
             if len(self.norms) > 0:
                 out = self.norms[layer](out)
             x = F.dropout(act(out, *edges), self.dropout, self.training)
-        out = convolve(self._last(), x, inputs)
+        out = convolve(self.convs[-1] if self.head is None else self.head, x, inputs)
         return out if self.propagation is None else convolve(self.propagation, out, inputs)
-
-    def _enter(self, inputs: PreparedInputs) -> Features:
-        """What the first layer sees."""
-        with_dropout = self.backbone in _WITH_INPUT_DROPOUT
-        return dropout(inputs.x, self.dropout, self.training) if with_dropout else inputs.x
-
-    def _last(self) -> torch.nn.Module:
-        """The layer behind the last activation."""
-        return self.convs[-1]
 
 
 class DeepGNN(GNN):
@@ -215,6 +211,7 @@ class DeepGNN(GNN):
     """
 
     backbones = DEEP_BACKBONES
+    with_input_dropout = ()
     settings: ClassVar = {"layers": 4, "norm": None, "residual": False, "linear_first": False}
 
     def build(  # type: ignore[override]
@@ -229,7 +226,8 @@ class DeepGNN(GNN):
             raise ValueError(
                 f"hidden_channels must be a multiple of heads ({heads}), got {hidden}."
             )
-        self.first = Linear(width, hidden) if linear_first else None
+        if linear_first:
+            self.first = Linear(width, hidden)
         for layer in range(layers):
             width = hidden if linear_first or layer > 0 else width
             self.convs.append(convolution(self.backbone, width, hidden // heads, **options))
@@ -244,14 +242,6 @@ class DeepGNN(GNN):
         self.head = Linear(hidden, self.out_channels)
         if self.backbone == "appnp":
             self.propagation = APPNP(**options)
-
-    def _enter(self, inputs: PreparedInputs) -> Features:
-        if self.first is None:
-            return inputs.x
-        return F.dropout(convolve(self.first, inputs.x, inputs), self.dropout, self.training)
-
-    def _last(self) -> torch.nn.Module:
-        return self.head
 
 
 def convolution(
