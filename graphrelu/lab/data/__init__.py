@@ -14,7 +14,15 @@ from torch_geometric.data import Data
 from graphrelu.lab.data import digits, molecules, ogb, own_files, pyg, tables
 from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.data.generated_sets import ColouredGraphs
-from graphrelu.lab.data.graph import DataError, Family, Graph, from_data, require, undirected
+from graphrelu.lab.data.graph import (
+    DataError,
+    Family,
+    Graph,
+    as_data_error,
+    from_data,
+    require,
+    undirected,
+)
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import SplitKind
 from graphrelu.lab.names import hint
@@ -30,7 +38,7 @@ class Source(NamedTuple):
 
     @property
     def family(self) -> Family:
-        return pyg.FAMILIES.get(self.place.partition("/")[0], "other")
+        return pyg.family_of(self.place)
 
     @property
     def label(self) -> str:
@@ -110,7 +118,8 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if files := files_of(name):
         path = files[0]
         called = path.name if len(files) == 1 else f"{path.parent.resolve().name}/{path.name}"
-        graph = from_data(FILE_READERS[path.suffix.lower()](path), called)
+        with as_data_error(f"{called} cannot be used"):
+            graph = from_data(FILE_READERS[path.suffix.lower()](path), called)
         return graph if path.suffix.lower() == ".pt" else undirected(graph)
     if Path(name).expanduser().exists():
         raise DataError(f"{name} is of no known layout; {own_files.LAYOUTS}.")

@@ -67,37 +67,32 @@ class Generated:
 class BlockModel(Generated):
     """A contextual stochastic block model with regions.
 
-    Attributes:
-        nodes: Number of nodes, the same in every class and region, up to one.
-        classes: Number of classes.
-        regions: Number of regions; the even ones are of one kind, the odd ones of another.
-        degree: The expected number of neighbours of a node.
-        homophily: The expected share of a node's neighbours that are of its class.
-        inside: The expected share of a node's neighbours that are of its region.
-        features: The first half of them tells of the class, the second of the region's kind.
-            Each has normal noise of variance 1.
-        signal: How far the mean of a feature of the first half is from 0: above for one class,
-            below for the others.
-        marker: The same for the second half: above in the odd regions, below in the even ones.
-        shift: In odd regions the first half is that of so many classes further: with 1 and two
-            classes, what speaks for a class in an even region speaks against it in an odd one.
-        opposed: If 1, `homophily` holds in even regions, 1 - `homophily` in odd ones, and half of
-            what lies between two regions of different kinds is of one class.
-        seed: Of edges and noise.
+    The number of nodes is the same in every class and region, up to one. The first half of the
+    features tells of a node's class, the second of the kind of its region; each feature has normal
+    noise of variance 1.
     """
 
     prefix: ClassVar[str] = "csbm"
     nodes: int = within(1_500, 20, 5_000)
     classes: int = within(2, 2, 10)
+    # The even ones are of one kind, the odd ones of another.
     regions: int = within(10, 1, 100)
+    # Of a node: the expected number of neighbours, and their shares of its class and region.
     degree: float = within(4.0, 0, 1_000)
     homophily: float = within(0.8, 0, 1)
     inside: float = within(0.95, 0, 1)
     features: int = within(16, 4, 1_000)
+    # How far the mean of a feature of the first half is from 0: above for one class, below for the
+    # others; and of the second half: above in the odd regions, below in the even ones.
     signal: float = within(0.5, 0, 1_000)
     marker: float = within(0.1, 0, 1_000)
+    # In odd regions the first half is that of this many classes further: with 1 and two classes,
+    # what speaks for a class in an even region speaks against it in an odd one.
     shift: int = within(0, 0, 9)
+    # If 1, `homophily` holds in even regions, 1 - `homophily` in odd ones, and half of what lies
+    # between two regions of different kinds is of one class.
     opposed: int = within(0, 0, 1)
+    # Of edges and noise.
     seed: int = within(0, 0, 2**63 - 1)
 
     def __post_init__(self) -> None:

@@ -34,19 +34,13 @@ class ColouredGraphs(Generated):
     - `whole` it is the share of nodes around which no colour is more frequent than the one that is
       the most frequent in their graph: what a node counts for depends on the whole graph;
     - `both` it is the sum of the last two.
-
-    Attributes:
-        label: What the label depends on.
-        nodes: The mean number of nodes of a graph.
-        graphs: The number of graphs.
-        seed: Of everything random.
     """
 
     prefix: ClassVar[str] = "sets"
     label: Label = "whole"
-    nodes: int = within(40, 5, 500)
+    nodes: int = within(40, 5, 500)  # of a graph, in the mean
     graphs: int = within(1_000, 20, 100_000)
-    seed: int = within(0, 0, 2**63 - 1)
+    seed: int = within(0, 0, 2**63 - 1)  # of everything random
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-Family = Literal["citation", "social", "other"]
+Family = Literal["citation", "other"]
 # One class of each node, or graph; any number of labels of it, each 0 or 1; or a number to predict.
 Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
@@ -140,14 +139,6 @@ def undirected(graph: Graph) -> Graph:
     return replace(graph, edge_index=index, edge_weight=weight)
 
 
-@contextmanager
-def quiet_csr() -> Iterator[None]:
-    """Without torch's announcements, once per process, that sparse CSR tensors are in beta."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _checked_features(x: Any, name: str) -> Tensor:
     """Finite numbers ``[nodes, features]`` in single precision, dense or sparse CSR."""
     require(x is not None, f"{name} has no node features (x is missing).")
@@ -156,13 +147,10 @@ def _checked_features(x: Any, name: str) -> Tensor:
         fits, f"{name}: the features must be a real matrix [nodes, features] with a column or more."
     )
     require(x.size(0) > 0, f"{name} has no nodes.")
-    features: Tensor
-    if x.layout == torch.strided:
-        features = values = x.as_subclass(Tensor).float().contiguous()
-    else:
-        with quiet_csr():
-            features = x.to_sparse_csr().float()
-        values = features.values()
+    is_dense = x.layout == torch.strided
+    features: Tensor = x.as_subclass(Tensor).contiguous() if is_dense else x.to_sparse_csr()
+    features = features.float()
+    values = features if is_dense else features.values()
     require(values.isfinite().all(), f"{name}: the features contain NaN or infinite values.")
     return features
 
@@ -170,21 +158,14 @@ def _checked_features(x: Any, name: str) -> Tensor:
 def checked_edges(edge_index: Any, num_nodes: int, name: str) -> Tensor:
     """Edges ``[2, edges]`` between nodes that exist."""
     require(edge_index is not None, f"{name} has no edges (edge_index is missing).")
-    fits = isinstance(edge_index, Tensor) and edge_index.dim() == 2 and edge_index.size(0) == 2
-    require(fits, f"{name}: edge_index must have the shape [2, edges].")
+    with as_data_error(f"{name} has faulty edges"):
+        Data(edge_index=edge_index, num_nodes=num_nodes).validate()
     kind = edge_index.dtype
     whole = not (kind.is_floating_point or kind.is_complex or kind == torch.bool)
     require(whole, f"{name}: edge_index must hold integers, not {kind}.")
     # PyG may hand over its own subclass of Tensor; plain tensors behave the same everywhere.
-    edge_index = edge_index.as_subclass(Tensor).long().contiguous()
-    if edge_index.numel() > 0:
-        low, high = int(edge_index.min()), int(edge_index.max())
-        require(
-            0 <= low <= high < num_nodes,
-            f"{name}: an edge names node {low if low < 0 else high}, "
-            f"but the {num_nodes} nodes are numbered from 0 to {num_nodes - 1}.",
-        )
-    return edge_index
+    plain: Tensor = edge_index.as_subclass(Tensor)
+    return plain.long().contiguous()
 
 
 def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
-from torch_geometric.utils import is_undirected
+from torch_geometric.data import Batch, Data
+from torch_geometric.utils import is_undirected, remove_self_loops
 
-from graphrelu.lab.data.graph import Task, checked_edges, require
+from graphrelu.lab.data.graph import Task, as_data_error, checked_edges, require
 
 MOST_CATEGORIES = 100_000
 _MOST_NAMED = 5
@@ -60,51 +60,35 @@ class GraphSet:
         where it is 0 and 1, or values.
         """
         require(len(graphs) > 0, f"{name} has no graphs.")
-        nodes: list[Tensor] = []
-        edges: list[Tensor] = []
-        ends: list[Tensor] = []
-        y: list[Tensor] = []
+        parts = []
         for i, data in enumerate(graphs):
             which = f"{name}, graph {i},"
             require(data.y is not None, f"{which} has no y.")
             require(data.x is not None or "num_nodes" in data, f"{which} has no x.")
-            count = int(data.num_nodes)
-            require(count > 0, f"{which} has no nodes.")
-            edge_index = checked_edges(data.edge_index, count, f"{name}, graph {i}")
-            num_edges = edge_index.size(1)
             x, attr = data.x, data.edge_attr
-            x = torch.ones(count, 1) if x is None else x.to_dense()
-            attr = torch.zeros(num_edges, 1).long() if attr is None else attr
-            own = {"x": (x, nodes, count), "edge_attr": (attr, edges, num_edges)}
-            own["y"] = (data.y.reshape(1, -1), y, 1)
-            for key, (part, before, rows) in own.items():
-                part = part.unsqueeze(1) if part.dim() == 1 else part
-                first = before[0] if before else part
-                fits = part.dim() == 2 and part.size(0) == rows and part.size(1) == first.size(1)
-                require(
-                    fits and part.is_floating_point() == first.is_floating_point(),
-                    f"{which} must have {key} in {rows} row{'s' * (rows != 1)}, with as many "
-                    f"columns and numbers of the same kind as in graph 0.",
-                )
-                before.append(part)
-            ends.append(edge_index)
-        node_count = torch.tensor([len(part) for part in nodes])
-        edge_index, attr = torch.cat(ends, dim=1), torch.cat(edges)
-        graph = torch.repeat_interleave(torch.tensor([len(part) for part in edges]))
-        is_edge = edge_index[0] != edge_index[1]  # not a self-loop
-        edge_index, attr, graph = edge_index[:, is_edge], attr[is_edge], graph[is_edge]
-        shift = (node_count.cumsum(0) - node_count)[graph]
-        undirected = is_undirected(edge_index + shift, num_nodes=int(node_count.sum()))
+            x = torch.ones(int(data.num_nodes), 1) if x is None else x.to_dense()
+            require(len(x) > 0, f"{which} has no nodes.")
+            edge_index = checked_edges(data.edge_index, len(x), f"{name}, graph {i}")
+            rows = edge_index.size(1)
+            attr = torch.zeros(rows, 1).long() if attr is None else attr
+            require(len(attr) == rows, f"{which} must have a row of edge_attr for each edge.")
+            x, attr = (part.unsqueeze(1) if part.dim() == 1 else part for part in (x, attr))
+            parts.append(Data(x, edge_index, attr, data.y.reshape(1, -1)))
+        with as_data_error(f"{name}: x, edge_attr and y must have as many columns in each graph"):
+            batch = Batch.from_data_list(parts)
+        edge_index, attr = remove_self_loops(batch.edge_index, batch.edge_attr)
+        undirected = is_undirected(edge_index, num_nodes=batch.num_nodes)
         require(undirected, f"{name}: the graphs must be undirected.")
+        graph = batch.batch[edge_index[0]]
         return cls(
             name,
-            _features(torch.cat(nodes), f"{name}: x"),
+            _features(batch.x, f"{name}: x"),
             _features(attr, f"{name}: edge_attr"),
-            edge_index,
-            node_count,
+            edge_index - batch.ptr[graph],
+            batch.ptr.diff(),
             graph.bincount(minlength=len(graphs)),
-            _targets(torch.cat(y), graphs[0].y.dim() < 2, name),
-            tuple(f"y{i}" for i in range(y[0].size(1))),
+            _targets(batch.y, graphs[0].y.dim() < 2, name),
+            tuple(f"y{i}" for i in range(batch.y.size(1))),
             split,
         )
 
@@ -129,8 +113,6 @@ class GraphSet:
         """The number of classes, or of labels or values: what a network says of a graph."""
         return int(self.y.max()) + 1 if self.task == "classes" else self.y.size(1)
 
-    outputs = num_classes
-
     @property
     def task(self) -> Task:
         """Labels that hold or do not, a class, or values."""
@@ -152,18 +134,16 @@ class GraphSet:
         """What was left out, in one sentence; empty where nothing was."""
         if not self.unreadable:
             return ""
-        lines = ", ".join(map(str, self.unreadable[:_MOST_NAMED]))
-        more = ", ..." if len(self.unreadable) > _MOST_NAMED else ""
-        number = len(self.unreadable)
+        number, lines = len(self.unreadable), ", ".join(map(str, self.unreadable[:_MOST_NAMED]))
+        more = ", ..." if number > _MOST_NAMED else ""
         total = number + len(self.y)
-        was, where = ("was", "line") if number == 1 else ("were", "lines")
-        left_out = f"{number:,} of {total:,} molecules {was} left out as unreadable"
-        return f"{left_out} ({where} {lines}{more})."
+        return f"Left out as unreadable: {number:,} of {total:,} molecules (line {lines}{more})."
 
 
 def _features(x: Tensor, what: str) -> Features:
     """Each row once; of categories, as many as the largest number says."""
     is_real = x.is_floating_point()
+    require(x.dim() == 2, f"{what} must have the shape [number, features].")
     require(is_real or (x >= 0).all(), f"{what} must not be negative.")
     require(x.isfinite().all(), f"{what} contains NaN or infinite values.")
     if is_real:

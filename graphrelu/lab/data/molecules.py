@@ -58,23 +58,18 @@ def read_molecules(
         require(has, f"{name} has no column {target!r} to predict.")
     split = split or ("column" if "split" in header else None)
     require(split != "column" or "split" in header, f"{name} has no column 'split'.")
-    require(len(table) > 0, f"{name} has no rows.")
 
-    molecules = [_read(smiles) for smiles in table["smiles"]]
-    found = [molecule for molecule in molecules if molecule is not None]
-    require(len(found) > 0, f"{name}: RDKit can read none of the {len(table):,} SMILES.")
-    is_read = np.array([molecule is not None for molecule in molecules])
-    unreadable = tuple(int(place) + 1 for place in table.index[~is_read])
-    table = table[is_read]
-    graphs = [graph for _, graph in found]
+    molecules = table["smiles"].map(_read)
+    unreadable = tuple(int(place) + 1 for place in table.index[molecules.isna()])
+    table, found = table[molecules.notna()], molecules.dropna().tolist()
+    require(len(found) > 0, f"{name}: RDKit can read none of the {len(molecules):,} SMILES.")
     y = torch.from_numpy(np.stack([numbers(table[t], path, t, gaps=True) for t in targets], axis=1))
-    for graph, row in zip(graphs, y, strict=True):
-        graph.y = row.view(1, -1)
     for target, column in zip(targets, y.t(), strict=True):
         values = column[~column.isnan()].unique()
-        require(len(values) > 0, f"{name}: no value of the target {target!r} is known.")
-        same = f"{name}: the target {target!r} has the same value in every row."
-        require(len(values) > 1, same)
+        require(len(values) > 1, f"{name}: the target {target!r} has fewer than two values.")
+    graphs = [graph for _, graph in found]
+    for graph, row in zip(graphs, y, strict=True):
+        graph.y = row.view(1, -1)
     parts = None
     if split == "scaffold":
         parts = torch.tensor(scaffold_split([_scaffold(mol) for mol, _ in found], name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import pickle
 import warnings
@@ -13,14 +12,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.serialization import add_safe_globals
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.edge_index import EdgeIndex
 
-from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, quiet_csr, require
+from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
 from graphrelu.lab.data.graph_set import GraphSet
 
 # How much a file may declare to hold, in GiB of memory, unless the variable says otherwise.
@@ -46,13 +44,8 @@ def sha256(path: Path) -> str:
 
 def check_size(num_bytes: int, path: Path) -> None:
     """Raise a :class:`DataError` where a file declares more than is allowed."""
-    text = os.environ.get(MOST_GIB_VARIABLE) or str(MOST_GIB)
-    try:
-        most = float(text)
-    except ValueError:
-        most = math.nan
-    if not most > 0:
-        raise ValueError(f"{MOST_GIB_VARIABLE} must be a positive number, not {text!r}.")
+    with as_data_error(f"{MOST_GIB_VARIABLE} must be a number"):
+        most = float(os.environ.get(MOST_GIB_VARIABLE) or MOST_GIB)
     require(
         num_bytes <= most * 2**30,
         f"{path} declares {num_bytes / 2**30:,.2f} GiB, more than the {most:g} that are "
@@ -132,7 +125,7 @@ def _loaded(path: Path, how: str) -> Any:
     checked = torch.sparse.check_sparse_tensor_invariants()
     # On a damaged file, torch.load raises many kinds of errors.
     unreadable = as_data_error(f"{path} cannot be loaded", f"; {how}")
-    with unreadable, quiet_csr(), checked, path.open("rb") as stream:
+    with unreadable, checked, path.open("rb") as stream:
         check_size(_unpacked(stream), path)
         try:
             return torch.load(stream, map_location="cpu", weights_only=True)
@@ -144,18 +137,11 @@ def _loaded(path: Path, how: str) -> Any:
 def _fields(data: Any, path: Path, how: str) -> Data:
     """The fields of a graph that are used, as plain tensors."""
     require(isinstance(data, Data), f"{path} holds a {type(data).__name__}; {how}.")
-    found = Data()
     # The object may not have been put together as PyG does.
     with as_data_error(f"{path} cannot be loaded", f"; {how}"):
-        for key in FIELDS:
-            if key not in data or data[key] is None:
-                continue
-            value = data[key]
-            is_dense = isinstance(value, Tensor) and value.layout == torch.strided
-            usual = is_dense or (isinstance(value, Tensor) and key == "x")
-            require(usual, f"{path}: {key} must be a plain tensor of numbers.")
-            if is_dense:  # an expanded tensor is larger than its bytes in the file
+        given = {key: data[key] for key in FIELDS if key in data}
+        found = {key: value.detach() for key, value in given.items() if value is not None}
+        for value in found.values():
+            if value.layout == torch.strided:  # an expanded tensor is larger than its bytes
                 check_size(8 * value.numel(), path)
-                value = value.as_subclass(Tensor)
-            found[key] = value.detach()
-    return found
+        return Data(**found)

@@ -26,15 +26,17 @@ GRAPH_CLASSES = (  # of sets of graphs
     *("MalNetTiny", "MoleculeNet", "NeuroGraphDataset", "QM7b", "QM9", "TUDataset", "ZINC"),
 )
 GRAPH_OPTIONS = {"subset": True, "use_node_attr": True}  # of those that take them
-FAMILIES: dict[str, Family] = {
-    **dict.fromkeys(("Planetoid", "CitationFull", "CoraFull"), "citation"),
-    "AttributedGraphDataset": "social",
-}
+CITATIONS = ("Planetoid", "CitationFull", "CoraFull")
 
 
 def class_of(name: str) -> str:
     """The class in ``pyg:CLASS/NAME``."""
     return name.removeprefix(PREFIX).partition("/")[0]
+
+
+def family_of(name: str) -> Family:
+    """What a graph is of, which decides how the paper's networks are set."""
+    return "citation" if class_of(name) in CITATIONS else "other"
 
 
 def read_pyg(name: str, root: Path) -> Graph:
@@ -44,7 +46,7 @@ def read_pyg(name: str, root: Path) -> Graph:
         spec = name.removeprefix(PREFIX)
         sentence = f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph."
         require(len(dataset) == 1, sentence)
-        return from_data(dataset[0], name, FAMILIES.get(class_of(name), "other"))
+        return from_data(dataset[0], name, family_of(name))
 
 
 def read_pyg_graphs(name: str, root: Path) -> GraphSet:
@@ -81,7 +83,10 @@ def open_dataset(name: str, root: Path) -> Iterator[Callable[..., Any]]:
     known = inspect.isclass(cls) and issubclass(cls, Dataset)
     nearest = hint(class_name, datasets.__all__)
     require(known, f"PyG has no dataset class {class_name!r}{nearest}.")
-    arguments = _arguments(cls, class_name, own_name, root / class_name)
+    # Those that are made up on the spot have no folder.
+    takes_root = "root" in inspect.signature(cls).parameters
+    arguments = {"root": str(root / class_name)} if takes_root else {}
+    arguments |= {"name": own_name} if own_name else {}
     spec = name.removeprefix(PREFIX)
     remedy = f"; if a download broke off, remove {root / spec} and try again"
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
@@ -98,15 +103,3 @@ def _quiet(process: Callable[[Any], None]) -> Callable[[Any], None]:
             process(dataset)
 
     return quietly
-
-
-def _arguments(cls: Any, class_name: str, name: str, home: Path) -> dict[str, str]:
-    parameters = inspect.signature(cls).parameters
-    takes_name = "name" in parameters
-    needs_name = takes_name and parameters["name"].default is inspect.Parameter.empty
-    unwanted = f"PyG's {class_name} takes no name; write pyg:{class_name}."
-    require(takes_name or not name, unwanted)
-    lacking = f"PyG's {class_name} needs a name; write pyg:{class_name}/NAME."
-    require(bool(name) or not needs_name, lacking)
-    given = {"root": str(home), "name": name}
-    return {key: value for key, value in given.items() if key in parameters and value}

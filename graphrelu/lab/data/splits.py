@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import PARTS, DataError, Graph, as_data_error, require
+from graphrelu.lab.data.graph import PARTS, Graph, as_data_error, require
 from graphrelu.lab.data.graph_set import GraphSet
 
 NUM_FOLDS = 10
@@ -53,19 +53,23 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     Without classes, ``"random"`` takes 48 / 32 / 20 % of the labelled nodes.
     """
     has_classes = graph.task == "classes"
+    require(
+        has_classes or how != "published",
+        "The split published is one of classes; choose random, full or masks.",
+    )
     if how == "masks":
         return from_masks(graph, seed)
-    if how == "full":
-        return full(graph.strata, seed, "every class" if has_classes else "the labelled nodes")
-    if how == "random" and has_classes:
-        return planetoid_like(graph.y, seed)
-    if how == "random":
-        note = "48 / 32 / 20 % of the labelled nodes, at random"
-        return _stratified(graph.strata, seed, SMALL_SHARES, note)
-    require(has_classes, f"The split {how} is one of classes; choose random, full or masks.")
     if how == "published":
         return published(graph.y)
-    raise DataError(f"There is no split {how!r}; known are random, full, masks and published.")
+    if how == "random" and has_classes:
+        return planetoid_like(graph.y, seed)
+    require(
+        how in ("random", "full"),
+        f"There is no split {how!r}; known are random, full, masks and published.",
+    )
+    shares = FULL_SHARES if how == "full" else SMALL_SHARES
+    of = "every class" if has_classes else "the labelled nodes"
+    return stratified(graph.strata, seed, shares, f"{of}, at random")
 
 
 def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split:
@@ -78,7 +82,6 @@ def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split
     elif how == "random":
         split = _random_graphs(graphs, seed)
     else:
-        require(graphs.split is not None, f"{name} has no split of its own.")
         parts = (np.flatnonzero(graphs.split == part) for part in range(3))
         split = _split(parts, NOTES[how])
     for part in PARTS:
@@ -141,8 +144,8 @@ def planetoid_like(y: Tensor, seed: int) -> Split:
     order, classes = _random_order(y, seed)
     left = len(order) - TRAIN_PER_CLASS * len(classes)
     if min(map(len, classes)) < MIN_CLASS_SIZE or left < NUM_VAL + NUM_TEST:
-        note = "48 / 32 / 20 % of every class, as the graph is too small for 20 per class"
-        return _stratified(y, seed, SMALL_SHARES, note)
+        of = "every class, as the graph is too small for 20 per class"
+        return stratified(y, seed, SMALL_SHARES, of)
     # The first nodes of every class in one random order, then the next of any class.
     train = np.concatenate([nodes[:TRAIN_PER_CLASS] for nodes in classes])
     val, test, _ = np.split(order[~np.isin(order, train)], [NUM_VAL, NUM_VAL + NUM_TEST])
@@ -151,11 +154,6 @@ def planetoid_like(y: Tensor, seed: int) -> Split:
         f"{NUM_VAL} for validation, {NUM_TEST:,} for testing, at random"
     )
     return _split((train, val, test), note)
-
-
-def full(y: Tensor, seed: int, of: str = "every class") -> Split:
-    """60 / 20 / 20 % of every class, at random. Nodes with ``y < 0`` are never chosen."""
-    return _stratified(y, seed, FULL_SHARES, f"60 / 20 / 20 % of {of}, at random")
 
 
 def published(y: Tensor) -> Split:
@@ -192,8 +190,6 @@ def from_masks(graph: Graph, seed: int) -> Split:
         nodes = np.flatnonzero((column & (graph.strata >= 0)).cpu().numpy())
         require(len(nodes) > 0, f"{graph.name}: the {part}_mask selects no labelled node.")
         chosen.append(nodes)
-    together = np.concatenate(chosen)
-    require(len(np.unique(together)) == len(together), f"{graph.name}: the masks overlap.")
     note = "the graph's own masks"
     if columns:
         count = columns.pop()
@@ -201,8 +197,9 @@ def from_masks(graph: Graph, seed: int) -> Split:
     return _split(chosen, note)
 
 
-def _stratified(y: Tensor, seed: int, shares: tuple[float, float], note: str) -> Split:
-    """Shares of every class for training and for validation; the rest is for testing."""
+def stratified(y: Tensor, seed: int, shares: tuple[float, float], of: str = "every class") -> Split:
+    """Shares of every class for training and for validation; the rest is for testing. Nodes with
+    ``y < 0`` are never chosen."""
     parts: tuple[list[np.ndarray], ...] = ([], [], [])
     for label, nodes in enumerate(_random_order(y, seed)[1]):
         cuts = np.cumsum([round(share * len(nodes)) for share in shares])
@@ -210,7 +207,8 @@ def _stratified(y: Tensor, seed: int, shares: tuple[float, float], note: str) ->
             sentence = f"Class {label} has too few nodes to be split ({len(nodes)})."
             require(len(chosen) > 0, sentence)
             part.append(chosen)
-    return _split(map(np.concatenate, parts), note)
+    named = " / ".join(f"{100 * share:.0f}" for share in (*shares, 1 - sum(shares)))
+    return _split(map(np.concatenate, parts), f"{named} % of {of}")
 
 
 def _random_order(y: Tensor, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -235,5 +233,5 @@ def random_keys(seed: int, count: int) -> np.ndarray:
 def _split(parts: Iterable[np.ndarray], note: str) -> Split:
     train, val, test = (torch.from_numpy(np.sort(part)) for part in parts)
     together = torch.cat([train, val, test])
-    assert len(together.unique()) == len(together), "split not disjoint"
+    require(len(together.unique()) == len(together), "The parts of the split overlap.")
     return Split(train, val, test, note)

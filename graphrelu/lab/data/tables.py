@@ -40,8 +40,8 @@ def read_tables(edges: Path) -> Data:
     is a feature.
     """
     nodes = nodes_beside(edges)
-    data, ids = _read_nodes(nodes)
-    data.edge_index, data.edge_weight = _read_edges(edges, ids)
+    data, names = _read_nodes(nodes)
+    data.edge_index, data.edge_weight = _read_edges(edges, names)
     return data
 
 
@@ -79,18 +79,13 @@ def with_header(table: Any, path: Path) -> Any:
     return table.iloc[1:].set_axis(header, axis=1)
 
 
-def numbers(
-    column: Any, path: Path, name: str, whole: bool = False, gaps: bool = False
-) -> np.ndarray:
+def numbers(column: Any, path: Path, name: str, gaps: bool = False) -> np.ndarray:
     """The numbers in a column of texts; with ``gaps``, NaN for no text."""
     import pandas as pd
 
     values = pd.to_numeric(column, errors="coerce")
-    fits = values.notna() | (gaps & (column == ""))
-    if whole:
-        fits &= (values % 1 == 0) & (values.abs() < 2**62)
-    check_column(column, fits, path, name, "whole numbers" if whole else "numbers")
-    return values.to_numpy(np.int64 if whole else np.float64)
+    check_column(column, values.notna() | (gaps & (column == "")), path, name, "numbers")
+    return values.to_numpy(np.float64)
 
 
 def check_column(column: Any, fits: Any, path: Path, name: str, rule: str) -> None:
@@ -101,7 +96,7 @@ def check_column(column: Any, fits: Any, path: Path, name: str, rule: str) -> No
 
 
 def _read_nodes(path: Path) -> tuple[Data, Any]:
-    """Everything except the edges, and the names of the nodes, if they have names."""
+    """Everything except the edges, and the names of the nodes: their places if they have none."""
     import pandas as pd
 
     table = with_header(read_table(path), path)
@@ -124,11 +119,9 @@ def _read_nodes(path: Path) -> tuple[Data, Any]:
             check_column(table[name], fits, path, name, rule)
         y = torch.tensor(table[labels].replace("", "-1").astype(np.int64).to_numpy())
     data = Data(x=torch.from_numpy(x), y=y, **_masks(table[masks], path))
-    if "id" not in table:
-        return data, None
-    ids = pd.Index(table["id"])
-    require(ids.is_unique, f"{path} names a node twice.")
-    return data, ids
+    names = pd.Index(table["id"] if "id" in table else map(str, range(len(table))))
+    require(names.is_unique, f"{path} names a node twice.")
+    return data, names
 
 
 def _classes(column: Any) -> Tensor:
@@ -147,45 +140,34 @@ def _classes(column: Any) -> Tensor:
     return torch.tensor(pd.to_numeric(column, errors="coerce").to_numpy(np.float64))
 
 
-def _masks(table: Any, path: Path) -> dict[str, Tensor]:
+def _masks(table: Any, path: Path) -> dict[str, Tensor | None]:
     """PyG's masks: `[N]`, or `[N, splits]` where the columns are numbered."""
-    columns: dict[str, dict[int, Tensor]] = {}
     for name in table:
         part, _, number = name.partition("_")
         numbered = f"{path}: {name} must be {part}, or {part}_ and the number of a split."
         require(not number or number.isdecimal(), numbered)
         check_column(table[name], table[name].isin(("0", "1")), path, name, "0 and 1 only")
-        mask = torch.tensor((table[name] == "1").to_numpy())
-        columns.setdefault(part, {})[int(number or -1)] = mask
-    alike = len({tuple(sorted(of_part)) for of_part in columns.values()}) <= 1
-    require(alike, f"{path}: {', '.join(columns)} must be of the same splits.")
     found = {}
-    for part, of_part in columns.items():
-        masks = [of_part[number] for number in sorted(of_part)]
-        found[f"{part}_mask"] = masks[0] if -1 in of_part else torch.stack(masks, dim=1)
+    for part in PARTS:
+        names = [name for name in table if name.partition("_")[0] == part]
+        names.sort(key=lambda name: int(name.partition("_")[2] or 0))
+        mask = torch.tensor((table[names] == "1").to_numpy())
+        found[f"{part}_mask"] = mask.view(-1) if names == [part] else mask if names else None
     return found
 
 
-def _read_edges(path: Path, ids: Any) -> tuple[Tensor, Tensor | None]:
+def _read_edges(path: Path, names: Any) -> tuple[Tensor, Tensor | None]:
     """The pairs of nodes as they stand in the table, and their weights, if any."""
-    import pandas as pd
-
     table = read_table(path)
     sentence = f"{path} must have two nodes in a line, and a weight if any."
     require(table.shape[1] in (2, 3), sentence)
-    first = table.iloc[0, :2]
-    is_node = pd.to_numeric(first, errors="coerce").notna() if ids is None else first.isin(ids)
-    if not is_node.any():
+    if not table.iloc[0, :2].isin(names).any():
         table = table.iloc[1:]  # a header
-    ends = []
     for column in (0, 1):
-        if ids is None:
-            ends.append(numbers(table[column], path, f"column {column + 1}", whole=True))
-            continue
-        ends.append(ids.get_indexer(table[column]))
-        fits = table[column].isin(ids)
-        check_column(table[column], fits, path, f"column {column + 1}", "names of nodes")
+        known = table[column].isin(names)
+        check_column(table[column], known, path, f"column {column + 1}", "names of nodes")
+    ends = np.stack([names.get_indexer(table[column]) for column in (0, 1)])
     weight = None
     if table.shape[1] == 3:
         weight = torch.tensor(numbers(table[2], path, "the weight"), dtype=torch.float)
-    return torch.from_numpy(np.stack(ends)), weight
+    return torch.from_numpy(ends), weight

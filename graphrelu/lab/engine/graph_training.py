@@ -81,7 +81,7 @@ def build_network(config: Config, graphs: GraphSet, seed: int) -> GraphNetwork:
     if config.split == "gin_paper":
         raise ValueError("The GIN paper's own networks (gin_paper) are no longer trained.")
     torch.manual_seed(seed)
-    features = graphs.nodes, graphs.edges, graphs.outputs
+    features = graphs.nodes, graphs.edges, graphs.num_classes
     options: dict[str, Any] = dict(config.activation_options)
     return GraphNetwork(network_of(config), *features, config.activation, **options)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Linear
 
 from graphrelu.grelu import GReLU
-from graphrelu.lab.models.digraf import DiGRAF, check_diffeomorphism, diffeomorphism
+from graphrelu.lab.models.digraf import CELLS, DiGRAF, diffeomorphism
 from graphrelu.lab.models.undecomposed import Undecomposed
 
 
@@ -110,18 +110,16 @@ class PlainDiGRAF(Rectifier):
     r""":class:`~graphrelu.lab.models.digraf.DiGRAF` without its GNN: the parameters of the
     diffeomorphism are learned, and are the same for every graph."""
 
-    def __init__(self, channels: int, cells: int = 16, radius: float = 5.0) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__(channels)
-        check_diffeomorphism(cells, radius)
-        self.radius = radius
-        self.theta = torch.nn.Parameter(torch.empty(1, cells - 1))
+        self.theta = torch.nn.Parameter(torch.empty(1, CELLS - 1))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         torch.nn.init.normal_(self.theta)
 
     def activate(self, x: Tensor) -> Tensor:
-        return diffeomorphism(x, self.theta.tanh(), self.radius)
+        return diffeomorphism(x, self.theta.tanh())
 
 
 ACTIVATIONS: dict[str, type[torch.nn.Module]] = {

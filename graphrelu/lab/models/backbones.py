@@ -17,6 +17,7 @@ from torch_geometric.nn import (
     SGConv,
 )
 
+from graphrelu.checks import check_count
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.propagation import (
     PreparedInputs,
@@ -24,10 +25,11 @@ from graphrelu.lab.models.propagation import (
     convolve,
     prepare_graph,
 )
-from graphrelu.lab.models.sparse import Features, as_features, dropout
+from graphrelu.lab.models.sparse import as_features, dropout
 from graphrelu.lab.names import check_name
 
-# The options of each backbone, and what they are unless told otherwise.
+# The options of each backbone, and what they are unless told otherwise. ARMA has one layer always,
+# and its dropout is that of the skip; GAT's output heads are those of the last layer.
 BACKBONES: dict[str, dict[str, Any]] = {
     "cheb": {"K": 2},
     "gcn": {},
@@ -39,7 +41,7 @@ BACKBONES: dict[str, dict[str, Any]] = {
 }
 DEEP_BACKBONES: dict[str, dict[str, Any]] = {
     "gcn": {},
-    "sage": {"add_self_loops": False},
+    "sage": {"add_self_loops": False},  # with which a node is one of its neighbours
     "gat": {"heads": 8},
     "gin": {},
     "cheb": BACKBONES["cheb"],
@@ -47,8 +49,6 @@ DEEP_BACKBONES: dict[str, dict[str, Any]] = {
     "appnp": BACKBONES["appnp"],
 }
 NORMS = ("layer", "batch")
-
-_WITH_INPUT_DROPOUT = ("gat", "appnp")
 
 
 class GNN(torch.nn.Module):
@@ -71,23 +71,20 @@ class GNN(torch.nn.Module):
         hidden_channels (int): Size of the hidden layer, for :obj:`"gat"` of each head.
         out_channels (int): Size of each output sample.
         activation (str, optional): A name of
-            :obj:`~graphrelu.lab.models.activations.ACTIVATIONS`; :obj:`"none"` for :obj:`"sgc"`.
+            :obj:`~graphrelu.lab.models.activations.ACTIVATIONS`; :obj:`"sgc"` has none.
             (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability after the activation; in :obj:`"gat"` and
             :obj:`"appnp"` also of the input, in :obj:`"gat"` also of the attention.
             (default: :obj:`0.5`)
         activation_options (dict, optional): Further arguments of the activation.
             (default: :obj:`None`)
-        **backbone_options (optional): :obj:`K` of :obj:`"cheb"` (default: :obj:`2`) and
-            :obj:`"sgc"` (:obj:`2`); :obj:`K` (:obj:`10`) and :obj:`alpha` (:obj:`0.1`) of
-            :obj:`"appnp"`; :obj:`heads` (:obj:`8`) and :obj:`output_heads` (:obj:`1`) of
-            :obj:`"gat"`; :obj:`num_stacks` (:obj:`2`), :obj:`num_layers` (always :obj:`1`),
-            :obj:`shared_weights` (:obj:`False`) and :obj:`skip_dropout` (:obj:`0.5`) of
-            :obj:`"arma"`.
+        **backbone_options (optional): Options in the place of those in :obj:`BACKBONES`, mostly
+            arguments of PyG's convolution.
     """
 
     backbones: ClassVar = BACKBONES
     settings: ClassVar[dict[str, Any]] = {}
+    with_input_dropout: ClassVar[tuple[str, ...]] = ("gat", "appnp")
 
     def __init__(
         self,
@@ -117,28 +114,26 @@ class GNN(torch.nn.Module):
         self.skips = torch.nn.ModuleList()
         self.norms = torch.nn.ModuleList()
         self.acts = torch.nn.ModuleList()
+        self.first: Linear | None = None
+        self.head: Linear | None = None
         self.propagation: torch.nn.Module | None = None
         self.build(**self.backbone_options)
 
     def build(self, **options: Any) -> None:
         """Makes the layers. The order of the random draws is part of what a seed stands for."""
         first, hidden, out = self.in_channels, self.hidden_channels, self.out_channels
+        layers = [(first, hidden, options), (hidden, out, options)]
         if self.backbone == "sgc":
-            if self.activation != "none":
-                raise ValueError(
-                    f"activation must be 'none' for backbone 'sgc', got {self.activation!r}."
-                )
-            self.convs.append(SGConv(first, out, **options))
+            layers = [(first, out, options)]
         elif self.backbone == "gat":
-            heads, width = options["heads"], options["heads"] * hidden
-            self.convs.append(GATConv(first, hidden, heads, dropout=self.dropout))
-            self.acts.append(self.make_activation(width))
-            last = GATConv(width, out, options["output_heads"], concat=False, dropout=self.dropout)
-            self.convs.append(last)
-        else:
-            self.convs.append(convolution(self.backbone, first, hidden, **options))
-            self.acts.append(self.make_activation(hidden))
-            self.convs.append(convolution(self.backbone, hidden, out, **options))
+            heads, last = options["heads"], options["output_heads"]
+            attention = {"heads": heads, "dropout": self.dropout}
+            layers = [(first, hidden, attention)]
+            layers += [(heads * hidden, out, attention | {"heads": last, "concat": False})]
+        for width, end, own in layers:
+            if len(self.convs) > 0:
+                self.acts.append(self.make_activation(width))
+            self.convs.append(convolution(self.backbone, width, end, **own))
         if self.backbone == "appnp":
             self.propagation = APPNP(**options)
 
@@ -173,7 +168,11 @@ class GNN(torch.nn.Module):
     def forward(self, inputs: PreparedInputs) -> Tensor:
         """The outputs of all nodes, from :meth:`prepare`'s features and graph."""
         edges = inputs.edge_index, inputs.edge_weight
-        x = self._enter(inputs)
+        x = inputs.x
+        if self.first is not None:
+            x = F.dropout(convolve(self.first, x, inputs), self.dropout, self.training)
+        elif self.backbone in self.with_input_dropout:
+            x = dropout(x, self.dropout, self.training)
         for layer, act in enumerate(self.acts):
             out = convolve(self.convs[layer], x, inputs)
             if len(self.skips) > 0:
@@ -181,17 +180,8 @@ class GNN(torch.nn.Module):
             if len(self.norms) > 0:
                 out = self.norms[layer](out)
             x = F.dropout(act(out, *edges), self.dropout, self.training)
-        out = convolve(self._last(), x, inputs)
+        out = convolve(self.convs[-1] if self.head is None else self.head, x, inputs)
         return out if self.propagation is None else convolve(self.propagation, out, inputs)
-
-    def _enter(self, inputs: PreparedInputs) -> Features:
-        """What the first layer sees."""
-        with_dropout = self.backbone in _WITH_INPUT_DROPOUT
-        return dropout(inputs.x, self.dropout, self.training) if with_dropout else inputs.x
-
-    def _last(self) -> torch.nn.Module:
-        """The layer behind the last activation."""
-        return self.convs[-1]
 
 
 class DeepGNN(GNN):
@@ -217,27 +207,30 @@ class DeepGNN(GNN):
             added to its output, before normalisation and activation. (default: :obj:`False`)
         linear_first (bool, optional): If set to :obj:`True`, the features are projected to the
             hidden size, with dropout, before the first convolution. (default: :obj:`False`)
-        **backbone_options (optional): :obj:`add_self_loops` (default: :obj:`False`) of
-            :obj:`"sage"`, with which a node is one of its neighbours; :obj:`heads` (default:
-            :obj:`8`) of :obj:`"gat"`; those of :class:`GNN` for :obj:`"cheb"`, :obj:`"arma"` and
-            :obj:`"appnp"`.
+        **backbone_options (optional): Options in the place of those in :obj:`DEEP_BACKBONES`.
     """
 
     backbones = DEEP_BACKBONES
+    with_input_dropout = ()
     settings: ClassVar = {"layers": 4, "norm": None, "residual": False, "linear_first": False}
 
     def build(  # type: ignore[override]
         self, layers: int, norm: str | None, residual: bool, linear_first: bool, **options: Any
     ) -> None:
-        if not isinstance(layers, int) or layers < 1:
-            raise ValueError(f"layers must be a whole number from 1, got {layers!r}.")
+        check_count("layers", layers)
         if norm is not None:
             check_name("norm", norm, NORMS)
         width, hidden = self.in_channels, self.hidden_channels
-        self.first = Linear(width, hidden) if linear_first else None
+        heads = options.get("heads", 1)
+        if hidden % heads != 0:
+            raise ValueError(
+                f"hidden_channels must be a multiple of heads ({heads}), got {hidden}."
+            )
+        if linear_first:
+            self.first = Linear(width, hidden)
         for layer in range(layers):
             width = hidden if linear_first or layer > 0 else width
-            self.convs.append(self._convolution(width, **options))
+            self.convs.append(convolution(self.backbone, width, hidden // heads, **options))
             if residual:
                 self.skips.append(Linear(width, hidden))
             if norm == "layer":
@@ -250,28 +243,11 @@ class DeepGNN(GNN):
         if self.backbone == "appnp":
             self.propagation = APPNP(**options)
 
-    def _convolution(self, in_channels: int, **options: Any) -> torch.nn.Module:
-        width = self.hidden_channels
-        if self.backbone != "gat":
-            return convolution(self.backbone, in_channels, width, **options)
-        heads = options["heads"]
-        if width % heads != 0:
-            raise ValueError(f"hidden_channels must be a multiple of heads ({heads}), got {width}.")
-        return GATConv(in_channels, width // heads, heads)
-
-    def _enter(self, inputs: PreparedInputs) -> Features:
-        if self.first is None:
-            return inputs.x
-        return F.dropout(convolve(self.first, inputs.x, inputs), self.dropout, self.training)
-
-    def _last(self) -> torch.nn.Module:
-        return self.head
-
 
 def convolution(
     backbone: str, in_channels: int, out_channels: int, **options: Any
 ) -> torch.nn.Module:
-    """A layer of any backbone but :obj:`"gat"` and :obj:`"sgc"`."""
+    """A layer of any backbone."""
     if backbone == "arma":  # without act=None, PyG's layer applies a ReLU of its own
         if options["num_layers"] != 1:
             raise ValueError(f"num_layers must be 1, got {options['num_layers']!r}.")
@@ -283,7 +259,7 @@ def convolution(
         first = Linear(in_channels, out_channels)
         last = Linear(out_channels, out_channels)
         return GINConv(torch.nn.Sequential(first, torch.nn.ReLU(), last))
-    kinds = {"cheb": ChebConv, "gcn": GCNConv, "sage": SAGEConv}
+    kinds = {"cheb": ChebConv, "gcn": GCNConv, "sage": SAGEConv, "gat": GATConv, "sgc": SGConv}
     if options.pop("add_self_loops", False):
         return SelfLoopSAGEConv(in_channels, out_channels)
     return kinds[backbone](in_channels, out_channels, **options)

@@ -12,10 +12,12 @@ from torch import Tensor
 from torch.nn import Linear
 from torch_geometric.utils import scatter
 
-from graphrelu.checks import check_count
 from graphrelu.graph import PreparedGraph
 from graphrelu.lab.models.graph_activation import GraphActivation
 
+CELLS = 16  # of the velocity field
+RADIUS = 5.0  # half the width of the interval
+HIDDEN = 16  # width of the GNN
 # What is slower than this, in itself or beside its speed at the other end, does not arrive in time.
 _STANDSTILL = 1e-12
 # Whatever takes longer than one unit of time is not finished; it is kept finite to be added up.
@@ -25,7 +27,7 @@ _NEAR = 1e-2  # where a quotient is replaced by its series
 
 class DiGRAF(GraphActivation):
     r"""The activation of the `"DiGRAF: Diffeomorphic Graph-Adaptive Activation Function"
-    <https://arxiv.org/abs/2407.02013>`_ paper: one diffeomorphism of :math:`[-r, r]` for all nodes
+    <https://arxiv.org/abs/2407.02013>`_ paper: one diffeomorphism of :math:`[-5, 5]` for all nodes
     and channels of a graph, the identity outside, with parameters that a GNN finds.
 
     .. math::
@@ -36,23 +38,14 @@ class DiGRAF(GraphActivation):
 
     Args:
         channels (int): Size of each input and output sample.
-        cells (int, optional): Number of cells of the velocity field. (default: :obj:`16`)
-        radius (float, optional): Half the width of the interval. (default: :obj:`5.0`)
-        hidden (int, optional): Width of the GNN. (default: :obj:`16`)
     """
 
-    def __init__(
-        self, channels: int, cells: int = 16, radius: float = 5.0, hidden: int = 16
-    ) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__(channels)
-        check_diffeomorphism(cells, radius)
-        check_count("hidden", hidden)
-        self.cells = cells
-        self.radius = radius
-        self.first = Linear(channels, hidden)
-        self.second = Linear(hidden, hidden)
-        self.third = Linear(hidden, max(hidden // 2, 1))
-        self.last = Linear(max(hidden // 2, 1), cells - 1)
+        self.first = Linear(channels, HIDDEN)
+        self.second = Linear(HIDDEN, HIDDEN)
+        self.third = Linear(HIDDEN, HIDDEN // 2)
+        self.last = Linear(HIDDEN // 2, CELLS - 1)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -62,37 +55,23 @@ class DiGRAF(GraphActivation):
     def activate(
         self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        hidden = F.linear(x, self.first.weight.to(x.dtype))
-        hidden = (graph.diffuse(hidden) + self.first.bias.to(x.dtype)).relu()
+        hidden = (graph.diffuse(x @ self.first.weight.t()) + self.first.bias).relu()
         # The second propagation is only there to be averaged: its masses suffice.
         if batch is None:
             mean = (graph.mass @ hidden).view(1, -1) / max(x.size(0), 1)
         else:
             mean = scatter(graph.mass.view(-1, 1) * hidden, batch, 0, batch_size, "mean")
         for layer in (self.second, self.third, self.last):
-            mean = mean.relu() if layer is self.last else mean
-            mean = F.linear(mean, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
-        return diffeomorphism(x, mean.tanh(), self.radius, batch)
-
-    def __repr__(self) -> str:
-        options = f"cells={self.cells}, radius={self.radius}"
-        return f"{self.__class__.__name__}({self.channels}, {options})"
+            mean = layer(mean.relu() if layer is self.last else mean)
+        return diffeomorphism(x, mean.tanh(), batch)
 
 
-def check_diffeomorphism(cells: int, radius: float) -> None:
-    check_count("cells", cells)
-    if cells < 2:
-        raise ValueError(f"cells must be at least 2, got {cells}.")
-    if not 0 < radius < float("inf"):
-        raise ValueError(f"radius must be positive and finite, got {radius}.")
-
-
-def diffeomorphism(x: Tensor, theta: Tensor, radius: float, graph: Tensor | None = None) -> Tensor:
-    """:func:`cpab` of the interval from `-radius` to `radius`; outside nothing moves."""
-    unit = (x.to(theta.dtype) + radius) / (2 * radius)
+def diffeomorphism(x: Tensor, theta: Tensor, graph: Tensor | None = None) -> Tensor:
+    """:func:`cpab` of the interval; outside nothing moves."""
+    unit = (x.to(theta.dtype) + RADIUS) / (2 * RADIUS)
     inside = (unit > 0) & (unit < 1)
     moved = cpab(torch.where(inside, unit, 0.5), theta, graph)
-    return torch.where(inside, 2 * radius * moved - radius, x).to(x.dtype)
+    return torch.where(inside, 2 * RADIUS * moved - RADIUS, x).to(x.dtype)
 
 
 def velocities(theta: Tensor) -> Tensor:

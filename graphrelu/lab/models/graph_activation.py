@@ -41,15 +41,15 @@ class GraphActivation(torch.nn.Module):
         if not isinstance(edge_index, PreparedGraph):
             check_features(x, edge_index, edge_weight, self.channels)
             batch, batch_size = check_batch(x, batch, batch_size)
-        dtype, graph = torch.promote_types(x.dtype, torch.float32), edge_index
-        with torch.autocast(x.device.type, enabled=False):
-            if not isinstance(graph, PreparedGraph):
-                rest = (x.size(0), dtype, self.propagation, batch, values_on_cpu(x))
-                graph = prepare(edge_index, edge_weight, *rest)
-            return self.activate(x.to(dtype), graph, batch, batch_size or 1).to(x.dtype)
+            rest = (x.size(0), x.dtype, self.propagation, batch, values_on_cpu(x))
+            edge_index = prepare(edge_index, edge_weight, *rest)
+        return self.activate(x, edge_index, batch, batch_size or 1)
 
     def activate(
         self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
     ) -> Tensor:
-        """The activation, of features in single precision at least."""
+        """The activation, on a prepared graph."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.channels})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 import torch.nn.functional as F
@@ -22,11 +22,14 @@ from torch_geometric.utils import (
     to_torch_coo_tensor,
 )
 
+from graphrelu.checks import check_count
 from graphrelu.graph import DiffusionSettings, PreparedGraph
 from graphrelu.grelu import GReLU
 from graphrelu.lab.data.graph_set import Features
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.ops.diffuse import CSR, csr_tensor
+from graphrelu.lab.models.propagation import gcn
+from graphrelu.lab.models.sparse import Pattern, SparseMatrix
+from graphrelu.lab.names import check_name
 
 Conv = Literal["gcn", "gine", "gin", "gat", "sage", "bond"]
 Norm = Literal["batch", "layer"]
@@ -86,23 +89,17 @@ class Network:
     pooled_dropout: bool = False
 
     def __post_init__(self) -> None:
-        names = {"conv": get_args(Conv), "pooling": get_args(Pooling)}
-        for name, known in names.items():
-            value = getattr(self, name)
-            _require(value in known, f"{name} must be one of {', '.join(known)}", value)
-        for name, least in (("layers", 1), ("hidden", 1), ("head_layers", 1), ("walks", 0)):
-            value = getattr(self, name)
-            whole = isinstance(value, int) and value >= least
-            _require(whole, f"{name} must be a whole number from {least}", value)
-        _require(0 <= self.dropout < 1, "dropout must lie in [0, 1)", self.dropout)
-        if self.walks:
-            least = self.walk_width + 1
-            rule = f"hidden must be at least {least} with random walks"
-            _require(self.hidden >= least, rule, self.hidden)
-        if self.conv == "gat":
-            rule = f"hidden must be a multiple of the {self.heads} attention heads"
-            _require(self.hidden % self.heads == 0, rule, self.hidden)
-        _require(self.conv == "gine" or not self.inside, "conv must be gine for inside", self.conv)
+        check_name("pooling", self.pooling, get_args(Pooling))
+        for name in ("layers", "head_layers"):
+            check_count(name, getattr(self, name))
+        if self.walks < 0:
+            raise ValueError(f"walks must be zero or more, got {self.walks}.")
+        if self.walks and self.hidden <= self.walk_width:
+            raise ValueError(f"hidden must be above {self.walk_width}, the width of random walks.")
+        if self.conv == "gat" and self.hidden % self.heads != 0:
+            raise ValueError(
+                f"hidden must be a multiple of heads ({self.heads}), got {self.hidden}."
+            )
 
 
 class GraphNetwork(Module):
@@ -163,7 +160,7 @@ class GraphNetwork(Module):
             walks = self.walk_lin(self.walk_norm(graphs.walks, graphs.node_share))
             x = torch.cat([x, walks], dim=1)
         edge_attr = None if self.edge_encoder is None else self.edge_encoder(graphs.edges)
-        messages = Messages.along(self.network.conv, graphs, edge_attr)
+        messages = messages_along(self.network.conv, graphs, edge_attr)
         state = None
         for i, layer in enumerate(self.layers):
             if self.virtual_node is not None:
@@ -172,27 +169,25 @@ class GraphNetwork(Module):
         return self.head(scatter(x, graphs.batch, 0, graphs.size, self.network.pooling))
 
 
-class Messages(NamedTuple):
-    """What a convolution takes besides the features. GCN and GAT see self-loops; PyG's own way of
-    adding them waits for the GPU in each layer."""
-
-    edge_index: Tensor  # or, for GCN, the normalised adjacency matrix
-    attr: Tensor | None = None
-
-    @classmethod
-    def along(cls, conv: Conv, graphs: GraphBatch, attr: Tensor | None) -> Messages:
-        if conv == "gcn":
-            return cls(normalized_matrix(graphs.edge_index, graphs.rowptr))
-        if conv != "gat":
-            return cls(graphs.edge_index, attr)
-        assert attr is not None
-        nodes = graphs.nodes.numel()
-        loop = torch.arange(nodes, device=graphs.nodes.device)
-        looped = torch.cat([graphs.edge_index, loop.expand(2, -1)], dim=1)
-        return cls(looped, F.pad(attr, (0, 0, 0, nodes)))
+# What a convolution takes besides the features: edges, perhaps with their features, or a matrix.
+Messages: TypeAlias = tuple[Tensor, ...] | SparseMatrix
 
 
-def normalized_matrix(edge_index: Tensor, rowptr: Tensor) -> Tensor:
+def messages_along(conv: Conv, graphs: GraphBatch, attr: Tensor | None) -> Messages:
+    """GCN and GAT see self-loops; PyG's own way of adding them waits for the GPU in each layer."""
+    if conv == "gcn":
+        return normalized_matrix(graphs.edge_index, graphs.rowptr)
+    if attr is None:
+        return (graphs.edge_index,)
+    if conv != "gat":
+        return graphs.edge_index, attr
+    nodes = graphs.nodes.numel()
+    loop = torch.arange(nodes, device=graphs.nodes.device)
+    looped = torch.cat([graphs.edge_index, loop.expand(2, -1)], dim=1)
+    return looped, F.pad(attr, (0, 0, 0, nodes))
+
+
+def normalized_matrix(edge_index: Tensor, rowptr: Tensor) -> SparseMatrix:
     """GCN's symmetric matrix in compressed rows, of an undirected graph whose edges are sorted; a
     row ends with the loop."""
     (row, col), nodes = edge_index, rowptr.numel() - 1
@@ -205,27 +200,7 @@ def normalized_matrix(edge_index: Tensor, rowptr: Tensor) -> Tensor:
     value = scale.new_empty(row.numel() + nodes)
     value[place], value[loop] = scale[row] * scale[col], scale.square()
     starts = rowptr + torch.arange(nodes + 1, dtype=rowptr.dtype, device=row.device)
-    return csr_tensor(CSR(starts, columns, value), nodes)
-
-
-class _Product(torch.autograd.Function):
-    """A symmetric matrix times features. torch's own backward pass would transpose the matrix."""
-
-    @staticmethod
-    def forward(ctx: Any, matrix: Tensor, x: Tensor) -> Tensor:
-        ctx.matrix = matrix
-        return matrix @ x
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.matrix @ grad
-
-
-class UndirectedGCNConv(GCNConv):  # type: ignore[misc]
-    """PyG's, given the matrix of an undirected graph."""
-
-    def message_and_aggregate(self, adj_t: Tensor, x: Tensor) -> Tensor:
-        return _Product.apply(adj_t, x)
+    return SparseMatrix.symmetric(Pattern(starts, columns, nodes), value)
 
 
 class BatchNorm(BatchNorm1d):
@@ -311,7 +286,7 @@ class Layer(Module):
         self.inner_norm = BatchNorm(hidden) if network.conv == "gin" else None
         self.conv: Module
         if network.conv == "gcn":
-            self.conv = UndirectedGCNConv(in_channels, hidden, normalize=False)
+            self.conv = GCNConv(in_channels, hidden)
         elif network.conv in ("gin", "gine"):
             self.conv = (GINConv if network.conv == "gin" else GINEConv)(Identity())
             self.mlp = ModuleList([Linear(in_channels, hidden), Linear(hidden, hidden)])
@@ -332,8 +307,10 @@ class Layer(Module):
             graph = graphs.edge_index if graphs.diffusion is None else graphs.diffusion
             return self.act(out, graph, batch=graphs.batch, batch_size=graphs.size)
 
-        edges = () if messages.attr is None else (messages.attr,)
-        out = self.conv(x, messages.edge_index, *edges)
+        if isinstance(messages, SparseMatrix):
+            out = gcn(self.conv, x, messages)
+        else:
+            out = self.conv(x, *messages)
         if self.mlp is not None:
             first, last = self.mlp
             out = first(out)
@@ -419,8 +396,8 @@ def count_parameters(model: Module) -> int:
 
 
 def random_walks(edge_index: Tensor, node_count: Tensor, steps: int) -> Tensor:
-    r"""For each node the probability that a random walk is back after 1, ..., `steps` steps:
-    PyG's :class:`~torch_geometric.transforms.AddRandomWalkPE`, many graphs at once.
+    """For each node the probability that a random walk is back after 1, ..., `steps` steps, as of
+    PyG's :class:`~torch_geometric.transforms.AddRandomWalkPE`, but of many graphs at once.
 
     Args:
         edge_index (torch.Tensor): The edges of all graphs, which count nodes over all of them.
@@ -438,8 +415,3 @@ def random_walks(edge_index: Tensor, node_count: Tensor, steps: int) -> Tensor:
         parts.append(torch.stack(back, dim=1))
         first += size
     return torch.cat(parts)
-
-
-def _require(holds: bool, rule: str, value: Any) -> None:
-    if not holds:
-        raise ValueError(f"{rule}, not {value!r}.")

@@ -92,7 +92,7 @@ def _linear(layer: torch.nn.Linear, x: Features, graph: Any) -> Tensor:
     return linear(x, layer.weight, layer.bias)
 
 
-def _gcn(conv: GCNConv, x: Features, graph: SparseMatrix) -> Tensor:
+def gcn(conv: Any, x: Features, graph: SparseMatrix) -> Tensor:
     return matmul(graph, linear(x, conv.lin.weight)) + conv.bias
 
 
@@ -158,7 +158,7 @@ def _sgc(conv: SGConv, x: Features, graph: SparseMatrix) -> Tensor:
 _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
     torch.nn.Linear: _linear,
     ChebConv: _cheb,
-    GCNConv: _gcn,
+    GCNConv: gcn,
     SAGEConv: _sage,
     SelfLoopSAGEConv: _sage,
     GATConv: _gat,

@@ -13,6 +13,9 @@ from typing import Any, TypeAlias
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch_geometric.data import Data
+from torch_geometric.transforms import NormalizeFeatures
 
 from graphrelu.ops import replicated
 from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, index_dtype
@@ -66,10 +69,19 @@ def _product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
     if value.numel() == 0 or x.numel() == 0:
         return x.new_zeros(pattern.num_rows, x.size(1))  # the libraries refuse empty operands
     matrix = csr_tensor(CSR(pattern.rowptr, pattern.col, value), x.size(0))
-    with torch.autocast(x.device.type, enabled=False):
-        out = x.new_empty(pattern.num_rows, x.size(1))
-        # `mm` would fill, and `addmm` copy, another tensor.
-        return out.addmm_(matrix, x.contiguous(), beta=0)
+    out = x.new_empty(pattern.num_rows, x.size(1))
+    # `mm` would fill, and `addmm` copy, another tensor.
+    return out.addmm_(matrix, x.contiguous(), beta=0)
+
+
+def _sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
+    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j)."""
+    value = left.new_zeros(pattern.col.numel())
+    if value.numel() == 0 or left.size(1) == 0:
+        return value
+    matrix = csr_tensor(CSR(pattern.rowptr, pattern.col, value), right.size(0))
+    right = right.contiguous().t()
+    return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -86,15 +98,15 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         x, value, value_t, *ctx.patterns = inputs
-        # Where the values are constant, the matrix alone is kept and not the features.
-        ctx.save_for_backward(x if value.requires_grad else None, value, value_t)
+        # Where the values are constant, their transpose alone is kept and not the features.
+        ctx.save_for_backward(x if value.requires_grad else None, value_t)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x, value, value_t), (pattern, pattern_t) = ctx.saved_tensors, ctx.patterns
-        grad_x = _SparseProduct.apply(grad, value_t, value, pattern_t, pattern)
-        grad_value = None if x is None else _SampledProduct.apply(grad, x, pattern)
-        return grad_x, grad_value, None, None, None
+        (x, value_t), (pattern, pattern_t) = ctx.saved_tensors, ctx.patterns
+        grad_value = None if x is None else _sampled_product(pattern, grad, x)
+        return _product(pattern_t, value_t, grad), grad_value, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
@@ -111,20 +123,6 @@ class _SparseProduct(torch.autograd.Function):
         blocks = (pattern.block_diagonal(replicas) for pattern in patterns)
         out = _SparseProduct.apply(*merged, *blocks)
         return out.view(replicas, num_rows, out.size(1)), 0
-
-
-class _SampledProduct(torch.autograd.Function):
-    """The inner product of row i of `left` and row j of `right`, at each nonzero (i, j)."""
-
-    @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
-        value = left.new_zeros(pattern.col.numel())
-        if value.numel() == 0 or left.size(1) == 0:
-            return value
-        matrix = csr_tensor(CSR(pattern.rowptr, pattern.col, value), right.size(0))
-        with torch.autocast(left.device.type, enabled=False):
-            right = right.contiguous().t()
-            return torch.sparse.sampled_addmm(matrix, left.contiguous(), right, beta=0).values()
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +150,11 @@ class SparseMatrix:
             value[order],
             order,
         )
+
+    @classmethod
+    def symmetric(cls, pattern: Pattern, value: Tensor) -> "SparseMatrix":
+        """A matrix that is its own transpose, whose values stay as they are."""
+        return cls(pattern, value, pattern, value, torch.empty(0))
 
     @classmethod
     def from_tensor(cls, matrix: Tensor) -> "SparseMatrix":
@@ -241,13 +244,11 @@ def as_features(x: Tensor) -> Features:
 
 
 def row_normalized(x: Tensor) -> Tensor:
-    """Features divided by their row's sum where it exceeds 1, as PyG's `NormalizeFeatures` does.
-
-    That transform shifts the smallest feature to zero first; dense or sparse CSR in, the same out.
-    """
+    """Features divided by their row's sum where it exceeds 1, as PyG's `NormalizeFeatures` does,
+    which shifts the smallest one to zero first; dense or sparse CSR in, the same out."""
     if x.layout == torch.strided:
-        x = x - x.min() if x.numel() > 0 else x
-        return x / x.sum(dim=1, keepdim=True).clamp(min=1.0)
+        normalized: Tensor = NormalizeFeatures()(Data(x=x)).x
+        return normalized
     value = x.values()
     if bool((value < 0).any()):
         raise ValueError("x must not be negative where it is sparse: a shift would fill its zeros.")

@@ -50,8 +50,7 @@ class Undecomposed(GraphActivation):
         self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
     ) -> Tensor:
         # Before the weights: of the two orders, this one propagates C columns and not 2KC.
-        weight, bias = (p.to(x.dtype) for p in (self.conv.lin.weight, self.conv.bias))
-        logits = F.linear(graph.diffuse(x), weight, bias)
+        logits = F.linear(graph.diffuse(x), self.conv.lin.weight, self.conv.bias)
         form = functional.Form(K=self.K)
         slopes, intercepts = functional.channel_parameters(logits, self.channels, form).unbind(1)
         first = torch.arange(self.K, device=x.device).view(1, -1, 1) == 0

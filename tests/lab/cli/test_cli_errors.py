@@ -56,14 +56,14 @@ BAD = {
     "sgc": (["cora", "--backbone", "sgc"], "sgc has no activation, so it takes none, not 'relu'."),
     "no deep sgc": (["--backbone", "sgc"], "There is no backbone 'sgc'"),
     "norm": (["--norm", "batches"], "There is no norm 'batches' (did you mean batch?)"),
-    "layers": (["--layers", 0], "layers must be a whole number from 1, got 0."),
+    "layers": (["--layers", 0], "layers must be at least 1, got 0."),
     "heads": (["--backbone", "gat", "--hidden", 12], "must be a multiple of heads (8), got 12."),
     "patience of graphs": (
         ["mutag", "--patience", 3],
         "a set of graphs, which takes no --patience.",
     ),
     "pooling of a graph": (["--pooling", "sum"], "digits is one graph, which takes no --pooling."),
-    "pooling": (["mutag", "--pooling", "median"], "pooling must be one of mean, sum, max, not"),
+    "pooling": (["mutag", "--pooling", "median"], "no pooling 'median' (did you mean mean?)"),
     "split of graphs": (
         ["mutag", "--split", "masks"],
         "known are random, scaffold, column, folds.",

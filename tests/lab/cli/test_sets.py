@@ -31,7 +31,7 @@ def test_from_a_file_to_table_page_and_record(folder: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     shown = " ".join(result.stdout.split())
     assert shown.startswith("mine: 60 graphs, ")
-    assert "1 of 61 molecules was left out as unreadable (line 62)." in shown
+    assert "Left out as unreadable: 1 of 61 molecules (line 62)." in shown
     assert "GCN: 1 layers of 8 hidden units, batch norm, skips, dropout 0" in shown
     assert "random split, test root mean squared error" in shown
     assert "Split: 80 / 10 / 10 % of the graphs, at random." in shown
@@ -84,7 +84,7 @@ def test_settings(folder: Path) -> None:
             ["mine.csv", "--target", "even", "--metric", "mae"],
             "known are rocauc, f1, ap, accuracy.",
         ),
-        (["mine.csv", "--rwse", 60], "hidden must be at least 29 with random walks, not 8."),
+        (["mine.csv", "--rwse", 60], "hidden must be above 28, the width of random walks."),
     ],
 )
 def test_bad_input_costs_one_sentence(folder: Path, arguments: list[object], sentence: str) -> None:

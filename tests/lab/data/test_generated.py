@@ -22,8 +22,7 @@ def homophily_of(graph: Graph, chosen: torch.Tensor | None = None) -> float:
     return float((graph.y[row] == graph.y[col]).double().mean())
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("homophily", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(("classes", "homophily"), [(2, 0.0), (3, 0.3), (2, 1.0)])
 def test_counts_degree_and_homophily(classes: int, homophily: float) -> None:
     graph = load(f"csbm:nodes=1200,classes={classes},homophily={homophily},degree=8,features=7")
     assert (graph.num_nodes, graph.num_features, graph.num_classes) == (1200, 7, classes)
@@ -41,13 +40,12 @@ def test_one_region_has_the_whole_degree_and_opposed_ones_share_it() -> None:
     graph = load("csbm:regions=1,degree=8")
     assert graph.num_edges / graph.num_nodes == pytest.approx(8, rel=0.05)
     graph = load("csbm:homophily=0.9,degree=20,inside=0.5,opposed=1")
-    odd = region_of(graph) % 2
-    num_odd = odd[graph.edge_index].sum(dim=0)
+    num_odd = (region_of(graph) % 2)[graph.edge_index].sum(dim=0)
     shares = [homophily_of(graph, num_odd == number) for number in range(3)]
     assert shares == pytest.approx([0.9, 0.5, 0.1], abs=0.04)
 
 
-@pytest.mark.parametrize(("shift", "classes"), [(0, 2), (1, 2), (1, 3), (2, 3)])
+@pytest.mark.parametrize(("shift", "classes"), [(0, 2), (1, 2), (2, 3)])
 def test_features_tell_of_class_and_region(shift: int, classes: int) -> None:
     graph = load(f"csbm:shift={shift},classes={classes},signal=2,marker=0.5,features=12,nodes=3000")
     odd = region_of(graph) % 2
@@ -63,32 +61,20 @@ def test_features_tell_of_class_and_region(shift: int, classes: int) -> None:
 
 
 def test_one_name_one_graph_on_every_machine() -> None:
-    graph = load("csbm:nodes=100,regions=4,shift=1")
+    graph = load("csbm:shift=1,nodes=100,regions=4,degree=4")
+    assert graph.name == "csbm:nodes=100,regions=4,shift=1"
     parts = (graph.x, graph.edge_index, graph.y)
     digest = hashlib.sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()
     assert digest == "b6fe07a8c2b1c0c2a256ee1392501b49005b1af3d688860ecebbd69b28f386b3"
-    again = load("csbm:shift=1,nodes=100,regions=4,degree=4")
-    assert again.name == graph.name == "csbm:nodes=100,regions=4,shift=1"
-    assert torch.equal(again.x, graph.x)
-    other = load("csbm:nodes=100,regions=4,shift=1,seed=1")
-    assert not torch.equal(other.x, graph.x)
-
-
-def test_a_name_and_its_model() -> None:
-    assert BlockModel.parse("csbm") == BlockModel.parse("csbm:") == BlockModel()
-    assert BlockModel().name == "csbm"
     model = BlockModel(homophily=0.1, degree=2, seed=7)
     assert BlockModel.parse(model.name) == model
-    assert BlockModel.is_named("csbm:degree=2")
-    assert not BlockModel.is_named("csbm.npz")
+    assert BlockModel.parse("csbm") == BlockModel.parse("csbm:") == BlockModel()
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ("homophily=1.5", r"homophily must lie in \[0, 1\], not 1\.5\."),
         ("degree=nan", r"degree must lie in \[0, 1,000\], not nan\."),
-        ("nodes=6000", r"nodes must lie in \[20, 5,000\], not 6000\."),
         ("nodes=1e3", "nodes must be a whole number, not '1e3'."),
         ("degree", "degree must be a number, not ''."),
         ("degree=2,degree=3", "csbm:degree=2,degree=3 gives degree twice."),

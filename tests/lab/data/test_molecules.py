@@ -8,20 +8,22 @@ import torch
 from torch_geometric.utils import from_smiles
 
 from graphrelu.lab.data import DataError, files_of, holds_graphs, load, load_graphs
-from graphrelu.lab.data.molecules import read_molecules, scaffold_split
+from graphrelu.lab.data.molecules import scaffold_split
 from graphrelu.lab.data.splits import split_of
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "C", "c1ccccc1O", "C1CCCCC1", "CCN", "CCC", "N#N", "O=C=O"]
 
 
-def table(path: Path, header: str, rows: list[str]) -> Path:
-    path.write_text("\n".join([header, *rows]) + "\n")
-    return path
+def table(path: Path, *rows: str) -> str:
+    path.write_text("\n".join(rows) + "\n")
+    return str(path)
 
 
 def test_graphs_are_those_of_pyg(tmp_path: Path) -> None:
     rows = [f"{smiles},{i / 2}" for i, smiles in enumerate(SMILES)]
-    molecules = read_molecules(table(tmp_path / "some.csv", "smiles,value", rows))
+    name = table(tmp_path / "some.csv", "SMILES,value", *rows)
+    assert holds_graphs(name)
+    molecules = load_graphs(name)
     assert (molecules.name, molecules.targets, molecules.task) == ("some", ("value",), "values")
     assert molecules.y.view(-1).tolist() == [i / 2 for i in range(10)]
     nodes = molecules.nodes.table[molecules.nodes.kind].split(molecules.node_count.tolist())
@@ -35,27 +37,17 @@ def test_graphs_are_those_of_pyg(tmp_path: Path) -> None:
     assert (molecules.nodes.table < torch.tensor(molecules.nodes.sizes)).all()
 
 
-def test_any_letters_of_the_column(tmp_path: Path) -> None:
-    path = table(tmp_path / "some.csv", "SMILES,y", [f"{s},{i}" for i, s in enumerate(SMILES)])
-    assert holds_graphs(str(path))
-    assert load_graphs(str(path)).targets == ("y",)
-
-
 def test_unreadable_molecules_are_left_out_and_named(tmp_path: Path) -> None:
     rows = ["CCO,1,", "not a molecule,0,1", "", "CC,0,1", ",0,1", "C(C,1,0", "CCC,,0"]
-    molecules = read_molecules(table(tmp_path / "gaps.csv", "smiles,a,b", rows))
-    assert molecules.unreadable == (3, 6, 7)
-    assert molecules.note == "3 of 6 molecules were left out as unreadable (lines 3, 6, 7)."
+    molecules = load_graphs(table(tmp_path / "gaps.csv", "smiles,a,b", *rows))
+    assert molecules.note == "Left out as unreadable: 3 of 6 molecules (line 3, 6, 7)."
     assert molecules.task == "labels"
     expected = torch.tensor([[1.0, torch.nan], [0, 1], [torch.nan, 0]])
     torch.testing.assert_close(molecules.y, expected, equal_nan=True)
 
 
-PARTS = ["train", "valid", "Test"]
-
-
 def test_a_compressed_file_with_a_column_split(tmp_path: Path) -> None:
-    pairs = zip(SMILES, 4 * PARTS, strict=False)
+    pairs = zip(SMILES, 4 * ["train", "valid", "Test"], strict=False)
     rows = [f"{smiles},{i % 2},{part}" for i, (smiles, part) in enumerate(pairs)]
     path = tmp_path / "small.csv.gz"
     path.write_bytes(gzip.compress("\r\n".join(["\ufeffsmiles,y,split", *rows]).encode()))
@@ -66,74 +58,49 @@ def test_a_compressed_file_with_a_column_split(tmp_path: Path) -> None:
     assert load_graphs(str(path), split="random").split is None
 
 
-def test_scaffolds_stay_together() -> None:
-    scaffolds = ["a"] * 6 + ["b"] * 2 + ["c", "d"]
-    split = scaffold_split(scaffolds, "set")
+def test_scaffolds_stay_together(tmp_path: Path) -> None:
     # a and b fill 8 of 10 places; then the scaffold that came last.
-    assert split == [0] * 8 + [2, 1]
-
-
-def test_scaffold_of_a_file(tmp_path: Path) -> None:
+    assert scaffold_split([*"aaaaaabbcd"], "set") == [0] * 8 + [2, 1]
     rows = [f"{smiles},{i}" for i, smiles in enumerate(2 * SMILES)]
-    path = table(tmp_path / "some.csv", "smiles,value", rows)
-    split = read_molecules(path, split="scaffold").split
+    split = load_graphs(table(tmp_path / "a.csv", "smiles,y", *rows), split="scaffold").split
     assert split is not None
     # Fourteen molecules without a ring, four with benzene's, two with cyclohexane's.
-    expected = {"c1ccccc1": 1, "c1ccccc1O": 1}
-    assert split.tolist() == [expected.get(smiles, 0) for smiles in 2 * SMILES]
+    assert split.tolist() == [int(smiles.startswith("c1")) for smiles in 2 * SMILES]
 
 
-BAD = {
-    "no SMILES": ("structure,y", ["C,1", "CC,0"], {}, "has no column 'smiles'."),
-    "nothing to predict": ("smiles,split", ["C,train"], {}, "has no column to predict."),
-    "no such target": ("smiles,y", ["C,1"], {"targets": ["z"]}, "has no column 'z' to predict."),
-    "two of one name": ("smiles,y,y", ["C,1,2"], {}, "has two columns of one name."),
-    "no rows": ("smiles,y", [], {}, "has no rows."),
-    "unreadable": ("smiles,y", ["X,1", "Y1,0"], {}, "RDKit can read none of the 2 SMILES."),
-    "words": (
-        "smiles,y",
-        ["C,low", "CC,high"],
-        {},
-        "bad.csv, line 2: y must hold numbers, not 'low'.",
-    ),
-    "infinite": (
-        "smiles,y",
-        ["C,1", "CC,inf"],
-        {},
-        "bad: y contains infinite values",
-    ),
-    "one class": ("smiles,y", ["C,1", "CC,1"], {}, "'y' has the same value in every row."),
-    "unknown": ("smiles,a,b", ["C,1,", "CC,0,"], {}, "no value of the target 'b' is known."),
-    "no split": ("smiles,y", ["C,1", "CC,0"], {"split": "column"}, "has no column 'split'."),
-    "other split": (
-        "smiles,y,split",
-        ["C,1,dev", "CC,0,val"],
-        {},
-        "bad.csv, line 2: split must hold train, val or test, not 'dev'.",
-    ),
-    "one scaffold": ("smiles,y", ["C,1", "CC,0"], {"split": "scaffold"}, "have the same scaffold"),
-}
+BAD = [
+    ("smiles,split", ["C,train"], {}, "has no column to predict."),
+    ("smiles,y", ["C,1"], {"targets": ["z"]}, "has no column 'z' to predict."),
+    ("smiles,y,y", ["C,1,2"], {}, "has two columns of one name."),
+    ("smiles,y", [], {}, "RDKit can read none of the 0 SMILES."),
+    ("smiles,y", ["X,1", "Y1,0"], {}, "RDKit can read none of the 2 SMILES."),
+    ("smiles,y", ["C,low", "CC,high"], {}, "bad.csv, line 2: y must hold numbers, not 'low'."),
+    ("smiles,y", ["C,1", "CC,inf"], {}, "bad: y contains infinite values"),
+    ("smiles,y", ["C,1", "CC,1"], {}, "target 'y' has fewer than two values."),
+    ("smiles,a,b", ["C,1,", "CC,0,"], {}, "target 'b' has fewer than two values."),
+    ("smiles,y", ["C,1", "CC,0"], {"split": "column"}, "has no column 'split'."),
+    ("smiles,y,split", ["C,1,dev", "CC,0,val"], {}, "must hold train, val or test, not 'dev'."),
+    ("smiles,y", ["C,1", "CC,0"], {"split": "scaffold"}, "have the same scaffold"),
+]
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_files_get_one_sentence(case: str, tmp_path: Path) -> None:
-    header, rows, arguments, sentence = BAD[case]
+@pytest.mark.parametrize(("header", "rows", "arguments", "sentence"), BAD)
+def test_bad_files_get_one_sentence(
+    header: str, rows: list[str], arguments: dict[str, object], sentence: str, tmp_path: Path
+) -> None:
     with pytest.raises(DataError) as raised:
-        read_molecules(table(tmp_path / "bad.csv", header, rows), **arguments)
+        load_graphs(table(tmp_path / "bad.csv", header, *rows), **arguments)  # type: ignore[arg-type]
     assert sentence in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
 def test_bad_parts_get_one_sentence(tmp_path: Path) -> None:
-    rows = ["C,1,train", "CC,0,train", "CCC,1,val", "CCCC,0,val"]
-    empty = read_molecules(table(tmp_path / "bad.csv", "smiles,y,split", rows))
+    rows = ["smiles,y,split", "C,1,train", "CC,0,train", "CCC,1,val", "CCCC,0,val"]
+    empty = load_graphs(table(tmp_path / "bad.csv", *rows))
     with pytest.raises(DataError, match=r"^bad: the split leaves no graph for the test part\.$"):
         split_of(empty, 0)
-    rows += ["CO,1,test"]
-    one = read_molecules(table(tmp_path / "bad.csv", "smiles,y,split", rows))
-    with pytest.raises(
-        DataError, match=r"^bad: the test part has one class only, in every target\.$"
-    ):
+    one = load_graphs(table(tmp_path / "bad.csv", *rows, "CO,1,test"))
+    with pytest.raises(DataError, match=r"^bad: the test part has one class only, in every tar"):
         split_of(one, 0)
 
 
@@ -152,20 +119,15 @@ def test_damaged_files(tmp_path: Path, content: bytes) -> None:
 
 def test_a_table_of_molecules_and_one_of_edges(tmp_path: Path) -> None:
     """A column of SMILES makes the difference."""
-    path = table(tmp_path / "edges.csv", '"smiles","a b"', ['"C",1', '"CC",2'])
-    assert holds_graphs(str(path))
-    assert files_of(str(path)) == (path,)
-    assert load_graphs(str(path)).targets == ("a b",)
+    name = table(tmp_path / "edges.csv", '"smiles","a b"', '"C",1', '"CC",2')
+    assert files_of(name) == (Path(name),)
+    assert load_graphs(name).targets == ("a b",)
     with pytest.raises(DataError, match=r"edges\.csv holds many graphs; choose a dataset of one"):
-        load(str(path))
-    table(path, "source,target", ["0,1"])
-    assert not holds_graphs(str(path))
+        load(name)
+    assert not holds_graphs(table(tmp_path / "edges.csv", "source,target", "0,1"))
 
 
-def test_without_rdkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rdkit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphrelu.lab.data.molecules.find_spec", lambda name: None)
-    with pytest.raises(DataError) as raised:
+    with pytest.raises(DataError, match=r"^esol\.csv needs RDKit; install it with: pip install '"):
         load_graphs("esol")
-    assert str(raised.value) == (
-        "esol.csv needs RDKit; install it with: pip install 'graphrelu[lab]'."
-    )

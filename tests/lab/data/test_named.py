@@ -48,6 +48,10 @@ def test_what_is_missing_is_downloaded_once(
     assert load("pyg:Amazon/Photo", photo).name == "pyg:Amazon/Photo"
     assert tree(photo) == before
     assert capfd.readouterr() == ("", "")
+    monkeypatch.setattr(Amazon, "__len__", lambda self: 3)
+    with pytest.raises(DataError, match="Amazon/Photo holds 3 graphs; choose a dataset of one"):
+        load("pyg:Amazon/Photo", photo)
+    assert load("pyg:FakeDataset").num_features == 64  # without files
 
 
 def test_a_failed_download_and_a_damaged_file(
@@ -72,21 +76,13 @@ def test_a_failed_download_and_a_damaged_file(
         load("pyg:Amazon/Photo", path)
 
 
-def test_only_datasets_of_one_graph(photo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load("pyg:FakeDataset").num_features == 64  # without files
-    monkeypatch.setattr(Amazon, "__len__", lambda self: 3)
-    with pytest.raises(DataError, match="Amazon/Photo holds 3 graphs; choose a dataset of one"):
-        load("pyg:Amazon/Photo", photo)
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
         ("pyg:Amazn/Photo", r"PyG has no dataset class 'Amazn' \(did you mean Amazon\?\)\."),
         ("pyg:download_url", r"PyG has no dataset class 'download_url'\."),
-        ("pyg:", r"PyG has no dataset class ''\."),
-        ("pyg:Amazon", r"PyG's Amazon needs a name; write pyg:Amazon/NAME\."),
-        ("pyg:KarateClub/Photo", r"PyG's KarateClub takes no name; write pyg:KarateClub\."),
+        ("pyg:Amazon", r"PyG cannot load Amazon \(.* missing 1 required .* 'name'\); if a "),
+        ("pyg:KarateClub/Photo", r"KarateClub/Photo \(.* unexpected keyword argument 'name'\)"),
         ("pyg:Amazon/Nothing", r"PyG cannot load Amazon/Nothing \(AssertionError\); if a "),
         ("pyg:KarateClub", r"pyg:KarateClub: class \d has fewer than 5 nodes"),
         ("graph.gml", r"no dataset 'graph\.gml'; known are"),
@@ -100,13 +96,11 @@ def test_faulty_requests(name: str, sentence: str, tmp_path: Path) -> None:
 def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(DataError) as caught:
         load("coar")
-    assert str(caught.value) == (
-        "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
-        "pubmed, blogcatalog, flickr, photo, computers, cs, physics, minesweeper, tolokers, "
-        "squirrel, chameleon, actor, digit-graphs, esol, mutag, proteins, paths to .npz, .pt, "
-        ".csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and "
-        "graphs:PATH."
+    said = str(caught.value)
+    assert said.startswith(
+        "There is no dataset 'coar' (did you mean cora?); known are digits, cora"
     )
+    assert said.endswith("ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and graphs:PATH.")
 
 
 COUNTS = {  # nodes, edges in both directions, features, classes
@@ -132,11 +126,6 @@ def test_real_graphs(name: str, real_root: Path, tree: Tree) -> None:
     if graph.train_mask is not None:
         columns = graph.train_mask.shape[1:]
         assert columns == ((10,) if name in ("squirrel", "actor", "minesweeper") else ())
-
-
-def test_labels() -> None:
-    labels = [SOURCES[name].label for name in ("citeseer", "chameleon")]
-    assert labels == ["CiteSeer", "Chameleon"]
 
 
 def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

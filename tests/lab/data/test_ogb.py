@@ -40,9 +40,8 @@ class Fake:
     def __getitem__(self, i: int) -> tuple[dict[str, Any], Any]:
         graph = {"node_feat": self.node_feat, "edge_feat": self.edge_feat}
         if not self.is_set:
-            return graph | {"edge_index": np.stack([NODE, (NODE + 1) % 12]), "num_nodes": 12}, (
-                self.labels
-            )
+            ring = {"edge_index": np.stack([NODE, (NODE + 1) % 12]), "num_nodes": 12}
+            return graph | ring, self.labels
         graph |= {"edge_index": np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), "num_nodes": 3}
         graph |= {"node_feat": np.full((3, 9), i), "edge_feat": np.ones((4, 3), dtype=np.int64)}
         return graph, self.labels[i]
@@ -59,7 +58,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, f"ogb.{module}proppred", stand_in)
 
 
-def test_a_graph(tmp_path: Path) -> None:
+def test_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):  # what OGB has processed, a pickle, is not read
         graph = load("OGBN-arxiv", tmp_path)
     found = (graph.name, graph.num_nodes, graph.num_edges, graph.num_classes)
@@ -68,6 +67,11 @@ def test_a_graph(tmp_path: Path) -> None:
     assert graph.y.tolist() == 6 * [0, 1]
     split = from_masks(graph, 0)
     assert (split.train.tolist(), split.val.tolist()) == ([0, 1, 2, 3, 4, 5], [6, 7, 8])
+    # As in ogbn-proteins: a node has the mean over the edges that end there.
+    monkeypatch.setattr(Fake, "node_feat", None)
+    monkeypatch.setattr(Fake, "edge_feat", np.stack([NODE, NODE**2], axis=1).astype(np.float32))
+    graph = load("ogbn-arxiv", tmp_path)
+    assert graph.x[:2].tolist() == [[11, 121], [0, 0]]  # edge 0 ends at node 1
 
 
 def test_a_set_of_graphs(tmp_path: Path) -> None:
@@ -90,15 +94,6 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fake, "labels", {"paper": NODE})
     with pytest.raises(DataError, match=r"^ogbn-arxiv has nodes of several kinds"):
         load("ogbn-arxiv", tmp_path)
-
-
-def test_features_of_edges_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in ogbn-proteins: a node has the mean over the edges that end there."""
-    monkeypatch.setattr(Fake, "node_feat", None)
-    monkeypatch.setattr(Fake, "edge_feat", np.stack([NODE, NODE**2], axis=1).astype(np.float32))
-    graph = load("ogbn-arxiv", tmp_path)
-    assert graph.x[1].tolist() == [0, 0]  # edge 0 ends at node 1
-    assert graph.x[0].tolist() == [11, 121]
 
 
 def test_an_unknown_name_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

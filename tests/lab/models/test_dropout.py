@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch_geometric.nn import GATConv
 
 from graphrelu.lab.models.dropout import _SPREAD, SeededDropout, _keeps, keep_mask
 
@@ -61,13 +60,6 @@ def test_arrays_and_tensors_are_mixed_alike() -> None:
     assert _keeps(index.numpy(), key.numpy(), 0.3).tolist() == expected.tolist()
 
 
-def test_share_and_scale() -> None:
-    out = run(torch.ones(500, 400), torch.tensor(1))
-    assert set(out.unique().tolist()) == {0.0, 2.5}
-    assert abs((out > 0).double().mean() - 0.4) < 0.005
-    assert keep_mask(torch.tensor(0), STEP, 0, 1000, 0.0).all()
-
-
 def test_masks_are_unrelated() -> None:
     """Between seeds, steps, calls and neighbouring elements, as far as 100,000 coins can tell."""
     size = 100_000
@@ -82,19 +74,3 @@ def test_masks_are_unrelated() -> None:
     assert correlation.abs().max() < 5 / size**0.5
     for lag in (1, 2, 16, 64):
         assert (masks[:, lag:] * masks[:, :-lag]).mean(dim=1).abs().max() < 5 / size**0.5
-
-
-def test_reaches_into_pyg() -> None:
-    """Attention dropout of a stock convolution obeys the seed, not torch's generator, and there is
-    none in evaluation."""
-    conv, x = GATConv(4, 4, dropout=0.6), torch.randn(10, 4)
-    edge_index = torch.randint(10, (2, 40))
-
-    def attend(seed: int) -> Tensor:
-        with SeededDropout(torch.tensor(seed), STEP):
-            return conv(x, edge_index)
-
-    assert torch.equal(attend(3), attend(3))
-    assert not torch.equal(attend(3), attend(4))
-    conv.eval()
-    assert torch.equal(attend(3), attend(4))
