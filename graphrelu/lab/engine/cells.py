@@ -14,14 +14,14 @@ from torch import Tensor
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import NUM_FOLDS, Split, make_split
+from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.graph_batches import DeviceGraphs
-from graphrelu.lab.engine.graph_training import network_of, split_set, train_graphs
+from graphrelu.lab.engine.graph_training import Training, network_of, split_set
 from graphrelu.lab.engine.keep import inspect, inspect_set
 from graphrelu.lab.engine.train import build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
-from graphrelu.lab.record.config import GIN_SPLITS, Config
+from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch, Result
 
@@ -74,8 +74,7 @@ def load_dataset(config: Config, root: str | Path | None) -> Graph | GraphSet:
     """The graph, or the set of graphs, of a configuration."""
     if not data.holds_graphs(config.dataset):
         return data.load(config.dataset, root)
-    split: Any = "folds" if config.split in GIN_SPLITS else config.split
-    return data.load_graphs(config.dataset, root, split=split)
+    return data.load_graphs(config.dataset, root, split=config.split)  # type: ignore[arg-type]
 
 
 def split_for(config: Config, graph: Graph | GraphSet, seed: int) -> Split:
@@ -127,12 +126,14 @@ class PreparedCells:
     def _train(self, batch: Batch, seed: int | None, progress: Callable[[int], None]) -> Trained:
         config, graph, inputs = batch.config, self.graph(batch.config), self.inputs_of(batch.config)
         if isinstance(graph, GraphSet):
-            runs, results = train_graphs(config, graph, inputs, batch.seeds, progress)
-            shown = [run for run in runs if run.seed == seed and config.activation == "grelu"]
-            return Trained(batch, results, inspect_set(shown[0]) if shown else None)
+            (own,) = batch.seeds
+            run = Training(config, graph, inputs, own)
+            run.train(progress)
+            is_shown = own == seed and config.activation == "grelu"
+            return Trained(batch, [run.result()], inspect_set(run) if is_shown else None)
         models, results = train(config, graph, inputs, batch.seeds, self.device, progress)
         look = None
-        if seed is not None and seed in batch.seeds and graph.task == "classes":
+        if seed in batch.seeds and graph.task == "classes":
             look = inspect(models, seed)
         return Trained(batch, results, look)
 
@@ -160,7 +161,7 @@ def runs_at_once(
     """The size of a cell's batches: as many as fit, by a generous estimate, where ``share`` batches
     are trained at once. Runs on a set of graphs are not stacked."""
     if isinstance(graph, GraphSet):
-        return smallest(config)
+        return 1
     available = CPU_BUDGET // share
     if device.type == "cuda":
         available = torch.cuda.mem_get_info(device)[0] // (2 * share)
@@ -202,18 +203,10 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def smallest(config: Config) -> int:
-    """How many runs must be trained at once: the GIN paper's protocol chooses one epoch for all
-    folds of an assignment."""
-    return NUM_FOLDS if config.split in GIN_SPLITS else 1
-
-
 def halves(batch: Batch) -> list[Batch]:
     """The two halves of a batch."""
     config, seeds = batch
-    unit = smallest(config)
-    if len(seeds) <= unit:
-        runs = "one run" if unit == 1 else f"{unit} runs, which belong together,"
-        raise MachineError(f"There is too little memory for {runs} of {config.title}.")
-    middle = max(1, len(seeds) // (2 * unit)) * unit
+    if len(seeds) == 1:
+        raise MachineError(f"There is too little memory for one run of {config.title}.")
+    middle = len(seeds) // 2
     return [Batch(config, seeds[:middle]), Batch(config, seeds[middle:])]

@@ -24,7 +24,7 @@ from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
 from graphrelu.lab.engine.timing import captured, synchronize
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
-from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
+from graphrelu.lab.record.config import Config, Metric
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import Result, thin
 from graphrelu.lab.signals import held
@@ -316,7 +316,7 @@ class SeedBatch:
             )
         for part, out in outs.items():
             values[f"{part}_loss"] = getattr(self, part).loss(out).tolist()
-        if config.select == "loss" and config.split not in FOLD_SPLITS:
+        if config.select == "loss":
             values["val_loss"] = self.best_value.tolist()
         if self.test.task == "classes":
             tested = (outs["test"], self.test.label, self.test.known)
@@ -336,11 +336,8 @@ class SeedBatch:
         results = []
         for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
             own = {name: of_runs[row] for name, of_runs in values.items()}
-            points = dict.fromkeys(CURVES, CURVE_POINTS)
-            if config.split in GIN_SPLITS:  # the protocol is a statement on this curve
-                points["val_accuracy"] = own["epochs_run"]
             curves = {
-                name: thin(curve[: own["epochs_run"], row].tolist(), points[name])
+                name: thin(curve[: own["epochs_run"], row].tolist(), CURVE_POINTS)
                 for name, curve in self.curves.items()
             }
             results.append(Result(seed=seed, note=split.note, curves=curves, **own, **common))

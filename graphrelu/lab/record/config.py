@@ -32,12 +32,17 @@ CONSTANTS = {name: getattr(DEFAULT, name) for name in ("scale", "temperature", "
 FEW_LABELS = {"dropout": 0.2}  # in the paper's networks
 
 OPTIONS = ("activation_options", "backbone_options", "training_options")
-NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+LIMITS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("dataset", "backbone", "activation"), ("be a name", bool)),
+    **dict.fromkeys(
+        ("hidden", "patience", "weight_decay"), ("be zero or more", lambda value: value >= 0)
+    ),
+    "epochs": ("be one or more", lambda value: value >= 1),
     "lr": ("be positive", lambda value: value > 0),
-    "weight_decay": ("be zero or more", lambda value: value >= 0),
     "dropout": ("lie in [0, 1)", lambda value: 0 <= value < 1),
     "feature_scale": ("be positive", lambda value: value > 0),
 }
+NAMES = {str: "a name", int: "a whole number", float: "a finite number", bool: "true or false"}
 # Not in records and keys, which are older, where they have these values.
 LATER: dict[str, Any] = {"feature_scale": 1.0, "select": "loss", "progress": "score"}
 
@@ -78,29 +83,18 @@ class Config:
     training_options: Options = ()
 
     def __post_init__(self) -> None:
-        for name in ("dataset", "backbone", "activation"):
-            value = getattr(self, name)
-            _require(kinds.text(value) and value != "", f"{name} must be a name", value)
-        least_hidden = 0 if self.activation == "none" else 1
-        for name, least in (("hidden", least_hidden), ("epochs", 1), ("patience", 0)):
-            value = getattr(self, name)
-            fits = kinds.whole(value) and value >= least
-            _require(fits, f"{name} must be a whole number from {least}", value)
-        for name, (rule, holds) in NUMBERS.items():
-            value = getattr(self, name)
-            _require(kinds.number(value), f"{name} must be a finite number", value)
-            _require(holds(value), f"{name} must {rule}", float(value))
-            # 1 and 1.0 are the same run, so they get the same key.
-            object.__setattr__(self, name, float(value))
-        switch = self.normalize_features
-        _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
         for name in OPTIONS:
             object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
-        named = {"split": SplitName, "metric": Metric, "dtype": Dtype}
-        named |= {"select": Select, "progress": Progress}
-        for name, choices in named.items():
-            known, value = get_args(choices), getattr(self, name)
-            _require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        for name, kind in kinds.types_of(Config).items():
+            value = getattr(self, name)
+            if name not in OPTIONS:
+                rule = NAMES.get(kind) or f"one of {', '.join(get_args(kind))}"
+                _require(kinds.fits(kind, value), f"{name} must be {rule}", value)
+            if kind is float:  # 1 and 1.0 are the same run, so they get the same key
+                object.__setattr__(self, name, float(value))
+        for name, (rule, holds) in LIMITS.items():
+            _require(holds(getattr(self, name)), f"{name} must {rule}", getattr(self, name))
+        _require(self.hidden > 0 or self.activation == "none", "hidden must be positive", 0)
         if self.patience == 0 or self.select == "loss":  # runs that differ in nothing have one key
             object.__setattr__(self, "progress", LATER["progress"])
 
@@ -128,7 +122,7 @@ class Config:
             words += f" {self.split}"
         if dict(self.backbone_options).get("virtual_node"):
             words += ", virtual node"
-        if self.split == "gin_paper" or self.training_options:  # tables choose from several
+        if self.training_options:  # tables choose from several
             words += f", dropout {self.dropout:g}"
         return words + self._told
 
@@ -193,13 +187,11 @@ def _require(holds: bool, rule: str, value: Any) -> None:
 
 def _sorted_options(name: str, pairs: Any) -> Options:
     try:
-        options = sorted((key, value) for key, value in pairs)
+        options = dict(pairs)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be pairs of a name and a value, not {pairs!r}.") from error
-    names = [key for key, _ in options]
-    _require(all(map(kinds.text, names)), f"{name} must have names", names)
-    _require(len(set(names)) == len(names), f"{name} must not repeat a name", names)
-    for key, value in options:
-        plain = value is None or isinstance(value, bool) or kinds.text(value) or kinds.number(value)
+    for key, value in options.items():
+        _require(kinds.fits(str, key), f"{name} must have names", key)
+        plain = value is None or any(kinds.fits(kind, value) for kind in (bool, str, float))
         _require(plain, f"{name}: {key} must be a plain value", value)
-    return tuple(options)
+    return tuple(sorted(options.items()))
