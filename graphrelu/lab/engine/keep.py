@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch_geometric.utils.smiles import x_map
 
 from graphrelu import GReLU
-from graphrelu.lab.data.graph import DataError, first_line
+from graphrelu.lab.data.graph import as_data_error
 from graphrelu.lab.data.own_files import read_arrays
 from graphrelu.lab.engine.graph_training import Training
 from graphrelu.lab.engine.train import SeedBatch, build
@@ -118,14 +118,9 @@ def _file(arrays: dict[str, Any]) -> bytes:
 
 def read_look(path: Path) -> dict[str, np.ndarray]:
     """The arrays that :func:`inspect` or :func:`inspect_set` wrote."""
-    try:
-        arrays = read_arrays(path)
-    except DataError:
-        raise
-    except Exception as error:  # a damaged file raises many kinds, in numpy and in zipfile
-        reason = first_line(error)
-        raise ValueError(f"{path} is not a look inside a model ({reason}).") from error
-    return arrays
+    # A damaged file raises many kinds of errors, in numpy and in zipfile.
+    with as_data_error(f"{path} is not a look inside a model"):
+        return read_arrays(path)
 
 
 def _small(tensor: Tensor) -> np.ndarray:

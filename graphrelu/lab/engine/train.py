@@ -112,10 +112,6 @@ class Nodes:
         losses = TASKS[self.task].loss(logits, label)
         return (self.weight.to(logits.dtype) * losses).sum(dim=1)
 
-    def accuracy(self, logits: Tensor) -> Tensor:
-        right = logits.argmax(dim=2) == self.label
-        return (self.weight * right).sum(dim=1)
-
     def score(self, logits: Tensor, metric: Metric) -> Tensor:
         if self.units is not None:
             mean, std = self.units
@@ -189,17 +185,18 @@ class SeedBatch:
         with torch.no_grad():
             logits = self.val.chosen(self.logits(self.state, training=False))
             val_loss = self.val.loss(logits)
-            self.keep_the_best(self._value(logits, val_loss))
-            self.note(loss, val_loss, logits)
+            values = {"train_loss": loss, "val_loss": val_loss}
+            if "val_accuracy" in self.curves:
+                values["val_accuracy"] = self.val.score(logits, "accuracy")
+            for name, value in values.items():
+                self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
+            chooses = val_loss
+            if self.config.select == "score":  # a diverged run does not improve
+                score = self.val.score(logits, self.config.metric)
+                chooses = torch.where(val_loss.isfinite(), -score, torch.nan)
+            self._keep_the_best(chooses)
             self._stop(val_loss)
             self.step += 1
-
-    def _value(self, logits: Tensor, val_loss: Tensor) -> Tensor:
-        """The value that is lowest in the best epoch; a diverged run does not improve."""
-        if self.config.select == "loss":
-            return val_loss
-        score = self.val.score(logits, self.config.metric)
-        return torch.where(val_loss.isfinite(), -score, torch.nan)
 
     def _stop(self, val_loss: Tensor) -> None:
         """By loss: after half of the epochs, once the loss exceeds the mean of the last `patience`
@@ -240,7 +237,7 @@ class SeedBatch:
             leaf.grad = None if grad is None else grad.contiguous()
         self.optimizer.step()
 
-    def keep_the_best(self, value: Tensor) -> None:
+    def _keep_the_best(self, value: Tensor) -> None:
         """The state of the lowest value `[R]`: the only thing that chooses an epoch."""
         self.epochs_run += self.active
         improved = self.active & (value < self.best_value)
@@ -249,14 +246,6 @@ class SeedBatch:
         for name, best in self.best.items():
             chosen = improved.view(-1, *(1,) * (best.dim() - 1))
             best.copy_(torch.where(chosen, self.state[name], best))
-
-    def note(self, train_loss: Tensor, val_loss: Tensor, logits: Tensor) -> None:
-        """Adds this epoch to the curves; the logits are those of the validation set."""
-        values = {"train_loss": train_loss, "val_loss": val_loss}
-        if "val_accuracy" in self.curves:
-            values["val_accuracy"] = self.val.accuracy(logits)
-        for name, value in values.items():
-            self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
 
     def run(self, progress: Callable[[int], None] | None = None) -> float:
         """Trains until every run has stopped or the epochs are over; returns the seconds of it."""
