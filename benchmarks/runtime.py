@@ -22,7 +22,7 @@ from measure import Entry, Timings, origin, seconds
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine import prepare_inputs, scaled_features
+from graphrelu.lab.engine import features_of, prepare_inputs
 from graphrelu.lab.engine.train import SeedBatch, build
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.record.config import Config
@@ -91,7 +91,7 @@ def collect(record: Timings, dataset: str, repeats: int, device: torch.device) -
 
 def alone(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epochs:
     """A plain PyG loop: each epoch is a step of Adam and a pass in evaluation."""
-    x = scaled_features(config, graph).to_dense().to(device)
+    x = features_of(config, graph).to_dense().to(device)
     edge_index = graph.edge_index.to(device)
     weight = None if graph.edge_weight is None else graph.edge_weight.to(device)
     split, y = make_split(graph, 0), graph.y.to(device)

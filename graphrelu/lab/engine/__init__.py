@@ -13,10 +13,10 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import (
     PreparedCells,
     choose_device,
+    features_of,
     load_dataset,
     prepare_inputs,
     runs_at_once,
-    scaled_features,
 )
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.engine.pool import check_pool, pool_of
@@ -25,7 +25,7 @@ from graphrelu.lab.record.output import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
 
 __all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "load_dataset"]
-__all__ += ["prepare_inputs", "run", "run_all", "scaled_features"]
+__all__ += ["features_of", "prepare_inputs", "run", "run_all"]
 
 
 class Progress(NamedTuple):

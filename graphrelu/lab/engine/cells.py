@@ -54,17 +54,16 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-def scaled_features(config: Config, graph: Graph) -> Tensor:
-    """The graph's features, normalised and scaled as the cell asks; sparse features stay sparse."""
-    x = row_normalized(graph.x) if config.normalize_features else graph.x
-    return x * config.feature_scale
+def features_of(config: Config, graph: Graph) -> Tensor:
+    """The graph's features, normalised if the cell asks for it; sparse features stay sparse."""
+    return row_normalized(graph.x) if config.normalize_features else graph.x
 
 
 def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
     """Features and graph in the form that the models of a cell take, for any activation."""
     weight = graph.edge_weight
     return build(config, graph, 0).prepare(
-        scaled_features(config, graph).to(device, getattr(torch, config.dtype)),
+        features_of(config, graph).to(device, getattr(torch, config.dtype)),
         graph.edge_index.to(device),
         None if weight is None else weight.to(device),
     )
@@ -142,7 +141,7 @@ class PreparedCells:
         if isinstance(graph, GraphSet):
             key: tuple[Any, ...] = (config.dataset, network_of(config).walks)
         else:
-            key = (config.dataset, config.normalize_features, config.feature_scale, config.dtype)
+            key = (config.dataset, config.normalize_features, config.dtype)
             key += (config.backbone, config.backbone_options)
         if key == self.key:
             return self.inputs

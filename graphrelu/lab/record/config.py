@@ -40,11 +40,11 @@ LIMITS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "epochs": ("be one or more", lambda value: value >= 1),
     "lr": ("be positive", lambda value: value > 0),
     "dropout": ("lie in [0, 1)", lambda value: 0 <= value < 1),
-    "feature_scale": ("be positive", lambda value: value > 0),
 }
 NAMES = {str: "a name", int: "a whole number", float: "a finite number", bool: "true or false"}
 # Not in records and keys, which are older, where they have these values.
-LATER: dict[str, Any] = {"feature_scale": 1.0, "select": "loss", "progress": "score"}
+LATER: dict[str, Any] = {"select": "loss", "progress": "score"}
+FORMER = {"feature_scale": 1.0}  # a field once, in the keys of cells
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,7 @@ class Config:
     learning rate are ``training_options``. The best epoch is that of the lowest validation loss or,
     by ``select``, of the highest validation score. ``patience`` is 0 where training never stops
     early; where the score selects, it is the number of epochs without ``progress``: a better score,
-    or ``"either"`` a better score or a lower loss. The features are multiplied by
-    ``feature_scale``, after any normalisation.
+    or ``"either"`` a better score or a lower loss.
     """
 
     dataset: str
@@ -77,7 +76,6 @@ class Config:
     split: SplitName = "random"
     metric: Metric = "accuracy"
     dtype: Dtype = "float32"
-    feature_scale: float = 1.0
     select: Select = "loss"
     progress: Progress = "score"
     training_options: Options = ()
@@ -114,8 +112,6 @@ class Config:
     def title(self) -> str:
         """The cell in a few words, the activation's options included."""
         words = f"{self.dataset} {self.backbone} {self.activation}"
-        if self.feature_scale != 1:
-            words += f", features x {self.feature_scale:g}"
         if layers := dict(self.backbone_options).get("layers"):
             words += f" {self.hidden} x {layers}"
         if self.split in FOLD_SPLITS:
@@ -129,7 +125,7 @@ class Config:
     @property
     def shared_settings(self) -> dict[str, Any]:
         """The settings that must be the same for every activation that is compared with this."""
-        settings = LATER | self.to_dict()
+        settings = FORMER | LATER | self.to_dict()
         return {name: settings[name] for name in settings if not name.startswith("activation")}
 
     def to_dict(self) -> dict[str, Any]:
