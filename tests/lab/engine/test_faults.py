@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from graphrelu.lab import engine
-from graphrelu.lab.record import journal, output
+from graphrelu.lab.record import output
 from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine, faults
 from tests.lab.fake_engine import invoke
@@ -62,23 +62,6 @@ def test_a_disk_that_fills_up() -> None:
     reader = Record(record)
     reader.read()
     assert len(reader.corrupt_lines) > 0, "no line was torn, so that nothing was shown"
-
-
-@pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_disk_that_is_full_when_it_is_asked_to_write(
-    call: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def fsync(descriptor: int) -> None:
-        calls.append(descriptor)
-        if len(calls) >= call:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "fsync", fsync)
-        fails("runs.jsonl: No space left on device.")
-    continues()
 
 
 def test_tables_and_pages_on_a_full_disk() -> None:
