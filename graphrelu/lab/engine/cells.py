@@ -137,12 +137,8 @@ class PreparedCells:
         return Trained(batch, results, look)
 
     def inputs_of(self, config: Config) -> Any:
-        graph = self.graph(config)
-        if isinstance(graph, GraphSet):
-            key: tuple[Any, ...] = (config.dataset, network_of(config).walks)
-        else:
-            key = (config.dataset, config.normalize_features, config.dtype)
-            key += (config.backbone, config.backbone_options)
+        graph, network = self.graph(config), (config.backbone, config.backbone_options)
+        key = (config.dataset, *network, config.normalize_features, config.dtype)
         if key == self.key:
             return self.inputs
         self.key = self.inputs = None  # the old ones go before the new ones come
