@@ -29,18 +29,6 @@ def cells(*activations: str, epochs: int = 6) -> list[Config]:
     return [recipe("blocks", "other", "gcn", name, hidden=4, epochs=epochs) for name in activations]
 
 
-def test_nothing_is_trained_twice(tmp_path: Path) -> None:
-    graph, configs, record = blocks(), cells("relu", "grelu"), Record(tmp_path / "runs.jsonl")
-    first = run(configs, range(4), record, graphs={"blocks": graph}, device="cpu")
-    lines = record.path.read_text()
-    again = run(configs, range(4), record, graphs={"blocks": graph}, device="cpu")
-    assert record.path.read_text() == lines
-    assert [r.to_dict() for r in again] == [r.to_dict() for r in first]
-    more = run(configs, range(6), record, graphs={"blocks": graph}, device="cpu")
-    assert [(r.config, r.seed) for r in more] == [(c, s) for c in configs for s in range(6)]
-    assert [r.to_dict() for r in more if r.seed < 4] == [r.to_dict() for r in first]
-
-
 def test_without_a_record_and_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = blocks()
     configs = [replace(config, dtype="float64") for config in cells("relu", "maxout")]

@@ -20,7 +20,6 @@ from graphrelu.lab.record import machine
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce.table import Request
 from tests.lab import faults
-from tests.lab.fake_engine import invoke
 from tests.lab.faults import COMMAND, at_the_second_batch, continues, finished
 
 # Processes of their own that need not import everything anew.
@@ -69,14 +68,6 @@ def killed_at_the_second_batch(
 def test_kill_and_continue() -> None:
     killed_at_the_second_batch(cli.run, [str(argument) for argument in COMMAND], is_small=True)
     assert len(finished(Path("runs.jsonl"))) == 2
-    continues()
-
-
-def test_a_second_command_on_a_record() -> None:
-    with Record("runs.jsonl").exclusive():
-        result = invoke(*COMMAND)
-    assert (result.exit_code, result.stdout.count("of these")) == (2, 0)
-    assert result.stderr == "Another command is writing to runs.jsonl.\n"
     continues()
 
 

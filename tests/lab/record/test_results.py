@@ -152,15 +152,6 @@ def test_corrupt_lines_are_numbered(record: Record) -> None:
     assert len(reader.corrupt_lines) == 9
 
 
-def test_a_file_that_shrinks_is_noticed(record: Record) -> None:
-    record.append([make_result()])
-    record.read()
-    record.path.unlink()
-    with pytest.raises(ValueError, match=r"node\.jsonl was replaced or cut short"):
-        record.read()
-    assert Record(record.path).read() == []
-
-
 def test_what_is_left_of_a_cell(record: Record) -> None:
     record.append([make_result(GCN, 1)])
     assert record.left(GCN, [4, 1, 0, 4]) == [4, 0]
