@@ -107,20 +107,24 @@ class PreparedCells:
     ) -> Iterator[Trained]:
         """Trains the runs of a batch at once or, where memory does not suffice, half by half; the
         look is inside the model of ``seed``."""
+        config, seeds = batch
         try:
-            trained = self._train(batch, seed, partial(report, batch.seeds))
+            trained = self._train(batch, seed, partial(report, seeds))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            parts = halves(batch)
+            if len(seeds) == 1:
+                few = f"There is too little memory for one run of {config.title}."
+                raise MachineError(few) from error
         else:
             yield trained
             return
         gc.collect()  # only now, as the error held on to what there was
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        for part in parts:
-            yield from self.train(part, seed, report)
+        middle = len(seeds) // 2
+        for part in (seeds[:middle], seeds[middle:]):
+            yield from self.train(Batch(config, part), seed, report)
 
     def _train(self, batch: Batch, seed: int | None, progress: Callable[[int], None]) -> Trained:
         config, graph, inputs = batch.config, self.graph(batch.config), self.inputs_of(batch.config)
@@ -196,12 +200,3 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def halves(batch: Batch) -> list[Batch]:
-    """The two halves of a batch."""
-    config, seeds = batch
-    if len(seeds) == 1:
-        raise MachineError(f"There is too little memory for one run of {config.title}.")
-    middle = len(seeds) // 2
-    return [Batch(config, seeds[:middle]), Batch(config, seeds[middle:])]

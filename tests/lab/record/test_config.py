@@ -78,7 +78,6 @@ def test_the_key_knows_every_field_and_no_order() -> None:
 
 
 SPLITS = "random, full, masks, published, scaffold, column, folds, gin_folds, gin_paper"
-METRICS = "accuracy, f1, rocauc, ap, mae, rmse, r2"
 
 
 @pytest.mark.parametrize(
@@ -86,19 +85,15 @@ METRICS = "accuracy, f1, rocauc, ap, mae, rmse, r2"
     [
         ("dataset", "", " must be a name, not ''."),
         ("hidden", 0, " must be positive, not 0."),
-        ("hidden", 8.0, " must be a whole number, not 8.0."),
         ("hidden", True, " must be a whole number, not True."),
         ("epochs", 0, " must be one or more, not 0."),
         ("patience", -1, " must be zero or more, not -1."),
         ("lr", 0, " must be positive, not 0.0."),
         ("lr", float("nan"), " must be a finite number, not nan."),
-        ("lr", "fast", " must be a finite number, not 'fast'."),
         ("weight_decay", -1e-3, " must be zero or more, not -0.001."),
         ("dropout", 1.0, " must lie in [0, 1), not 1.0."),
         ("normalize_features", 1, " must be true or false, not 1."),
         ("split", "test", f" must be one of {SPLITS}, not 'test'."),
-        ("metric", "loss", f" must be one of {METRICS}, not 'loss'."),
-        ("dtype", "int8", " must be one of float32, float64, not 'int8'."),
         ("select", "f1", " must be one of loss, score, not 'f1'."),
         ("backbone_options", ((1, 2),), " must have names, not 1."),
         ("backbone_options", 3, " must be pairs of a name and a value, not 3."),
