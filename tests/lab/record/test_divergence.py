@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,18 @@ ROW, SEEDS = 1, range(4)
 
 
 @pytest.fixture
-def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[SeedBatch], int], None]:
+def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """From the given step on, the parameters of one of the runs are NaN."""
+    descend = SeedBatch.descend
 
-    def change(kind: Any, step: int) -> None:
-        descend = kind.descend
+    def spoilt(batch: SeedBatch, step: int) -> torch.Tensor:
+        if int(batch.step) >= step:
+            with torch.no_grad():
+                for value in batch.parameters.values():
+                    value[ROW] = torch.nan
+        return descend(batch)
 
-        def spoilt(batch: Any) -> Any:
-            if int(batch.step) >= step:
-                with torch.no_grad():
-                    for value in batch.parameters.values():
-                        value[ROW] = torch.nan
-            return descend(batch)
-
-        monkeypatch.setattr(kind, "descend", spoilt)
-
-    return change
+    return lambda step: monkeypatch.setattr(SeedBatch, "descend", partialmethod(spoilt, step))
 
 
 def facts(result: Result) -> str:
@@ -61,7 +58,7 @@ def test_the_other_seeds_do_not_notice(
     config = recipe("blocks", "other", "gcn", activation, hidden=4, epochs=12)
     options: dict[str, Any] = {"graphs": {"blocks": blocks()}, "device": "cpu"}
     expected = run([config], SEEDS, None, **options)
-    spoil(SeedBatch, step)
+    spoil(step)
     record = Record(tmp_path / "runs.jsonl")
     run([config], SEEDS, record, **options)
     found = record.read()
@@ -97,7 +94,7 @@ def test_tables_say_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(data, "load", lambda name, root=None: blocks())
-    spoil(SeedBatch, 2)
+    spoil(2)
     command = ["compare", "blocks", "--epochs", 6, "--hidden", 4, "--runs", 4]
     shown = invoke(*command, "--activations", "relu,grelu", "--json", "a.json")
     assert (shown.exit_code, shown.stderr) == (0, "")
