@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from measure import leave_start, power_law, random_graph
+from measure import Entry, Timings, leave_start, origin, power_law, random_graph, seconds
 from torch_geometric.nn import GATConv, GCNConv
 
 from graphrelu import GReLU
-from graphrelu.lab.engine.timing import captured, seconds
-from graphrelu.lab.record.entries import Entries, Entry, origin
+from graphrelu.lab.engine.timing import captured
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.render import export, figures
 
@@ -126,7 +125,7 @@ def points(sweeps: Sequence[Sweep]) -> Iterator[Point]:
                 yield Point(sweep.axis, value, what, **sizes)
 
 
-def collect(record: Entries, repeats: int, device: torch.device) -> None:
+def collect(record: Timings, repeats: int, device: torch.device) -> None:
     """Measure the points that the record lacks."""
     done = {record.key(entry) for entry in record.read()}
     act = GReLU(1)
@@ -205,7 +204,7 @@ def row_of(sweep: Sequence[Entry]) -> Entry:
 
 
 def page(entries: Sequence[Entry], rows: Sequence[Entry], sweeps: Sequence[list[Entry]]) -> str:
-    parts = [PAGE.format(origin=origin(entries, RECORD.name, "timing"))]
+    parts = [PAGE.format(origin=origin(entries, RECORD.name))]
     head = (
         *("size", "what", "from", "to", "exponent", "95 % interval"),
         *("smallest, ms", "largest, ms", "ratio", "one more, ms", "preparation, s"),
@@ -275,10 +274,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RECORD, help="the record (.jsonl)")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     args = parser.parse_args()
-    record = Entries(args.out, event="timed", identity=IDENTITY)
+    record = Timings(args.out, IDENTITY)
     if not args.render:
         collect(record, args.runs, torch.device(args.device))
-    entries = record.required()
+    entries = record.read()
     sweeps = sweeps_of(entries)
     rows = [row_of(sweep) for sweep in sweeps]
     text = page(entries, rows, sweeps)

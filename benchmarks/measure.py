@@ -1,10 +1,11 @@
-"""What the benchmarks share: random graphs, time and peak memory, power laws, and the record."""
+"""What the benchmarks share: random graphs, time and peak memory, power laws, and the records."""
 
 import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from graphrelu.lab.engine.timing import seconds
+from graphrelu.lab.engine.timing import synchronize
+from graphrelu.lab.record.journal import Journal, parse_line
 from graphrelu.lab.record.machine import surroundings
+
+Entry = dict[str, Any]
 
 # Calls between two looks at the clock. A GPU works behind its host, in training as here: a look
 # after every call would time the host's first step again and again.
@@ -32,6 +36,16 @@ def leave_start(act: torch.nn.Module) -> None:
     """As after some training: zeros would hide a part of the work."""
     for parameter in act.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
+
+
+def seconds(run: Callable[[], Any], device: torch.device, calls: int = 1) -> float:
+    """The time of some calls, one after the other, until the device has finished them."""
+    synchronize(device)
+    started = time.perf_counter()
+    for _ in range(calls):
+        run()
+    synchronize(device)
+    return time.perf_counter() - started
 
 
 def milliseconds(
@@ -97,3 +111,40 @@ def save(path: Path | None, device: torch.device, record: dict[str, Any]) -> Non
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(surroundings(device) | record, indent=1) + "\n")
         print(f"record: {path}")
+
+
+@dataclass(frozen=True)
+class Timings:
+    """A record with a JSON line for each timing; those with the same ``identity`` are the same."""
+
+    path: Path
+    identity: Sequence[str]
+
+    def read(self) -> list[Entry]:
+        """All timings in the order of the file; of the same identity, the first."""
+        found: dict[tuple[Any, ...], Entry] = {}
+        for line in Journal(self.path).news():
+            try:
+                entry = parse_line(line)
+            except ValueError:  # one that a killed process left incomplete
+                continue
+            if entry.pop("event", None) == "timed":
+                found.setdefault(self.key(entry), entry)
+        return list(found.values())
+
+    def append(self, entries: Iterable[Entry]) -> None:
+        """Write timings; on return they are on the disk."""
+        journal = Journal(self.path)
+        with journal.exclusive():
+            journal.write("timed", entries)
+
+    def key(self, entry: Entry) -> tuple[Any, ...]:
+        """The values that identify a timing."""
+        return tuple(entry[name] for name in self.identity)
+
+
+def origin(entries: Sequence[Entry], source: str) -> str:
+    """Where the numbers of a page come from."""
+    devices = ", ".join(sorted({entry["device"] for entry in entries}))
+    versions = ", ".join(sorted({f"torch {entry['versions']['torch']}" for entry in entries}))
+    return f"Made from `{source}`: {len(entries):,} timings ({devices}; {versions})."

@@ -17,16 +17,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from measure import Entry, Timings, origin, seconds
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine import prepare_inputs, scaled_features
-from graphrelu.lab.engine.timing import seconds
+from graphrelu.lab.engine import features_of, prepare_inputs
 from graphrelu.lab.engine.train import SeedBatch, build
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.entries import Entries, Entry, origin
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
 from graphrelu.lab.render import export, figures
@@ -63,7 +62,7 @@ WARM_UP = 2  # epochs
 Epochs = Callable[[int], None]  # trains that number of epochs
 
 
-def collect(record: Entries, dataset: str, repeats: int, device: torch.device) -> None:
+def collect(record: Timings, dataset: str, repeats: int, device: torch.device) -> None:
     """Measure the missing timings; the activations of a backbone take turns."""
     graph = data.load(dataset, None)
     done = {record.key(entry) for entry in record.read()}
@@ -92,7 +91,7 @@ def collect(record: Entries, dataset: str, repeats: int, device: torch.device) -
 
 def alone(config: Config, graph: Graph, seeds: int, device: torch.device) -> Epochs:
     """A plain PyG loop: each epoch is a step of Adam and a pass in evaluation."""
-    x = scaled_features(config, graph).to_dense().to(device)
+    x = features_of(config, graph).to_dense().to(device)
     edge_index = graph.edge_index.to(device)
     weight = None if graph.edge_weight is None else graph.edge_weight.to(device)
     split, y = make_split(graph, 0), graph.y.to(device)
@@ -209,7 +208,7 @@ def page(entries: Sequence[Entry], rows: Sequence[Entry]) -> str:
                 f"the backbones ({min(relu):.2f} to {max(relu):.2f}), and less time than Maxout "
                 f"with {sum(ratio < 1 for ratio in maxout)} of {len(maxout)} backbones.\n"
             )
-    told = origin(entries, RECORD.name, "timing")
+    told = origin(entries, RECORD.name)
     return PAGE.format(origin=told, epochs=EPOCHS, panels="\n".join(parts).rstrip("\n"))
 
 
@@ -251,10 +250,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RECORD, help="the record (.jsonl)")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     args = parser.parse_args()
-    record = Entries(args.out, event="timed", identity=IDENTITY)
+    record = Timings(args.out, IDENTITY)
     if not args.render:
         collect(record, args.dataset, args.runs, torch.device(args.device))
-    entries = record.required()
+    entries = record.read()
     rows = rows_of(entries)
     print(*figures.write(args.out, [page(entries, rows)], rows, COLUMNS, lambda: draw(rows)))
 

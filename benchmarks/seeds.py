@@ -23,7 +23,7 @@ from torch_geometric.nn import GCNConv
 from graphrelu.lab.data import load
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine import run, scaled_features
+from graphrelu.lab.engine import features_of, run
 from graphrelu.lab.engine.timing import synchronize
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import recipe
@@ -84,7 +84,7 @@ def main() -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)
         clock = time.process_time
-    sparse = scaled_features(config, graph).to(device)
+    sparse = features_of(config, graph).to(device)
 
     def loop(x: Tensor, runs: int) -> list[float]:
         return [stock_run(config, graph, x, seed, device) for seed in range(runs)]

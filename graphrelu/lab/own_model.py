@@ -8,9 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from html import escape
-from inspect import signature
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -157,9 +155,7 @@ def compare(
         look (int, optional): How often this comparison is looked at by now, this time included: a
             comparison that goes on with more runs has to show more. (default: :obj:`1`)
     """
-    names, build = _names(model, activations), model
-    if isinstance(model, type):
-        build = partial(_of_class, model)
+    names = _names(model, activations)
     check_margin(margin)
     for option, count in {"look": look, "runs": runs, "epochs": epochs}.items():
         check_count(option, count)
@@ -182,7 +178,7 @@ def compare(
 
         for name in names:
             bar.set_description(f"{label(name)}, seed {seed}")
-            own = start(build, name, seed, where, example)
+            own = start(model, name, seed, where, example)
             optimizer = torch.optim.Adam(own.parameters(), lr=lr, weight_decay=weight_decay)
             seed_everything(seed)  # for dropout and the order of the batches
             now = Epoch(name, seed, 0, epochs, math.nan, math.nan)
@@ -208,22 +204,10 @@ def _names(model: Any, activations: Any) -> list[str]:
         return ["relu", "grelu"]
     if not callable(model):
         raise TypeError(f"model must be a module or a function, got {type(model).__name__}.")
-    if isinstance(model, type):
-        try:
-            signature(model).bind(act=None)
-        except TypeError as error:
-            raise TypeError(
-                "model must take an argument act, which makes its activations, and need no other, "
-                f"got the class {model.__name__}{signature(model)}."
-            ) from error
     wanted = COMPARED if activations is None else activations
     if isinstance(wanted, str) or not wanted or not all(isinstance(n, str) for n in wanted):
         raise TypeError(f"activations must be a list of names, got {activations!r}.")
     return list(dict.fromkeys(check_name("activation", n, list(ACTIVATIONS)) for n in wanted))
-
-
-def _of_class(model: type[Module], act: Callable[[int], Module]) -> Module:
-    return model(act=act)
 
 
 def _with_masks(data: Any) -> Any:
@@ -334,7 +318,7 @@ def _built(build: Any, name: str, seed: int, device: torch.device, example: Exam
 
     def make(kind: type[Module]) -> Module:
         seed_everything(seed)
-        model = build(kind)
+        model = build(act=kind) if isinstance(build, type) else build(kind)
         if not isinstance(model, Module):
             raise TypeError(f"model must return a torch.nn.Module, got {type(model).__name__}.")
         if not any(isinstance(module, kind) for module in model.modules()):

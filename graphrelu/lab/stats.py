@@ -26,59 +26,19 @@ from scipy.special import stdtrit
 
 from graphrelu.lab.data.splits import FULL_SHARES, SMALL_SHARES, Split
 from graphrelu.lab.record.config import ERRORS, GIN_SPLITS, Config
-from graphrelu.lab.record.looks import numbers
+from graphrelu.lab.record.looks import FEWEST, numbers
+from graphrelu.lab.record.looks import Splits as Splits
 from graphrelu.lab.record.results import Record, Result
 
 SIGNIFICANCE = 0.05
 MARGIN = 0.5  # percentage points, or percent of an error
 FIRST_LOOK = 10  # with fewer runs hardly a comparison is decided
 MOST_RUNS = 10_000  # beyond, a number of runs is no advice
-FEWEST = 5  # runs, or splits, that an interval takes
-# Two splits share most of their training data from here on: a training part has this share of all
-# labelled nodes or graphs. Folds, 80 / 10 / 10, 60 / 20 / 20 and 48 / 32 / 20 % have it; 20 nodes
-# per class have a twentieth.
-MOST = 0.4
 
 Outcome = Literal["better", "worse", "no difference", "undecided"]
 Scores: TypeAlias = Mapping[int, float]  # seed -> share
 Looks: TypeAlias = tuple[int | None, int | None]  # at GReLU against ReLU, at the others
 Key = TypeVar("Key")
-
-
-@dataclass(frozen=True)
-class Splits:
-    """``share`` is that of the training part in all labelled nodes or graphs, ``ratio`` the size of
-    the test part over that of the training part. ``num_test`` is the size of the smallest test
-    part. ``count`` is the number of different splits where it is limited: the split of a seed is
-    then ``seed % count``.
-    """
-
-    share: float = 0.0
-    ratio: float = 0.0
-    num_test: int | None = None
-    count: int | None = None
-
-    @property
-    def overlap(self) -> bool:
-        """Whether the splits share most of their training data."""
-        return self.share >= MOST and (self.count is None or self.count >= FEWEST)
-
-    @property
-    def shared(self) -> float:
-        """What is added to the variance factor 1/n: by `Nadeau and Bengio (2003)
-        <https://doi.org/10.1023/A:1024068626366>`_ n_test / n_train, or nothing."""
-        return self.ratio if self.overlap else 0.0
-
-    def about(self, n: int) -> str:
-        """What an interval over ``n`` runs is about."""
-        if self.overlap:
-            return (
-                "over other data like this (corrected for the training data that the splits share)"
-            )
-        if self.count is not None and n > self.count:
-            what = "one split" if self.count == 1 else f"{self.count} splits"
-            return f"over seeds of {what}; nothing is said about other splits"
-        return "over random splits of this data"
 
 
 RANDOM, ONE = Splits(), Splits(count=1)
@@ -361,6 +321,6 @@ def decide_at_look(record: Record, results: Sequence[Result], must_count: bool =
         if must_count:
             raise
         counted = False
-    which, splits = numbers(before, look.pairs), Splits(**look.splits)
-    found = over_relu(scores, splits, look.margin, which, config.metric in ERRORS)
+    which = numbers(before, look.pairs)
+    found = over_relu(scores, look.splits, look.margin, which, config.metric in ERRORS)
     return Decided(found, look.command, counted)

@@ -351,11 +351,6 @@ def test_progress_on_a_terminal(
     assert "/4" in err
 
 
-class Pairs(torch.nn.Module):
-    def __init__(self, channels: int = 4) -> None:
-        super().__init__()
-
-
 BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "activation": ({"activations": ["relu", "grul"]}, ValueError, "There is no activation 'grul'"),
     "a string": ({"activations": "relu"}, TypeError, "activations must be a list of names"),
@@ -367,12 +362,6 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no model": ({"model": 3}, TypeError, "model must be a module or a function, got int."),
     "no module": ({"model": lambda act: 3}, TypeError, "model must return a torch.nn.Module"),
     "without act": ({"model": lambda act: Net()}, ValueError, "model must build its activations"),
-    "a class without act": (
-        {"model": Pairs},
-        TypeError,
-        "model must take an argument act, which makes its activations, and need no other, got the "
-        "class Pairs(channels: 'int' = 4)",
-    ),
     "layers": (
         {"model": lambda act: Net(act, 3 if act is ACTIVATIONS["prelu"] else 2)},
         ValueError,

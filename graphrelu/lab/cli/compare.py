@@ -198,7 +198,7 @@ def compare(
         repeat = f"{command} --runs {runs}"
     go_on = f"Interrupted; go on with: {repeat} --out {shlex.quote(str(record.path))}"
     with one_sentence(INTERRUPTED if out else go_on):
-        splits = asdict(splits_in(graph, configs[0]))
+        splits = splits_in(graph, configs[0])
         record.add_look(Look.announced(configs[0], margin, splits, command))
         how: dict[str, Any] = {"graphs": {configs[0].dataset: graph}, "device": device}
         pool = engine or pool_for(graph, where, runs * len(configs))

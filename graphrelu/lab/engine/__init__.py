@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import (
     PreparedCells,
     choose_device,
+    features_of,
     load_dataset,
     prepare_inputs,
     runs_at_once,
-    scaled_features,
 )
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.engine.pool import check_pool, pool_of
@@ -25,7 +25,7 @@ from graphrelu.lab.record.output import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
 
 __all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "load_dataset"]
-__all__ += ["prepare_inputs", "run", "run_all", "scaled_features"]
+__all__ += ["features_of", "prepare_inputs", "run", "run_all"]
 
 
 class Progress(NamedTuple):
@@ -65,21 +65,32 @@ def run(
         pool: `local`, this process; a number of processes; or `ray`, the workers of a
             Ray cluster.
     """
-    before = [] if record is None else in_order(record.read(), configs, seeds)
-    done = {(result.config.key(), result.seed): result for result in before}
-    total = len({config.key() for config in configs}) * len(set(seeds))
+    wanted = [(config.key(), seed) for config in configs for seed in seeds]
+    known = [] if record is None else record.read()
+    on_record = {(result.config.key(), result.seed): result for result in known}
+    done = {key: on_record[key] for key in wanted if key in on_record}
+    total = len(set(wanted))
 
     def report(config: Config, own: tuple[int, ...], epoch: int, kept: bool = False) -> None:
         # What is finished is reported once it is on record.
         if progress is not None and (kept or epoch < config.epochs):
             progress(Progress(config, own, epoch, len(done), total, config.epochs))
 
+    def missing(prepared: PreparedCells, share: int) -> Iterator[Batch]:
+        """What is not on record, in batches that fit into memory, until the deadline."""
+        for config in dict.fromkeys(configs):
+            left = list(seeds) if record is None else record.left(config, seeds)
+            while left and (deadline is None or time.monotonic() <= deadline):
+                size = runs_at_once(config, prepared.graph(config), prepared.device, share)
+                yield Batch(config, tuple(left[:size]))
+                left = left[size:]
+
     with ExitStack() as stack:
         if record is not None and len(done) < total:
             stack.enter_context(record.exclusive())
         workers = stack.enter_context(pool_of(pool, device))
         prepared = PreparedCells(graphs or {}, root, workers.device)
-        batches = _missing(configs, seeds, record, prepared, deadline, workers.share)
+        batches = missing(prepared, workers.share)
         seed = None if record is None else seeds[0]
         for (config, own), results, look in workers.train(batches, prepared, seed, report):
             if record is not None:
@@ -88,7 +99,7 @@ def run(
                 record.append(results)
             done |= {(config.key(), result.seed): result for result in results}
             report(config, own, config.epochs, kept=True)
-    return in_order(done.values(), configs, seeds)
+    return [done[key] for key in wanted if key in done]
 
 
 def run_all(runs: Mapping[Config, Sequence[int]], record: Record, **how: Any) -> int:
@@ -97,31 +108,3 @@ def run_all(runs: Mapping[Config, Sequence[int]], record: Record, **how: Any) ->
     for config, seeds in runs.items():
         by_seeds.setdefault(tuple(seeds), []).append(config)
     return sum(len(run(configs, own, record, **how)) for own, configs in by_seeds.items())
-
-
-def _missing(
-    configs: Sequence[Config],
-    seeds: Sequence[int],
-    record: Record | None,
-    prepared: PreparedCells,
-    deadline: float | None,
-    share: int,
-) -> Iterator[Batch]:
-    """The runs that are not on record, in batches that fit into memory, until the deadline."""
-    for config in dict.fromkeys(configs):
-        left = list(seeds) if record is None else record.left(config, seeds)
-        while left:
-            if deadline is not None and time.monotonic() > deadline:
-                return
-            size = runs_at_once(config, prepared.graph(config), prepared.device, share)
-            yield Batch(config, tuple(left[:size]))
-            left = left[size:]
-
-
-def in_order(
-    results: Iterable[Result], configs: Sequence[Config], seeds: Sequence[int]
-) -> list[Result]:
-    """The runs of these configurations and seeds, in this order."""
-    found = {(result.config.key(), result.seed): result for result in results}
-    wanted = ((config.key(), seed) for config in configs for seed in seeds)
-    return [found[key] for key in wanted if key in found]

@@ -14,14 +14,14 @@ from torch import Tensor
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import NUM_FOLDS, Split, make_split
+from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.graph_batches import DeviceGraphs
-from graphrelu.lab.engine.graph_training import network_of, split_set, train_graphs
+from graphrelu.lab.engine.graph_training import Training, network_of, split_set
 from graphrelu.lab.engine.keep import inspect, inspect_set
 from graphrelu.lab.engine.train import build, train
 from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.models.sparse import row_normalized
-from graphrelu.lab.record.config import GIN_SPLITS, Config
+from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch, Result
 
@@ -54,17 +54,16 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-def scaled_features(config: Config, graph: Graph) -> Tensor:
-    """The graph's features, normalised and scaled as the cell asks; sparse features stay sparse."""
-    x = row_normalized(graph.x) if config.normalize_features else graph.x
-    return x * config.feature_scale
+def features_of(config: Config, graph: Graph) -> Tensor:
+    """The graph's features, normalised if the cell asks for it; sparse features stay sparse."""
+    return row_normalized(graph.x) if config.normalize_features else graph.x
 
 
 def prepare_inputs(config: Config, graph: Graph, device: torch.device) -> PreparedInputs:
     """Features and graph in the form that the models of a cell take, for any activation."""
     weight = graph.edge_weight
     return build(config, graph, 0).prepare(
-        scaled_features(config, graph).to(device, getattr(torch, config.dtype)),
+        features_of(config, graph).to(device, getattr(torch, config.dtype)),
         graph.edge_index.to(device),
         None if weight is None else weight.to(device),
     )
@@ -74,8 +73,7 @@ def load_dataset(config: Config, root: str | Path | None) -> Graph | GraphSet:
     """The graph, or the set of graphs, of a configuration."""
     if not data.holds_graphs(config.dataset):
         return data.load(config.dataset, root)
-    split: Any = "folds" if config.split in GIN_SPLITS else config.split
-    return data.load_graphs(config.dataset, root, split=split)
+    return data.load_graphs(config.dataset, root, split=config.split)  # type: ignore[arg-type]
 
 
 def split_for(config: Config, graph: Graph | GraphSet, seed: int) -> Split:
@@ -109,40 +107,42 @@ class PreparedCells:
     ) -> Iterator[Trained]:
         """Trains the runs of a batch at once or, where memory does not suffice, half by half; the
         look is inside the model of ``seed``."""
+        config, seeds = batch
         try:
-            trained = self._train(batch, seed, partial(report, batch.seeds))
+            trained = self._train(batch, seed, partial(report, seeds))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            parts = halves(batch)
+            if len(seeds) == 1:
+                few = f"There is too little memory for one run of {config.title}."
+                raise MachineError(few) from error
         else:
             yield trained
             return
         gc.collect()  # only now, as the error held on to what there was
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        for part in parts:
-            yield from self.train(part, seed, report)
+        middle = len(seeds) // 2
+        for part in (seeds[:middle], seeds[middle:]):
+            yield from self.train(Batch(config, part), seed, report)
 
     def _train(self, batch: Batch, seed: int | None, progress: Callable[[int], None]) -> Trained:
         config, graph, inputs = batch.config, self.graph(batch.config), self.inputs_of(batch.config)
         if isinstance(graph, GraphSet):
-            runs, results = train_graphs(config, graph, inputs, batch.seeds, progress)
-            shown = [run for run in runs if run.seed == seed and config.activation == "grelu"]
-            return Trained(batch, results, inspect_set(shown[0]) if shown else None)
+            (own,) = batch.seeds
+            run = Training(config, graph, inputs, own)
+            run.train(progress)
+            is_shown = own == seed and config.activation == "grelu"
+            return Trained(batch, [run.result()], inspect_set(run) if is_shown else None)
         models, results = train(config, graph, inputs, batch.seeds, self.device, progress)
         look = None
-        if seed is not None and seed in batch.seeds and graph.task == "classes":
+        if seed in batch.seeds and graph.task == "classes":
             look = inspect(models, seed)
         return Trained(batch, results, look)
 
     def inputs_of(self, config: Config) -> Any:
-        graph = self.graph(config)
-        if isinstance(graph, GraphSet):
-            key: tuple[Any, ...] = (config.dataset, network_of(config).walks)
-        else:
-            key = (config.dataset, config.normalize_features, config.feature_scale, config.dtype)
-            key += (config.backbone, config.backbone_options)
+        graph, network = self.graph(config), (config.backbone, config.backbone_options)
+        key = (config.dataset, *network, config.normalize_features, config.dtype)
         if key == self.key:
             return self.inputs
         self.key = self.inputs = None  # the old ones go before the new ones come
@@ -160,7 +160,7 @@ def runs_at_once(
     """The size of a cell's batches: as many as fit, by a generous estimate, where ``share`` batches
     are trained at once. Runs on a set of graphs are not stacked."""
     if isinstance(graph, GraphSet):
-        return smallest(config)
+        return 1
     available = CPU_BUDGET // share
     if device.type == "cuda":
         available = torch.cuda.mem_get_info(device)[0] // (2 * share)
@@ -200,20 +200,3 @@ def is_out_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def smallest(config: Config) -> int:
-    """How many runs must be trained at once: the GIN paper's protocol chooses one epoch for all
-    folds of an assignment."""
-    return NUM_FOLDS if config.split in GIN_SPLITS else 1
-
-
-def halves(batch: Batch) -> list[Batch]:
-    """The two halves of a batch."""
-    config, seeds = batch
-    unit = smallest(config)
-    if len(seeds) <= unit:
-        runs = "one run" if unit == 1 else f"{unit} runs, which belong together,"
-        raise MachineError(f"There is too little memory for {runs} of {config.title}.")
-    middle = max(1, len(seeds) // (2 * unit)) * unit
-    return [Batch(config, seeds[:middle]), Batch(config, seeds[middle:])]

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -18,12 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import NUM_FOLDS, Split, fold_split, split_of
+from graphrelu.lab.data.splits import Split, split_of
 from graphrelu.lab.engine.graph_batches import PADDING, DeviceGraphs, Shape
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.timing import captured
 from graphrelu.lab.models.graph_networks import GraphNetwork, Network, count_parameters
-from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
+from graphrelu.lab.record.config import GIN_SPLITS, Config, Metric
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import SET_SCORES, Result, thin
 
@@ -31,7 +30,7 @@ EVALUATION_BATCH = 512
 _NO_CLASS = -100  # of the empty graph
 DIGITS = 4  # of the validation scores of all epochs
 CURVE_POINTS = 20  # of the other curves
-# By the paper's protocol, and by the GIN paper's.
+# By the paper's protocol.
 POOLING = {"gcn": "mean", "sage": "max", "gin": "sum"}
 PAPERS_NETWORK = {"residual": False, "head_layers": 1, "encoder": False, "pooled_dropout": True}
 PAPERS_TRAINING = {"halve_every": 50, "warmup": 0}
@@ -73,13 +72,11 @@ def schedule_of(config: Config) -> Schedule:
 
 
 def _is_papers(config: Config) -> bool:
-    return config.split in FOLD_SPLITS and not config.is_deep
+    return config.split == "folds" and not config.is_deep
 
 
 def build_network(config: Config, graphs: GraphSet, seed: int) -> GraphNetwork:
     """The network of a run, as its seed starts it."""
-    if config.split == "gin_paper":
-        raise ValueError("The GIN paper's own networks (gin_paper) are no longer trained.")
     torch.manual_seed(seed)
     features = graphs.nodes, graphs.edges, graphs.num_classes
     options: dict[str, Any] = dict(config.activation_options)
@@ -89,7 +86,7 @@ def build_network(config: Config, graphs: GraphSet, seed: int) -> GraphNetwork:
 def split_set(config: Config, graphs: GraphSet, seed: int) -> Split:
     """The training, validation and test graphs of a run."""
     if config.split in GIN_SPLITS:
-        return fold_split(graphs.strata, seed, config.split)
+        raise ValueError(f"Runs by the GIN paper's protocol ({config.split}) are only read.")
     return split_of(graphs, seed, config.split)  # type: ignore[arg-type]
 
 
@@ -229,7 +226,7 @@ class Training:
         self.seconds = time.perf_counter() - start
         self.replay = None  # and the memory that it holds
 
-    def best(self) -> int:
+    def _best(self) -> int:
         """The epoch, from 0, that the validation graphs choose."""
         values = self.curves[SET_SCORES]
         if self.config.select == "loss":
@@ -237,9 +234,9 @@ class Training:
             values = [-loss if math.isfinite(loss) else -math.inf for loss in losses]
         return values.index(max(values))
 
-    def result(self, best: int) -> Result:
-        """The result, with the losses and scores of this epoch."""
-        config, device, epochs = self.config, self.device, self.config.epochs
+    def result(self) -> Result:
+        """The result, with the losses and scores of the best epoch."""
+        config, device, epochs, best = self.config, self.device, self.config.epochs, self._best()
         steps = epochs * math.ceil(len(self.parts[0]) / self.schedule.batch_size)
         is_gpu = device.type == "cuda"
         losses = ("train_loss", "val_loss")
@@ -265,39 +262,6 @@ class Training:
             steps=steps,
             **surroundings(device),
         )
-
-
-def train_graphs(
-    config: Config,
-    graphs: GraphSet,
-    data: DeviceGraphs,
-    seeds: Sequence[int],
-    progress: Callable[[int], None] | None = None,
-) -> tuple[list[Training], list[Result]]:
-    """Trains runs one after another. By the GIN paper's protocol the ten folds of an assignment
-    have one epoch, that of their best mean validation score."""
-    if config.split in GIN_SPLITS:
-        assignments = {seed // NUM_FOLDS for seed in seeds}
-        if len(seeds) != NUM_FOLDS * len(assignments):
-            raise ValueError(
-                f"The split {config.split} chooses an epoch for all {NUM_FOLDS} folds of an "
-                f"assignment, so runs must be a multiple of {NUM_FOLDS}."
-            )
-    runs = []
-    for seed in seeds:
-        run = Training(config, graphs, data, seed)
-        run.train(progress)
-        runs.append(run)
-    if config.split not in GIN_SPLITS:
-        return runs, [run.result(run.best()) for run in runs]
-    found = []
-    for assignment in sorted(assignments):
-        folds = [run for run in runs if run.seed // NUM_FOLDS == assignment]
-        epochs = zip(*(run.curves[SET_SCORES] for run in folds), strict=True)
-        # Shares of whole counts: without rounding, equal means would not tie.
-        means = [round(fmean(scores), 9) for scores in epochs]
-        found += [run.result(means.index(max(means))) for run in folds]
-    return runs, found
 
 
 class Replay:

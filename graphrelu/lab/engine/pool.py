@@ -11,11 +11,11 @@ import os
 import signal
 import tempfile
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -75,17 +75,25 @@ class Here:
             yield from prepared.train(batch, seed, partial(report, batch.config))
 
 
-class Workers(ABC):
-    """Several workers, which train a batch each. ``deaths`` are the errors of a worker that ended
-    without an answer, and ``end`` says so."""
+@dataclass
+class Workers:
+    """Several workers, which train a batch each.
 
-    share = 1
+    Attributes:
+        slots: How many batches can be trained at once, at this moment.
+        submit: Begins a batch on a graph, with a look inside the model of a seed.
+        deaths: The errors of a worker that ended without an answer.
+        end: How such a worker ended, in words.
+        in_flight: What is being trained.
+    """
+
+    device: torch.device
+    slots: Callable[[], int]
+    submit: Callable[[Batch, Graph | GraphSet, int | None], Future[list[Trained]]]
     deaths: type[Exception]
     end: str
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.in_flight: dict[Future[list[Trained]], Batch] = {}
+    share: int = 1
+    in_flight: dict[Future[list[Trained]], Batch] = field(default_factory=dict)
 
     def train(
         self, batches: Iterator[Batch], prepared: PreparedCells, seed: int | None, report: Report
@@ -99,18 +107,10 @@ class Workers(ABC):
                 if not self.in_flight:
                     return
                 for future in wait(self.in_flight, 1, return_when=FIRST_COMPLETED).done:
-                    finished += self.outcome(future, self.in_flight.pop(future))
+                    finished += self._outcome(future, self.in_flight.pop(future))
             yield from finished
 
-    @abstractmethod
-    def slots(self) -> int:
-        """How many batches can be trained at once, at this moment."""
-
-    @abstractmethod
-    def submit(self, batch: Batch, graph: Graph | GraphSet, seed: int | None) -> Future[Any]:
-        """Begin a batch."""
-
-    def outcome(self, future: Future[list[Trained]], batch: Batch) -> list[Trained]:
+    def _outcome(self, future: Future[list[Trained]], batch: Batch) -> list[Trained]:
         """What was trained, or the error that ended it."""
         try:
             return future.result()
@@ -121,42 +121,30 @@ class Workers(ABC):
             raise MachineError(f"{self.end} while training {runs}.") from error
 
 
-class Processes(Workers):
-    """Processes of this machine; graphs reach them by files in a folder."""
-
-    deaths, end = BrokenProcessPool, "A process ended"
-
-    def __init__(self, count: int, device: str, folder: Path) -> None:
-        super().__init__(choose_device(device))
-        self.share, self._folder = count, folder
-        self._files: dict[str, Path] = {}
-        threads = max(1, torch.get_num_threads() // count)
-        context = multiprocessing.get_context("spawn")
-        self.workers = ProcessPoolExecutor(count, context, _begin, (threads,))
-
-    def slots(self) -> int:
-        return self.share
-
-    def submit(self, batch: Batch, graph: Graph | GraphSet, seed: int | None) -> Future[Any]:
-        name = batch.config.dataset
-        if name not in self._files:
-            self._files[name] = self._folder / f"{len(self._files)}.pt"
-            torch.save(graph, self._files[name])
-        return self.workers.submit(_train_here, batch, self._files[name], str(self.device), seed)
-
-
 @contextmanager
 def processes(count: int, device: str) -> Iterator[Pool]:
-    """Processes of this machine, for the time of the block."""
-    before = set(multiprocessing.active_children())
+    """Processes of this machine, for the time of the block; graphs reach them by files."""
+    where, before = choose_device(device), set(multiprocessing.active_children())
+    threads = max(1, torch.get_num_threads() // count)
+    spawn, files = multiprocessing.get_context("spawn"), dict[str, Path]()
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
-        pool = Processes(count, device, Path(folder))
+        executor = ProcessPoolExecutor(count, spawn, _begin, (threads,))
+
+        def submit(batch: Batch, graph: Graph | GraphSet, seed: int | None) -> Future[Any]:
+            name = batch.config.dataset
+            if name not in files:
+                files[name] = Path(folder, f"{len(files)}.pt")
+                torch.save(graph, files[name])
+            return executor.submit(_train_here, batch, files[name], str(where), seed)
+
         try:
-            yield pool
+            yield Workers(
+                where, lambda: count, submit, BrokenProcessPool, "A process ended", share=count
+            )
         finally:  # what is still being trained is forgotten
             for worker in set(multiprocessing.active_children()) - before:
                 worker.terminate()
-            pool.workers.shutdown(cancel_futures=True)
+            executor.shutdown(cancel_futures=True)
 
 
 def _begin(threads: int) -> None:
@@ -185,57 +173,15 @@ def _train_here(batch: Batch, path: Path, device: str, seed: int | None) -> list
     return list(prepared.train(batch, seed, lambda *progress: None))
 
 
-class Cluster(Workers):
-    """A Ray cluster. The datasets are sent to the workers, which send results back: only the
-    package must be installed there. Where a worker dies, its batch is trained again elsewhere.
-
-    ``device`` is that of the workers; ``auto`` is a GPU for each where the cluster has any.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._ray = ray = import_module("ray")
-        self.deaths, self.end = ray.exceptions.RayError, f"{MOST_TRIES} Ray workers died"
-        if device not in ("auto", *MOST_SEEDS):
-            raise ValueError(
-                f"There is no device {device!r} for Ray; known are auto, cpu and cuda."
-            )
-        has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
-        if device == "cuda" and not has_gpu:
-            raise ValueError("There is no device 'cuda' here: the Ray cluster has no GPU.")
-        self._where = "cuda" if has_gpu and device != "cpu" else "cpu"
-        # The memory of the workers' GPUs cannot be seen from here.
-        super().__init__(choose_device("cpu" if self._where == "cpu" else "auto"))
-        resource = {"num_gpus": 1} if self._where == "cuda" else {"num_cpus": 1}
-        # Ray tries again only where a worker died, not where the training raised.
-        self._task = ray.remote(max_retries=MOST_TRIES - 1, **resource)(_train_there)
-        self._sent: dict[str, Any] = {}
-        self._references: WeakKeyDictionary[Future[Any], Any] = WeakKeyDictionary()
-
-    def slots(self) -> int:
-        resource = "GPU" if self._where == "cuda" else "CPU"
-        return max(1, int(self._ray.cluster_resources().get(resource, 0)))
-
-    def submit(self, batch: Batch, graph: Graph | GraphSet, seed: int | None) -> Future[Any]:
-        name = batch.config.dataset
-        if name not in self._sent:
-            self._sent[name] = self._ray.put(graph)
-        task = self._task.options(name=f"train {name}")
-        reference = task.remote(batch, self._sent[name], self._where, seed)
-        future: Future[Any] = reference.future()
-        self._references[future] = reference
-        return future
-
-    def cancel(self) -> None:
-        """End what is still being trained."""
-        for future in self.in_flight:
-            if not future.done():  # Ray may abort this process when a finished task is cancelled
-                self._ray.cancel(self._references[future], force=True)
-
-
 @contextmanager
 def cluster(device: str) -> Iterator[Pool]:
-    """The cluster of ``RAY_ADDRESS``, else one on this machine for the time of the block; a
-    connection that is there already is used and left open."""
+    """The Ray cluster of ``RAY_ADDRESS``, else one on this machine for the time of the block; a
+    connection that is there already is used and left open.
+
+    The datasets are sent to the workers, which send results back: only the package must be
+    installed there. Where a worker dies, its batch is trained again elsewhere. ``device`` is that
+    of the workers; ``auto`` is a GPU for each where the cluster has any.
+    """
     ray = import_module("ray")
     with ExitStack() as stack:
         if not ray.is_initialized():
@@ -246,9 +192,45 @@ def cluster(device: str) -> Iterator[Pool]:
                 except SystemExit:  # what Ray makes of SIGTERM
                     raise Terminated from None
             stack.callback(ray.shutdown)
-        workers = Cluster(device)
-        stack.callback(workers.cancel)
-        yield workers
+        if device not in ("auto", *MOST_SEEDS):
+            raise ValueError(
+                f"There is no device {device!r} for Ray; known are auto, cpu and cuda."
+            )
+        has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
+        if device == "cuda" and not has_gpu:
+            raise ValueError("There is no device 'cuda' here: the Ray cluster has no GPU.")
+        where, resource = ("cuda", "GPU") if has_gpu and device != "cpu" else ("cpu", "CPU")
+        # Ray tries again only where a worker died, not where the training raised.
+        options = {"max_retries": MOST_TRIES - 1, f"num_{resource.lower()}s": 1}
+        task = ray.remote(**options)(_train_there)
+        sent: dict[str, Any] = {}
+        references: WeakKeyDictionary[Future[Any], Any] = WeakKeyDictionary()
+
+        def submit(batch: Batch, graph: Graph | GraphSet, seed: int | None) -> Future[Any]:
+            name = batch.config.dataset
+            if name not in sent:
+                sent[name] = ray.put(graph)
+            reference = task.options(name=f"train {name}").remote(batch, sent[name], where, seed)
+            future: Future[Any] = reference.future()
+            references[future] = reference
+            return future
+
+        def slots() -> int:
+            return max(1, int(ray.cluster_resources().get(resource, 0)))
+
+        # The memory of the workers' GPUs cannot be seen from here.
+        here = choose_device("cpu" if where == "cpu" else "auto")
+        workers = Workers(
+            here, slots, submit, ray.exceptions.RayError, f"{MOST_TRIES} Ray workers died"
+        )
+        try:
+            yield workers
+        finally:  # end what is still being trained
+            for future in workers.in_flight:
+                if (
+                    not future.done()
+                ):  # Ray may abort this process when a finished task is cancelled
+                    ray.cancel(references[future], force=True)
 
 
 def _train_there(

@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -29,22 +28,10 @@ from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 def write(
     path: Path, runs: Mapping[Config, Sequence[int]], graphs: Mapping[str, Graph | GraphSet]
 ) -> None:
-    """Keep runs, the seeds of each cell, with their graphs: tensors and plain values alone."""
+    """Keep runs, the seeds of each cell, with their graphs."""
     cells = [(config.to_dict(), list(seeds)) for config, seeds in runs.items()]
-    sets = {name: (type(graph).__name__, _plain(graph)) for name, graph in graphs.items()}
     with complete(path) as part:
-        torch.save({"cells": cells, "graphs": sets}, part)
-
-
-def _plain(graph: Graph | GraphSet) -> dict[str, Any]:
-    return {n: tuple(v) if isinstance(v, Features) else v for n, v in vars(graph).items()}
-
-
-def _from_plain(kind: str, parts: dict[str, Any]) -> Graph | GraphSet:
-    if kind == "GraphSet":
-        parts |= {name: Features(*parts[name]) for name in ("nodes", "edges")}
-        return GraphSet(**parts)
-    return Graph(**parts)
+        torch.save({"cells": cells, "graphs": dict(graphs)}, part)
 
 
 def train(
@@ -55,8 +42,8 @@ def train(
     pool: str = "local",
 ) -> str:
     """Train what the record lacks of the runs in a file; return a sentence on what is there."""
-    content = torch.load(path, weights_only=True)
-    graphs = {name: _from_plain(*own) for name, own in content["graphs"].items()}
+    with torch.serialization.safe_globals([Graph, GraphSet, Features]):
+        content = torch.load(path, weights_only=True)
     deadline = None if seconds is None else time.monotonic() + seconds
     runs = {Config.from_dict(plain): seeds for plain, seeds in content["cells"]}
     record = Record(check_record(out), curves=False)
@@ -66,7 +53,7 @@ def train(
             done = f"[{progress.runs_done}/{progress.runs_total}]"
             print(f"{done} {progress.config.title}: {len(progress.seeds)} runs", flush=True)
 
-    how = {"graphs": graphs, "device": device, "deadline": deadline, "pool": pool}
+    how = {"graphs": content["graphs"], "device": device, "deadline": deadline, "pool": pool}
     found = engine.run_all(runs, record, progress=said, **how)
     wanted = sum(map(len, runs.values()))
     return f"{found:,} of these {wanted:,} runs are in {out}."

@@ -1,11 +1,10 @@
-"""How times are taken, and how a GPU is kept busy: calls captured as CUDA graphs."""
+"""How a GPU is waited for, and kept busy: calls captured as CUDA graphs."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -16,16 +15,6 @@ def synchronize(device: torch.device) -> None:
     """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def seconds(run: Callable[[], Any], device: torch.device, calls: int = 1) -> float:
-    """The time of some calls, one after the other, until the device has finished them."""
-    synchronize(device)
-    started = time.perf_counter()
-    for _ in range(calls):
-        run()
-    synchronize(device)
-    return time.perf_counter() - started
 
 
 @cache

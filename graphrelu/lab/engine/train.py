@@ -24,7 +24,7 @@ from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
 from graphrelu.lab.engine.timing import captured, synchronize
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
-from graphrelu.lab.record.config import FOLD_SPLITS, GIN_SPLITS, Config, Metric
+from graphrelu.lab.record.config import Config, Metric
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import Result, thin
 from graphrelu.lab.signals import held
@@ -112,10 +112,6 @@ class Nodes:
         losses = TASKS[self.task].loss(logits, label)
         return (self.weight.to(logits.dtype) * losses).sum(dim=1)
 
-    def accuracy(self, logits: Tensor) -> Tensor:
-        right = logits.argmax(dim=2) == self.label
-        return (self.weight * right).sum(dim=1)
-
     def score(self, logits: Tensor, metric: Metric) -> Tensor:
         if self.units is not None:
             mean, std = self.units
@@ -189,17 +185,18 @@ class SeedBatch:
         with torch.no_grad():
             logits = self.val.chosen(self.logits(self.state, training=False))
             val_loss = self.val.loss(logits)
-            self.keep_the_best(self._value(logits, val_loss))
-            self.note(loss, val_loss, logits)
+            values = {"train_loss": loss, "val_loss": val_loss}
+            if "val_accuracy" in self.curves:
+                values["val_accuracy"] = self.val.score(logits, "accuracy")
+            for name, value in values.items():
+                self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
+            chooses = val_loss
+            if self.config.select == "score":  # a diverged run does not improve
+                score = self.val.score(logits, self.config.metric)
+                chooses = torch.where(val_loss.isfinite(), -score, torch.nan)
+            self._keep_the_best(chooses)
             self._stop(val_loss)
             self.step += 1
-
-    def _value(self, logits: Tensor, val_loss: Tensor) -> Tensor:
-        """The value that is lowest in the best epoch; a diverged run does not improve."""
-        if self.config.select == "loss":
-            return val_loss
-        score = self.val.score(logits, self.config.metric)
-        return torch.where(val_loss.isfinite(), -score, torch.nan)
 
     def _stop(self, val_loss: Tensor) -> None:
         """By loss: after half of the epochs, once the loss exceeds the mean of the last `patience`
@@ -240,7 +237,7 @@ class SeedBatch:
             leaf.grad = None if grad is None else grad.contiguous()
         self.optimizer.step()
 
-    def keep_the_best(self, value: Tensor) -> None:
+    def _keep_the_best(self, value: Tensor) -> None:
         """The state of the lowest value `[R]`: the only thing that chooses an epoch."""
         self.epochs_run += self.active
         improved = self.active & (value < self.best_value)
@@ -249,14 +246,6 @@ class SeedBatch:
         for name, best in self.best.items():
             chosen = improved.view(-1, *(1,) * (best.dim() - 1))
             best.copy_(torch.where(chosen, self.state[name], best))
-
-    def note(self, train_loss: Tensor, val_loss: Tensor, logits: Tensor) -> None:
-        """Adds this epoch to the curves; the logits are those of the validation set."""
-        values = {"train_loss": train_loss, "val_loss": val_loss}
-        if "val_accuracy" in self.curves:
-            values["val_accuracy"] = self.val.accuracy(logits)
-        for name, value in values.items():
-            self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
 
     def run(self, progress: Callable[[int], None] | None = None) -> float:
         """Trains until every run has stopped or the epochs are over; returns the seconds of it."""
@@ -316,7 +305,7 @@ class SeedBatch:
             )
         for part, out in outs.items():
             values[f"{part}_loss"] = getattr(self, part).loss(out).tolist()
-        if config.select == "loss" and config.split not in FOLD_SPLITS:
+        if config.select == "loss":
             values["val_loss"] = self.best_value.tolist()
         if self.test.task == "classes":
             tested = (outs["test"], self.test.label, self.test.known)
@@ -336,11 +325,8 @@ class SeedBatch:
         results = []
         for row, (seed, split) in enumerate(zip(self.seeds, self.splits, strict=True)):
             own = {name: of_runs[row] for name, of_runs in values.items()}
-            points = dict.fromkeys(CURVES, CURVE_POINTS)
-            if config.split in GIN_SPLITS:  # the protocol is a statement on this curve
-                points["val_accuracy"] = own["epochs_run"]
             curves = {
-                name: thin(curve[: own["epochs_run"], row].tolist(), points[name])
+                name: thin(curve[: own["epochs_run"], row].tolist(), CURVE_POINTS)
                 for name, curve in self.curves.items()
             }
             results.append(Result(seed=seed, note=split.note, curves=curves, **own, **common))

@@ -32,14 +32,19 @@ CONSTANTS = {name: getattr(DEFAULT, name) for name in ("scale", "temperature", "
 FEW_LABELS = {"dropout": 0.2}  # in the paper's networks
 
 OPTIONS = ("activation_options", "backbone_options", "training_options")
-NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+LIMITS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("dataset", "backbone", "activation"), ("be a name", bool)),
+    **dict.fromkeys(
+        ("hidden", "patience", "weight_decay"), ("be zero or more", lambda value: value >= 0)
+    ),
+    "epochs": ("be one or more", lambda value: value >= 1),
     "lr": ("be positive", lambda value: value > 0),
-    "weight_decay": ("be zero or more", lambda value: value >= 0),
     "dropout": ("lie in [0, 1)", lambda value: 0 <= value < 1),
-    "feature_scale": ("be positive", lambda value: value > 0),
 }
+NAMES = {str: "a name", int: "a whole number", float: "a finite number", bool: "true or false"}
 # Not in records and keys, which are older, where they have these values.
-LATER: dict[str, Any] = {"feature_scale": 1.0, "select": "loss", "progress": "score"}
+LATER: dict[str, Any] = {"select": "loss", "progress": "score"}
+FORMER = {"feature_scale": 1.0}  # a field once, in the keys of cells
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,7 @@ class Config:
     learning rate are ``training_options``. The best epoch is that of the lowest validation loss or,
     by ``select``, of the highest validation score. ``patience`` is 0 where training never stops
     early; where the score selects, it is the number of epochs without ``progress``: a better score,
-    or ``"either"`` a better score or a lower loss. The features are multiplied by
-    ``feature_scale``, after any normalisation.
+    or ``"either"`` a better score or a lower loss.
     """
 
     dataset: str
@@ -72,35 +76,23 @@ class Config:
     split: SplitName = "random"
     metric: Metric = "accuracy"
     dtype: Dtype = "float32"
-    feature_scale: float = 1.0
     select: Select = "loss"
     progress: Progress = "score"
     training_options: Options = ()
 
     def __post_init__(self) -> None:
-        for name in ("dataset", "backbone", "activation"):
-            value = getattr(self, name)
-            _require(kinds.text(value) and value != "", f"{name} must be a name", value)
-        least_hidden = 0 if self.activation == "none" else 1
-        for name, least in (("hidden", least_hidden), ("epochs", 1), ("patience", 0)):
-            value = getattr(self, name)
-            fits = kinds.whole(value) and value >= least
-            _require(fits, f"{name} must be a whole number from {least}", value)
-        for name, (rule, holds) in NUMBERS.items():
-            value = getattr(self, name)
-            _require(kinds.number(value), f"{name} must be a finite number", value)
-            _require(holds(value), f"{name} must {rule}", float(value))
-            # 1 and 1.0 are the same run, so they get the same key.
-            object.__setattr__(self, name, float(value))
-        switch = self.normalize_features
-        _require(isinstance(switch, bool), "normalize_features must be true or false", switch)
         for name in OPTIONS:
             object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
-        named = {"split": SplitName, "metric": Metric, "dtype": Dtype}
-        named |= {"select": Select, "progress": Progress}
-        for name, choices in named.items():
-            known, value = get_args(choices), getattr(self, name)
-            _require(value in known, f"{name} must be one of {', '.join(known)}", value)
+        for name, kind in kinds.types_of(Config).items():
+            value = getattr(self, name)
+            if name not in OPTIONS:
+                rule = NAMES.get(kind) or f"one of {', '.join(get_args(kind))}"
+                _require(kinds.fits(kind, value), f"{name} must be {rule}", value)
+            if kind is float:  # 1 and 1.0 are the same run, so they get the same key
+                object.__setattr__(self, name, float(value))
+        for name, (rule, holds) in LIMITS.items():
+            _require(holds(getattr(self, name)), f"{name} must {rule}", getattr(self, name))
+        _require(self.hidden > 0 or self.activation == "none", "hidden must be positive", 0)
         if self.patience == 0 or self.select == "loss":  # runs that differ in nothing have one key
             object.__setattr__(self, "progress", LATER["progress"])
 
@@ -120,22 +112,20 @@ class Config:
     def title(self) -> str:
         """The cell in a few words, the activation's options included."""
         words = f"{self.dataset} {self.backbone} {self.activation}"
-        if self.feature_scale != 1:
-            words += f", features x {self.feature_scale:g}"
         if layers := dict(self.backbone_options).get("layers"):
             words += f" {self.hidden} x {layers}"
         if self.split in FOLD_SPLITS:
             words += f" {self.split}"
         if dict(self.backbone_options).get("virtual_node"):
             words += ", virtual node"
-        if self.split == "gin_paper" or self.training_options:  # tables choose from several
+        if self.training_options:  # tables choose from several
             words += f", dropout {self.dropout:g}"
         return words + self._told
 
     @property
     def shared_settings(self) -> dict[str, Any]:
         """The settings that must be the same for every activation that is compared with this."""
-        settings = LATER | self.to_dict()
+        settings = FORMER | LATER | self.to_dict()
         return {name: settings[name] for name in settings if not name.startswith("activation")}
 
     def to_dict(self) -> dict[str, Any]:
@@ -193,13 +183,11 @@ def _require(holds: bool, rule: str, value: Any) -> None:
 
 def _sorted_options(name: str, pairs: Any) -> Options:
     try:
-        options = sorted((key, value) for key, value in pairs)
+        options = dict(pairs)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be pairs of a name and a value, not {pairs!r}.") from error
-    names = [key for key, _ in options]
-    _require(all(map(kinds.text, names)), f"{name} must have names", names)
-    _require(len(set(names)) == len(names), f"{name} must not repeat a name", names)
-    for key, value in options:
-        plain = value is None or isinstance(value, bool) or kinds.text(value) or kinds.number(value)
+    for key, value in options.items():
+        _require(kinds.fits(str, key), f"{name} must have names", key)
+        plain = value is None or any(kinds.fits(kind, value) for kind in (bool, str, float))
         _require(plain, f"{name}: {key} must be a plain value", value)
-    return tuple(options)
+    return tuple(sorted(options.items()))

@@ -1,74 +1,61 @@
-"""What a field of a record may hold: the kinds of JSON values, and a check of whole entries."""
+"""Values of records, by the types that their classes declare: what JSON may hold, and must."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeAlias
-
-Kind: TypeAlias = Callable[[Any], bool]
+import math
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from functools import cache
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 LARGEST = 1e150  # squares, differences and ratios of such numbers are still finite
 
-
-def whole(value: Any) -> bool:
-    """A whole number of 64 bits at most."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+types_of = cache(get_type_hints)  # the declared type of each field of a class
 
 
-def switch(value: Any) -> bool:
-    """True or false."""
-    return isinstance(value, bool)
-
-
-def number(value: Any) -> bool:
-    """A number that can be reckoned with."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and -LARGEST <= value <= LARGEST
-
-
-def positive(value: Any) -> bool:
-    """A number that can be divided by."""
-    return number(value) and value >= 1 / LARGEST
-
-
-def text(value: Any) -> bool:
-    """Text that can be written to a file: without halves of characters."""
+def fits(kind: Any, value: Any) -> bool:
+    """Whether a plain value is of a declared type, and can be reckoned with or written down."""
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if isinstance(value, bool) or kind is bool:
+        return kind is bool and isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, (int, float)) and -LARGEST <= value <= LARGEST
+    if kind is int:  # of 64 bits at most
+        return isinstance(value, int) and abs(value) < 2**63
+    # Not with halves of characters, which no file takes.
     return isinstance(value, str) and value.encode(errors="replace").decode() == value
 
 
-def optional(kind: Kind) -> Kind:
-    """That kind, or null."""
-    return lambda value: value is None or kind(value)
+def read(kind: Any, value: Any) -> Any:
+    """A value of a declared type from JSON, where null stands for NaN; else a ``ValueError``."""
+    parts, origin, has_fields = get_args(kind), get_origin(kind), is_dataclass(kind)
+    if value is None and (kind is float or NoneType in parts):
+        return math.nan if kind is float else None
+    if NoneType in parts:
+        return read(parts[0], value)
+    if origin is list and isinstance(value, list):
+        return [read(parts[0], one) for one in value]
+    if origin is dict and isinstance(value, dict):
+        return {read(parts[0], name): read(parts[1], one) for name, one in value.items()}
+    if has_fields and isinstance(value, dict):
+        return kind(**read_fields(kind, value))
+    if origin in (list, dict) or has_fields or not fits(kind, value):
+        raise ValueError(f"{value!r} is not what was expected.")
+    return float(value) if kind is float else value
 
 
-def listed(kind: Kind, least: int = 1) -> Kind:
-    """A list of so many or more of that kind."""
-    return lambda value: isinstance(value, list) and len(value) >= least and all(map(kind, value))
+def read_fields(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a dataclass, from JSON."""
+    types = types_of(kind)
+    return {name: read(types[name], value) for name, value in values.items()}
 
 
-def named(kind: Kind) -> Kind:
-    """An object of values of that kind."""
-    return lambda value: (
-        isinstance(value, dict) and all(map(text, value)) and all(map(kind, value.values()))
-    )
-
-
-def one_of(known: Collection[str]) -> Kind:
-    """One of these texts."""
-    return lambda value: isinstance(value, str) and value in known
-
-
-# What every measurement names; see `machine.surroundings`.
-SURROUNDINGS: Mapping[str, Kind] = {
-    "device": text,
-    "versions": named(text),
-    "commit": optional(text),
-    "date": text,
-}
-
-
-def check(entry: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
-    """Raise a ``ValueError`` unless all these fields are there, and of their kind."""
-    for name, kind in kinds.items():
-        if name not in entry or not kind(entry[name]):
-            raise ValueError(f"The field {name!r} is missing or of the wrong kind.")
+def plain(value: Any) -> Any:
+    """The JSON value that :func:`read` takes back."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return {name: plain(one) for name, one in value.items()} if isinstance(value, dict) else value

@@ -65,21 +65,13 @@ def commit() -> str | None:
     if os.environ.get("GRAPHRELU_COMMIT"):
         return os.environ["GRAPHRELU_COMMIT"]
     package = Path(graphrelu.__file__).resolve().parent
-    top = _git(package, "rev-parse", "--show-toplevel")
     # An installed package may lie inside a repository that is not its own.
-    if top is None or Path(top).resolve() != package.parent:
-        return None
-    head = _git(package, "rev-parse", "--verify", "--quiet", "HEAD")
-    changes = _git(package, "status", "--porcelain", "--", str(package))
-    if head is None or changes is None:
-        return None
-    return head + "+dirty" if changes else head
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    command = ["git", "-C", str(folder), *arguments]
+    command = ["git", "--git-dir", str(package.parent / ".git"), "--work-tree", str(package.parent)]
+    command += ["status", "--porcelain=v2", "--branch", "--", str(package)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    head = re.match(r"# branch\.oid (\w{40,})\n", done.stdout)  # none before the first commit
+    changes = [line for line in done.stdout.splitlines() if not line.startswith("#")]
+    return head and head[1] + ("+dirty" if changes else "")

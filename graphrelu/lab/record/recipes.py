@@ -7,7 +7,7 @@ numbers depend on the backbone and the graph, never on the activation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
@@ -113,37 +113,27 @@ def recipe(dataset: str, family: str, backbone: str, activation: str, **override
 _FIXED: dict[str, Any] = {"patience": 0, "weight_decay": 0.0, "normalize_features": False}
 DEEP = _FIXED | {"hidden": 64, "epochs": 400, "lr": 0.003, "dropout": 0.2, "select": "score"}
 SETS = _FIXED | {"hidden": 64, "epochs": 100, "lr": 0.001, "dropout": 0.0, "select": "score"}
+DEEP_NETWORK = {"layers": 4, "norm": "layer", "residual": True, "linear_first": False}
 NETWORK = {"layers": 4, "norm": "batch", "residual": True, "pooling": "mean", "head_layers": 2}
 GRAPHS = _FIXED | {"epochs": 100, "lr": 0.01, "dropout": 0.5, "split": "folds"}
 
 
-def modern(
-    dataset: str,
-    backbone: str,
-    activation: str,
-    *,
-    layers: int = 4,
-    norm: str | None = "layer",
-    residual: bool = True,
-    linear_first: bool = False,
-    **overrides: Any,
-) -> Config:
+def modern(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
     """A configuration of a deep network, as networks are trained today, on any graph.
 
     Args:
         dataset: The name of the graph.
         backbone: One of :data:`~graphrelu.lab.models.backbones.DEEP_BACKBONES`.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        layers, norm, residual, linear_first: See
-            :class:`~graphrelu.lab.models.backbones.DeepGNN`.
         **overrides: Fields of :class:`Config`, in the place of :data:`DEEP`, as in
-            :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together.
+            :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together. Or
+            arguments of :class:`~graphrelu.lab.models.backbones.DeepGNN`, in the place of
+            :data:`DEEP_NETWORK`.
     """
     backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
-    network = {"layers": layers, "norm": norm, "residual": residual, "linear_first": linear_first}
-    network |= DEEP_BACKBONES[backbone]
+    network = DEEP_NETWORK | DEEP_BACKBONES[backbone]
     values = DEEP | {"activation_options": {}, "backbone_options": network}
-    return _config((dataset, backbone, activation), values, overrides)
+    return _config((dataset, backbone, activation), values, overrides, DEEP_NETWORK)
 
 
 def on_sets(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
@@ -157,17 +147,20 @@ def on_sets(dataset: str, backbone: str, activation: str, **overrides: Any) -> C
             or of :class:`~graphrelu.lab.models.graph_networks.Network`.
     """
     backbone = check_name("backbone for sets of graphs", backbone, (*SET_BACKBONES, "bond"))
-    own = {field.name for field in fields(Network)} - {"hidden", "dropout"}
-    network = {name: overrides.pop(name) for name in own & overrides.keys()}
-    values = SETS | {"activation_options": {}, "backbone_options": NETWORK | network}
+    network = {field.name for field in fields(Network)} - {"hidden", "dropout"}
+    values = SETS | {"activation_options": {}, "backbone_options": NETWORK}
     values["training_options"] = {"batch_size": 128, "warmup": 5}
-    return _config((dataset, backbone, activation), values, overrides)
+    return _config((dataset, backbone, activation), values, overrides, network)
 
 
 def _config(
-    names: tuple[str, str, str], values: dict[str, Any], overrides: Mapping[str, Any]
+    names: tuple[str, str, str],
+    values: dict[str, Any],
+    overrides: Mapping[str, Any],
+    network: Collection[str] = (),
 ) -> Config:
-    """The configuration of a dataset, backbone and activation; options are added to others.
+    """The configuration of a dataset, backbone and activation; options are added to others, and
+    those of the ``network`` can be named alone.
 
     GReLU's constants are spelled out, so that a record of one default is never taken for another's.
     """
@@ -176,6 +169,9 @@ def _config(
         activation = check_name("activation", activation, tuple(CLASSES))
     settings = [field.name for field in fields(Config)]
     for name, value in overrides.items():
+        if name in network:
+            values["backbone_options"] = values["backbone_options"] | {name: value}
+            continue
         setting = check_name("setting", name, settings)
         values[setting] = values[setting] | dict(value) if setting in OPTIONS else value
     if activation == "grelu" and values["activation_options"].get("mode") != "paper":
@@ -217,19 +213,13 @@ def graph_cell(
     backbone: str,
     activation: str,
     hidden: int = 32,
-    layers: int | None = None,
+    layers: int = 3,
     **overrides: Any,
 ) -> Config:
-    """A configuration of graph classification, the same on every set of graphs.
-
-    The learning rate is halved every 50 epochs; ``split`` names the protocol, and ``gin_paper``
-    also the GIN paper's networks, of four convolutions, and its 350 epochs of 50 mini-batches.
-    """
-    gin_paper = overrides.get("split") == "gin_paper"
-    if layers is None:
-        layers = 4 if gin_paper else 3
+    """A configuration of graph classification by the paper's protocol, the same on every set of
+    graphs; the learning rate is halved every 50 epochs."""
     dataset = dataset.lower() if dataset.lower() in GRAPH_DATASETS else dataset
     backbone = check_name("backbone for sets of graphs", backbone, GRAPH_BACKBONES)
     options = {"activation_options": {}, "backbone_options": {"layers": layers}}
-    values = GRAPHS | {"hidden": hidden} | ({"epochs": 350} if gin_paper else {}) | options
+    values = GRAPHS | {"hidden": hidden} | options
     return _config((dataset, backbone, activation), values, overrides)

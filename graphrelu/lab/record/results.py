@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -15,33 +15,9 @@ from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.journal import Journal, parse_line
 from graphrelu.lab.record.looks import Look
 
-LOSSES = ("train_loss", "val_loss", "test_loss")
-FLOATS = ("score", "val_score", *LOSSES, "calibration_error", "seconds")
-KINDS: dict[str, kinds.Kind] = {
-    "seed": kinds.whole,
-    **dict.fromkeys(FLOATS, kinds.optional(kinds.number)),
-    "seconds": kinds.number,
-    "best_epoch": kinds.whole,
-    "epochs_run": kinds.whole,
-    "parameters": kinds.optional(kinds.whole),
-    "peak_memory": kinds.optional(kinds.whole),
-    "class_accuracy": kinds.optional(kinds.listed(kinds.optional(kinds.number))),
-    "diverged": kinds.optional(kinds.switch),
-    "epochs_computed": kinds.optional(kinds.whole),
-    "steps": kinds.optional(kinds.whole),
-    "curves": kinds.named(kinds.listed(kinds.optional(kinds.number), least=0)),
-    **kinds.SURROUNDINGS,
-    "note": kinds.text,
-}
 # A line says once what its runs have in common; the rest are lists, a value for each run. The note
 # is a list where the runs have different ones.
-COMMON = ("config", *kinds.SURROUNDINGS)
-OWN = tuple(name for name in KINDS if name not in COMMON)
-# Not in older records.
-LATER = (
-    *("calibration_error", "parameters", "peak_memory", "class_accuracy"),
-    *("diverged", "epochs_computed", "steps"),
-)
+COMMON = ("config", "device", "versions", "commit", "date")
 SET_SCORES = "val"  # the curve of a set of graphs that tells how soon a score is reached
 
 
@@ -59,8 +35,8 @@ class Result:
     nodes. ``diverged`` says whether the training loss was not finite in the last epoch.
     ``epochs_computed`` are the epochs that ``seconds`` were spent on: a run that has stopped is
     computed until its whole batch has. ``steps`` are those of the optimiser on mini-batches. Older
-    records have seconds that include first calls, and none of :data:`LATER`; a CPU has no peak
-    memory either, and many classes have no accuracy of their own.
+    records have seconds that include first calls, and none of the fields with a default; a CPU has
+    no peak memory either, and many classes have no accuracy of their own.
     """
 
     config: Config
@@ -88,34 +64,22 @@ class Result:
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seed, int):
-            raise ValueError(f"A seed is a whole number, not {self.seed!r}.")
         metric = self.config.metric
         low = -kinds.LARGEST if metric in (*ERRORS, "r2") else 0
         high = 0 if metric in ERRORS else 1
         if not low <= self.score <= high:
             raise ValueError(f"A score lies in [{low:g}, {high}], unlike {self.score!r}.")
+        if math.isnan(self.seconds):
+            raise ValueError("A run took a number of seconds.")
+        if any(len(curve) > self.epochs_run for curve in self.curves.values()):
+            raise ValueError("A curve is longer than the run.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; a loss that is not finite becomes ``None``."""
-        plain = {field.name: getattr(self, field.name) for field in fields(self)}
-        plain["config"] = self.config.to_dict()
-        plain |= {name: _to_json(plain[name]) for name in FLOATS}
-        plain["curves"] = {name: list(map(_to_json, c)) for name, c in self.curves.items()}
-        return plain
+        """Plain JSON types; a number that is not finite becomes ``None``."""
+        return kinds.plain(vars(self) | {"config": self.config.to_dict()})
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Result:
-        """The inverse of :meth:`to_dict`; ``None`` becomes NaN. A ``Config`` stays as it is."""
-        kinds.check(plain, KINDS)
-        if any(len(curve) > plain["epochs_run"] for curve in plain["curves"].values()):
-            raise ValueError("A curve is longer than the run.")
-        changed = dict(plain)
-        if not isinstance(plain["config"], Config):
-            changed["config"] = Config.from_dict(plain["config"])
-        changed |= {name: _from_json(plain[name]) for name in FLOATS}
-        changed["curves"] = {name: list(map(_from_json, c)) for name, c in plain["curves"].items()}
-        return cls(**changed)
+
+OWN = tuple(field.name for field in fields(Result) if field.name not in COMMON)
 
 
 class Batch(NamedTuple):
@@ -200,7 +164,7 @@ class Record:
     def _take(self, entry: dict[str, Any]) -> None:
         event = entry.pop("event")
         if event == "looked":
-            look = Look.from_dict(entry)
+            look: Look = kinds.read(Look, entry)
             self._looks.setdefault(look.cell, []).append(look)
         elif event == "finished":
             for result in _apart(entry):
@@ -235,23 +199,13 @@ def together(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
         yield entry
 
 
-def _apart(entry: Mapping[str, Any]) -> list[Result]:
-    """The runs of an entry."""
-    if isinstance(entry.get("note"), str):
-        entry = {**entry, "note": [entry["note"]] * len(entry["seed"])}
-    entry = {**{name: [None] * len(entry["seed"]) for name in LATER}, **entry}
-    kinds.check(entry, {name: kinds.listed(KINDS[name]) for name in OWN})
-    if entry.keys() != {*COMMON, *OWN}:
-        raise ValueError("A field is missing, or unknown.")
-    common = {name: entry[name] for name in COMMON}
-    common["config"] = Config.from_dict(entry["config"])
-    runs = zip(*(entry[name] for name in OWN), strict=True)
-    return [Result.from_dict(common | dict(zip(OWN, run, strict=True))) for run in runs]
-
-
-def _to_json(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-def _from_json(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+def _apart(entry: dict[str, Any]) -> list[Result]:
+    """The runs of an entry; those of an older one lack fields that have a default."""
+    if isinstance(entry["note"], str):
+        entry["note"] = [entry["note"]] * len(entry["seed"])
+    common: dict[str, Any] = {"config": Config.from_dict(entry.pop("config"))}
+    common |= kinds.read_fields(Result, {name: entry.pop(name) for name in COMMON[1:]})
+    if not all(isinstance(values, list) for values in entry.values()):
+        raise ValueError("A field is no list of a value for each run.")
+    runs = (zip(entry, run, strict=True) for run in zip(*entry.values(), strict=True))
+    return [Result(**common, **kinds.read_fields(Result, dict(run))) for run in runs]

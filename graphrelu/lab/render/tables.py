@@ -16,7 +16,7 @@ import numpy as np
 from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.config import ERRORS
-from graphrelu.lab.record.divergence import MARK, diverged
+from graphrelu.lab.record.divergence import MARK
 from graphrelu.lab.record.recipes import SET_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats import Decision, Scores
@@ -175,7 +175,7 @@ def row_of(name: str, runs: Sequence[Result], lead: Decision | None) -> CompareR
     is_error = runs[0].config.metric in ERRORS
     scores = percent({run.seed: run.score for run in runs}, is_error)
     return CompareRow(
-        name, *scores, lead, price(runs), sum(diverged(run) is True for run in runs), is_error
+        name, *scores, lead, price(runs), sum(run.diverged is True for run in runs), is_error
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphrelu.lab.engine import PreparedCells, Progress, choose_device, run, scaled_features
+from graphrelu.lab.engine import PreparedCells, Progress, choose_device, features_of, run
 from graphrelu.lab.engine.cells import MOST_SEEDS
 from graphrelu.lab.engine.keep import inspection_path, read_look
 from graphrelu.lab.engine.train import build
@@ -18,10 +18,7 @@ from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import node_table, on_sets, recipe
 from graphrelu.lab.record.results import Record
-from tests.lab import fake_engine
-from tests.lab.engine.test_interruptions import killed_at_the_second_batch
 from tests.lab.engine.test_train import blocks
-from tests.lab.faults import finished, losses
 from tests.lab.molecule_sets import ring_set
 from tests.lab.stock import by_pyg
 
@@ -30,18 +27,6 @@ ROOT = Path(__file__).parents[3]
 
 def cells(*activations: str, epochs: int = 6) -> list[Config]:
     return [recipe("blocks", "other", "gcn", name, hidden=4, epochs=epochs) for name in activations]
-
-
-def test_nothing_is_trained_twice(tmp_path: Path) -> None:
-    graph, configs, record = blocks(), cells("relu", "grelu"), Record(tmp_path / "runs.jsonl")
-    first = run(configs, range(4), record, graphs={"blocks": graph}, device="cpu")
-    lines = record.path.read_text()
-    again = run(configs, range(4), record, graphs={"blocks": graph}, device="cpu")
-    assert record.path.read_text() == lines
-    assert [r.to_dict() for r in again] == [r.to_dict() for r in first]
-    more = run(configs, range(6), record, graphs={"blocks": graph}, device="cpu")
-    assert [(r.config, r.seed) for r in more] == [(c, s) for c in configs for s in range(6)]
-    assert [r.to_dict() for r in more if r.seed < 4] == [r.to_dict() for r in first]
 
 
 def test_without_a_record_and_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,23 +93,21 @@ def test_a_damaged_look(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.sparse_csr])
-def test_features_are_scaled_after_normalisation(layout: torch.layout) -> None:
-    """And neighbours in a table do not share features of another scale."""
+def test_features_are_normalised(layout: torch.layout) -> None:
+    """And neighbours in a table share what was prepared, if their settings are the same."""
     graph = blocks()
-    expected = 50 * row_normalized(graph.x)
-    assert not torch.equal(expected, row_normalized(50 * graph.x))
+    expected = row_normalized(graph.x)
     if layout == torch.sparse_csr:
         graph = replace(graph, x=graph.x.to_sparse_csr())
-    plain = recipe("blocks", "citation", "gcn", "relu", hidden=4)
-    scaled = replace(plain, feature_scale=50)
-    model = build(plain, graph, 0).eval()
+    config = recipe("blocks", "citation", "gcn", "relu", hidden=4)
+    model = build(config, graph, 0).eval()
     prepared = PreparedCells({"blocks": graph}, None, torch.device("cpu"))
-    inputs = prepared.inputs_of(plain)
-    assert prepared.inputs_of(replace(plain, activation="elu")) is inputs
-    for config, x in ((scaled, expected), (plain, expected / 50)):
-        out = model(prepared.inputs_of(config))
-        torch.testing.assert_close(out, by_pyg(model, x, graph.edge_index))
-        assert scaled_features(config, graph).layout == layout
+    inputs = prepared.inputs_of(config)
+    assert prepared.inputs_of(replace(config, activation="elu")) is inputs
+    torch.testing.assert_close(model(inputs), by_pyg(model, expected, graph.edge_index))
+    assert features_of(config, graph).layout == layout
+    raw = prepared.inputs_of(replace(config, normalize_features=False))
+    assert not torch.equal(model(raw), model(inputs))
 
 
 def test_devices() -> None:
@@ -146,25 +129,3 @@ def test_the_record_is_reproduced(real_root: Path, activation: str) -> None:
         expected = kept[result.seed]
         assert result.note == expected.note
         assert result.val_loss == pytest.approx(expected.val_loss, abs=2e-3)
-
-
-def test_kill_and_continue_reproduce(tmp_path: Path, real_root: Path) -> None:
-    """The same runs, scores and table as those of a command that nothing happened to."""
-    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
-
-    def arguments(record: Path) -> list[str]:
-        options = ["--datasets", "cora", "--backbones", "gcn", "--activations", "relu,prelu,grelu"]
-        options += ["--runs", "2", "--device", "cpu", "--data", str(real_root)]
-        return ["node", *options, "--out", str(record)]
-
-    assert fake_engine.reproduce(arguments(whole)) == 0
-    killed_at_the_second_batch(fake_engine.reproduce, arguments(broken))
-    assert len(finished(broken)) == 2
-    assert fake_engine.reproduce(arguments(broken)) == 0
-    assert finished(broken) == finished(whole)
-    assert losses(broken) == losses(whole)
-    tables = []
-    for record in (whole, broken):
-        assert fake_engine.reproduce([*arguments(record), "--render"]) == 0
-        tables.append(record.with_suffix(".md").read_text().replace(record.name, ""))
-    assert tables[0] == tables[1]

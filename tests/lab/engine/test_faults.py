@@ -1,40 +1,118 @@
-"""Disks and folders that fail: one sentence, nothing lost, and the same command continues."""
+"""Disks, signals and clocks that disturb a small comparison: one sentence, nothing lost, and the
+same command continues."""
 
 from __future__ import annotations
 
 import errno
+import json
+import multiprocessing
 import os
 import random
 import resource
 import shutil
-from collections.abc import Iterator
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from graphrelu.lab import engine
-from graphrelu.lab.record import journal, output
+from graphrelu.lab import cli, data, engine
+from graphrelu.lab.cli.compare import DEFAULTS
+from graphrelu.lab.record import machine, output
+from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record
-from tests.lab import fake_engine, faults
+from graphrelu.lab.reproduce.table import Request
+from tests.lab import fake_engine
+from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke
-from tests.lab.faults import (
-    COMMAND,
-    RUNS,
-    at_the_second_batch,
-    continues,
-    fails,
-    finished,
-    losses,
-    undisturbed,
-)
+
+# Processes of their own that need not import everything anew.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["graphrelu.lab.cli", "graphrelu.lab.engine", "sklearn.datasets"])
+YEARS = timedelta(days=3_650)
+NAMES = ("relu", "elu", "grelu")
+COMMAND = ["compare", "blocks", "--epochs", 3, "--hidden", 4, "--runs", 2, "--device", "cpu"]
+COMMAND += ["--activations", ",".join(NAMES), "--out", "runs.jsonl"]
+RUNS = 6
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return faults.place(tmp_path, monkeypatch)
+    """The current folder; a small graph is the only one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(data, "load", lambda name, root=None: blocks())
+    return tmp_path
+
+
+@cache
+def undisturbed() -> dict[tuple[str, int], float]:
+    """The losses of the runs where nothing happens."""
+    configs = [cell(name) for name in NAMES]
+    results = engine.run(configs, range(2), None, graphs={"blocks": blocks()}, device="cpu")
+    return {(r.config.activation, r.seed): r.test_loss for r in results}
+
+
+def cell(activation: str) -> Config:
+    return modern("blocks", "gcn", activation, **DEFAULTS | {"epochs": 3, "hidden": 4})
+
+
+def losses(path: Path) -> dict[tuple[str, int], float]:
+    return {(r.config.activation, r.seed): r.test_loss for r in Record(path).read()}
+
+
+def finished(path: Path) -> Counter[tuple[str, int]]:
+    """How often each run is on record, in lines that can be read."""
+    found: Counter[tuple[str, int]] = Counter()
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if entry["event"] == "finished":
+            found.update((entry["config"]["activation"], seed) for seed in entry["seed"])
+    return found
+
+
+def fails(sentence: str, *arguments: object) -> None:
+    result = invoke(*COMMAND, *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.endswith(f"{sentence}\n")
+    assert "Traceback" not in result.output
+
+
+def continues() -> None:
+    """The same command finishes: no run twice, and each as if nothing had happened."""
+    before = finished(Path("runs.jsonl"))
+    result = invoke(*COMMAND)
+    assert (result.exit_code, result.stderr) == (0, "")
+    after = finished(Path("runs.jsonl"))
+    assert before <= after
+    assert set(after.values()) == {1}
+    assert losses(Path("runs.jsonl")) == undisturbed()
+    assert list(Path().rglob("*.part")) == []
+
+
+def at_the_second_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
+    trained, train = [], engine.cells.train
+
+    def act(config: Config, *arguments: Any) -> Any:
+        if config.patience:  # else it is the trial that tells how long a comparison may take
+            trained.append(config)
+            if len(trained) == 2:
+                action()
+        return train(config, *arguments)
+
+    monkeypatch.setattr(engine.cells, "train", act)
 
 
 @contextmanager
@@ -62,23 +140,6 @@ def test_a_disk_that_fills_up() -> None:
     reader = Record(record)
     reader.read()
     assert len(reader.corrupt_lines) > 0, "no line was torn, so that nothing was shown"
-
-
-@pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_disk_that_is_full_when_it_is_asked_to_write(
-    call: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-
-    def fsync(descriptor: int) -> None:
-        calls.append(descriptor)
-        if len(calls) >= call:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(journal.os, "fsync", fsync)
-        fails("runs.jsonl: No space left on device.")
-    continues()
 
 
 def test_tables_and_pages_on_a_full_disk() -> None:
@@ -133,3 +194,58 @@ def test_too_little_memory_for_one_run(
     said = capsys.readouterr().err
     assert said == "There is too little memory for one run of digits gcn grelu.\n"
     continues()
+
+
+@pytest.mark.usefixtures("own_signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals(number: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By way of :func:`graphrelu.lab.cli.run`, which listens to SIGTERM."""
+    with monkeypatch.context() as patch:
+        at_the_second_batch(patch, lambda: signal.raise_signal(number))
+        patch.setattr(sys, "argv", ["graphrelu", *map(str, COMMAND)])
+        assert cli.run() == code
+    assert len(finished(Path("runs.jsonl"))) == 2
+    assert Record("runs.jsonl").corrupt_lines == []
+    continues()
+
+
+def die() -> None:
+    """The command in a process of its own, which is killed in its second batch."""
+    torch.set_num_threads(1)  # as the tests, since records tell
+    patch = pytest.MonkeyPatch()
+    patch.setattr(data, "load", lambda name, root=None: blocks())
+    at_the_second_batch(patch, lambda: os.kill(os.getpid(), signal.SIGKILL))
+    cli.run([str(argument) for argument in COMMAND])
+
+
+def test_kill_and_continue() -> None:
+    process = FORKS.Process(target=die)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert len(finished(Path("runs.jsonl"))) == 2
+    continues()
+
+
+class Jumping(datetime):
+    """A clock that is set, ten years back or forth, between any two looks at it."""
+
+    looks = 0
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+        Jumping.looks += 1
+        return datetime.now(tz) + (YEARS if Jumping.looks % 2 else -YEARS)
+
+
+def test_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "datetime", Jumping)
+    monkeypatch.setattr(time, "time", lambda: Jumping.now().timestamp())
+    assert Request(1, Path("runs.jsonl"), seconds=100).deadline == pytest.approx(
+        time.monotonic() + 100, abs=5
+    )
+    continues()
+    assert Jumping.looks >= 3  # one for each batch
+    results = Record("runs.jsonl").read()
+    assert {result.date[:3] for result in results} <= {"201", "202", "203", "204"}
+    assert all(0 < result.seconds < 60 for result in results)

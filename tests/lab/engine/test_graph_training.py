@@ -191,7 +191,7 @@ def test_a_run_learns_and_reports_its_best_epoch() -> None:
     training = training_of(config_of(epochs=30, lr=0.01))
     epochs: list[int] = []
     training.train(epochs.append)
-    result = training.result(training.best())
+    result = training.result()
     loss, val, test = (training.curves[name] for name in ("train_loss", "val", "test"))
     assert epochs == list(range(1, 31))
     assert loss[-1] < 0.7 * loss[0]
@@ -227,32 +227,12 @@ def test_the_papers_networks(backbone: str, pooling: str, norm: str | None) -> N
     assert model.layers[0].dropout.p == 0.0
 
 
-def test_ten_folds() -> None:
-    """By the GIN paper's protocol an epoch is chosen for all folds, after the training."""
-    settings = {"epochs": 6, "metric": "accuracy"}
-    found = {
-        split: trained(graph_cell("rings", "gin", "relu", 4, 1, split=split, **settings), 20)
-        for split in ("folds", "gin_folds")
-    }
-    assert len({result.best_epoch for result in found["folds"]}) > 1
-    for first in (0, 10):
-        folds = found["gin_folds"][first : first + 10]
-        (best,) = {result.best_epoch for result in folds}
-        means = torch.tensor([result.curves["val"] for result in folds]).mean(dim=0)
-        assert best == int(means.argmax()) + 1
-        assert all(result.score == result.val_score for result in folds)
-    for result in found["folds"]:
+def test_the_papers_folds_choose_by_loss() -> None:
+    config = graph_cell("rings", "gin", "relu", 4, 1, epochs=6, metric="accuracy")
+    for result in trained(config, 10):
         assert result.best_epoch == 1 + min(range(6), key=result.curves["val_loss"].__getitem__)
 
 
-@pytest.mark.parametrize(
-    ("split", "sentence"),
-    [
-        ("gin_paper", r"networks \(gin_paper\) are no longer trained\.$"),
-        ("gin_folds", "so runs must be a multiple of 10"),
-    ],
-)
-def test_what_is_not_trained(split: str, sentence: str) -> None:
-    seeds = 10 if split == "gin_paper" else 7
-    with pytest.raises(ValueError, match=sentence):
-        trained(graph_cell("rings", "gin", "relu", 4, 1, split=split), seeds)
+def test_the_gin_papers_protocol_is_only_read() -> None:
+    with pytest.raises(ValueError, match=r"GIN paper's protocol \(gin_folds\) are only read\.$"):
+        trained(graph_cell("rings", "gin", "relu", 4, 1, split="gin_folds"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import torch
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine import Progress, run
-from graphrelu.lab.engine.cells import halves, is_out_of_memory, runs_at_once
+from graphrelu.lab.engine.cells import is_out_of_memory, runs_at_once
 from graphrelu.lab.engine.train import train
-from graphrelu.lab.record.machine import MachineError
-from graphrelu.lab.record.recipes import graph_cell, modern, recipe
-from graphrelu.lab.record.results import Batch, Record
+from graphrelu.lab.record.recipes import modern, recipe
+from graphrelu.lab.record.results import Record
 from tests.lab.engine.test_train import blocks
 
 CELL = recipe("blocks", "other", "gcn", "grelu", hidden=4, epochs=6, dtype="float64")
@@ -97,19 +95,6 @@ def test_larger_networks_need_more() -> None:
     assert 1 <= fit("gcn", layers=40, hidden=128) <= fit("gcn", layers=20, hidden=128) // 2 + 1 < 10
     assert fit("gat", layers=20, hidden=128) < fit("gcn", layers=20, hidden=128)
     assert fit("gcn", layers=100, hidden=512) == 1
-
-
-def test_halves() -> None:
-    assert halves(Batch(CELL, (5, 6, 7, 8))) == [Batch(CELL, (5, 6)), Batch(CELL, (7, 8))]
-    # The GIN paper's protocol needs all folds of an assignment at once.
-    together = graph_cell("mutag", "gin", "relu", split="gin_folds")
-    seeds = tuple(range(30))
-    parts = halves(Batch(together, seeds))
-    assert [part.seeds for part in parts] == [seeds[:10], seeds[10:]]
-    with pytest.raises(MachineError, match="too little memory for 10 runs, which belong together"):
-        halves(parts[0])
-    apart = replace(together, split="folds")
-    assert [len(part.seeds) for part in halves(parts[0]._replace(config=apart))] == [5, 5]
 
 
 def test_too_little_memory_by_many_names() -> None:

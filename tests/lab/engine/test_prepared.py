@@ -46,19 +46,9 @@ def test_on_a_bare_machine(tmp_path: Path) -> None:
     ]
 
 
-def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "record.jsonl").write_text("my thesis\n")
-    prepared.write(tmp_path / "runs.pt", {}, {})
-    arguments = ["prepared", str(tmp_path / "runs.pt"), str(tmp_path / "record.jsonl")]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", arguments)
-        with pytest.raises(SystemExit, match="2"):
-            prepared.main()
-    said = capsys.readouterr().err
-    assert said.endswith("record.jsonl is not a record of runs; choose another file.\n")
-
-
-def test_sets_of_graphs_and_what_is_there_already(tmp_path: Path) -> None:
+def test_sets_of_graphs_and_what_is_there_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     graphs, path = {"rings": ring_set(120)}, tmp_path / "runs.pt"
     config = graph_cell("rings", "gin", "relu", 4, 1, epochs=2, metric="rocauc")
     prepared.write(path, {config: range(10)}, graphs)
@@ -68,3 +58,9 @@ def test_sets_of_graphs_and_what_is_there_already(tmp_path: Path) -> None:
     content = record.read_bytes()
     prepared.train(path, record, "cpu")
     assert record.read_bytes() == content
+    record.write_text("my thesis\n")
+    monkeypatch.setattr(sys, "argv", ["prepared", str(path), str(record)])
+    with pytest.raises(SystemExit, match="2"):
+        prepared.main()
+    said = capsys.readouterr().err
+    assert said.endswith("record.jsonl is not a record of runs; choose another file.\n")

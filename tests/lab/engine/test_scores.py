@@ -99,19 +99,6 @@ def test_where_there_is_nothing_to_tell() -> None:
         assert TASKS[task].scores[metric](torch.zeros(5, 40, 1), alike, known).isnan().all()
 
 
-def test_calibration_error_by_hand() -> None:
-    # Confidences 0.9, 0.9 (one of two right), 0.62 (right) and 0.7 (wrong), and padding. The bins
-    # of width 1 / 15 hold {0.9, 0.9}, {0.62} and {0.7}: (|1 - 1.8| + |1 - 0.62| + |0 - 0.7|) / 4.
-    share = torch.tensor([[0.9, 0.1, 0.62, 0.3, 1.0]], dtype=torch.double)
-    logits = torch.stack([share, 1 - share], dim=2).log()
-    label = torch.tensor([[0, 0, 0, 0, 1]])
-    known = (torch.arange(5) < 4).view(1, 5, 1)
-    found = calibration_error(logits, label, known)
-    assert found.item() == pytest.approx((0.8 + 0.38 + 0.7) / 4)
-    everything = calibration_error(logits, label, torch.ones_like(known))  # sure, and wrong
-    assert everything.item() == pytest.approx((0.8 + 0.38 + 0.7 + 1) / 5)
-
-
 def test_calibration_and_classes_of_each_run() -> None:
     logits, label, known = runs(3)
     label[4, known[4, :, 0]] %= 2  # the last run has no node of the third class

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from graphrelu.lab.engine.train import SeedBatch, build, train
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, modern, recipe
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.signals import Terminated, terminable
 from tests.lab.stock import by_pyg
@@ -147,38 +148,39 @@ def test_deep_networks_alone_as_in_a_batch(backbone: str, norm: str) -> None:
     assert_alone_as_together(*batches)
 
 
-def deep_cell(backbone: str, activation: str, norm: str = "layer", **overrides: object) -> Config:
-    options = {"layers": 3, "norm": norm, "residual": True, "linear_first": False}
-    settings = {"hidden": 8, "epochs": 30, "patience": 0, "lr": 0.01, "weight_decay": 0.0}
-    return Config(
-        *("blocks", backbone, activation),
-        **{**settings, "dropout": 0.2, "normalize_features": False, **overrides},  # type: ignore[arg-type]
-        backbone_options=tuple(options.items()),
-        dtype="float64",
-    )
+def deep_cell(backbone: str, activation: str, **overrides: Any) -> Config:
+    settings = {"layers": 3, "hidden": 8, "epochs": 30, "lr": 0.01, "dtype": "float64"}
+    return modern("blocks", backbone, activation, **settings | overrides)
 
 
-@pytest.mark.parametrize(("patience", "ran"), [(0, 6), (2, 5), (3, 6)])
-def test_the_best_epoch_by_score(patience: int, ran: int) -> None:
-    """The first of the highest validation scores; of two runs, each has its own."""
-    config = deep_cell("gcn", "relu", select="score", epochs=6, patience=patience)
-    batch = batch_of(config, blocks(), [0, 1])
-    right = [[1, 3, 5, 5, 2, 5], [9, 1, 1, 1, 1, 1]]  # of the validation nodes, by epoch
+def follow(batch: SeedBatch, predict: Callable[[Tensor, int], None]) -> None:
+    """Trains without learning; ``predict`` fills in the logits ``[R, N, classes]`` of an epoch."""
 
     def logits(state: dict[str, Tensor], training: bool) -> Tensor:
         out = torch.zeros(2, 48, 3, dtype=torch.double, requires_grad=training)
         if training:
             return out * 1
-        epoch = int(batch.step)
+        predict(out, int(batch.step))
+        return out
+
+    batch.logits, batch.update = logits, lambda loss: None  # type: ignore[assignment,method-assign]
+    batch.run()
+
+
+@pytest.mark.parametrize(("patience", "ran"), [(0, 6), (2, 5), (3, 6)])
+def test_the_best_epoch_by_score(patience: int, ran: int) -> None:
+    """The first of the highest validation scores; of two runs, each has its own."""
+    batch = batch_of(deep_cell("gcn", "relu", epochs=6, patience=patience), blocks(), [0, 1])
+    right = [[1, 3, 5, 5, 2, 5], [9, 1, 1, 1, 1, 1]]  # of the validation nodes, by epoch
+
+    def predict(out: Tensor, epoch: int) -> None:
         for run in range(2):
             count = right[run][epoch]
             nodes, y = batch.val.index[run], batch.val.label[run]
             out[run, nodes[:count], y[:count]] = 1.0 + epoch
             out[run, nodes[count:], (y[count:] + 1) % 3] = 1.0 + epoch  # the loss grows
-        return out
 
-    batch.logits, batch.update = logits, lambda loss: None  # type: ignore[assignment,method-assign]
-    batch.run()
+    follow(batch, predict)
     assert batch.best_epoch.tolist() == [3, 1]
     assert batch.epochs_run.tolist() == [ran, 6 if patience == 0 else 1 + patience]
     width = len(batch.splits[0].val)
@@ -189,26 +191,21 @@ def test_the_best_epoch_by_score(patience: int, ran: int) -> None:
 def test_a_lower_loss_is_progress_if_it_counts(progress: str, ran: list[int]) -> None:
     """The score rests in both runs; the loss of the first falls up to the fourth epoch, that of the
     second is not finite."""
-    config = deep_cell("gcn", "relu", select="score", epochs=9, patience=2, progress=progress)
+    config = deep_cell("gcn", "relu", epochs=9, patience=2, progress=progress)
     batch = batch_of(config, blocks(), [0, 1])
 
-    def logits(state: dict[str, Tensor], training: bool) -> Tensor:
-        out = torch.zeros(2, 48, 3, dtype=torch.double, requires_grad=training)
-        if training:
-            return out * 1
-        out.scatter_(2, batch.graph.y.expand(2, -1).unsqueeze(2), float(min(batch.step, 3)) + 1)
-        if batch.step > 0:
+    def predict(out: Tensor, epoch: int) -> None:
+        out.scatter_(2, batch.graph.y.expand(2, -1).unsqueeze(2), float(min(epoch, 3)) + 1)
+        if epoch > 0:
             out[1] = torch.nan
-        return out
 
-    batch.logits, batch.update = logits, lambda loss: None  # type: ignore[assignment,method-assign]
-    batch.run()
+    follow(batch, predict)
     assert batch.best_epoch.tolist() == [1, 1]
     assert batch.epochs_run.tolist() == ran
 
 
 def test_results_by_score() -> None:
-    config = deep_cell("gcn", "prelu", select="score", metric="rocauc", epochs=20)
+    config = deep_cell("gcn", "prelu", metric="rocauc", epochs=20)
     batch = batch_of(config, blocks(), [0, 1])
     batch.run()
     for row, result in enumerate(batch.results(0.0)):

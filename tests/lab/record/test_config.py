@@ -27,7 +27,7 @@ def test_round_trip() -> None:
 
 @pytest.mark.parametrize(
     ("name", "default", "other"),
-    [("feature_scale", 1.0, 100.0), ("select", "loss", "score"), ("progress", "score", "either")],
+    [("select", "loss", "score"), ("progress", "score", "either")],
 )
 def test_records_from_before_a_field_stay_what_they_are(
     name: str, default: object, other: object
@@ -47,7 +47,6 @@ def test_titles_and_deep_networks() -> None:
     papers = replace(deep, backbone_options=(("layers", 4),), split="folds")
     for config, is_deep, title in (
         (CONFIG, False, ""),
-        (replace(CONFIG, feature_scale=100), False, ", features x 100"),
         (deep, True, " 8 x 4"),
         (replace(deep, split="folds"), True, " 8 x 4 folds"),
         (papers, False, " 8 x 4 folds"),
@@ -64,7 +63,7 @@ def test_the_key_is_stable() -> None:
 def test_the_key_knows_every_field_and_no_order() -> None:
     other = Config(
         *("citeseer", "gcn", "relu", 9, 999, 99, 0.01, 0, 0.5, False, (), (("heads", 4),)),
-        *("masks", "f1", "float64", 0.01, "score", "either", (("batch_size", 8),)),
+        *("masks", "f1", "float64", "score", "either", (("batch_size", 8),)),
     )
     by_score = replace(CONFIG, select="score")
     keys = {replace(CONFIG, **{name: value}).key() for name, value in vars(other).items()}
@@ -79,32 +78,24 @@ def test_the_key_knows_every_field_and_no_order() -> None:
 
 
 SPLITS = "random, full, masks, published, scaffold, column, folds, gin_folds, gin_paper"
-METRICS = "accuracy, f1, rocauc, ap, mae, rmse, r2"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
         ("dataset", "", " must be a name, not ''."),
-        ("hidden", 0, " must be a whole number from 1, not 0."),
-        ("hidden", 8.0, " must be a whole number from 1, not 8.0."),
-        ("hidden", True, " must be a whole number from 1, not True."),
-        ("epochs", 0, " must be a whole number from 1, not 0."),
-        ("patience", -1, " must be a whole number from 0, not -1."),
+        ("hidden", 0, " must be positive, not 0."),
+        ("hidden", True, " must be a whole number, not True."),
+        ("epochs", 0, " must be one or more, not 0."),
+        ("patience", -1, " must be zero or more, not -1."),
         ("lr", 0, " must be positive, not 0.0."),
         ("lr", float("nan"), " must be a finite number, not nan."),
-        ("lr", "fast", " must be a finite number, not 'fast'."),
         ("weight_decay", -1e-3, " must be zero or more, not -0.001."),
-        ("feature_scale", 0, " must be positive, not 0.0."),
-        ("feature_scale", "1", " must be a finite number, not '1'."),
         ("dropout", 1.0, " must lie in [0, 1), not 1.0."),
         ("normalize_features", 1, " must be true or false, not 1."),
         ("split", "test", f" must be one of {SPLITS}, not 'test'."),
-        ("metric", "loss", f" must be one of {METRICS}, not 'loss'."),
-        ("dtype", "int8", " must be one of float32, float64, not 'int8'."),
         ("select", "f1", " must be one of loss, score, not 'f1'."),
-        ("backbone_options", (("K", 2), ("K", 3)), " must not repeat a name, not ['K', 'K']."),
-        ("backbone_options", ((1, 2),), " must have names, not [1]."),
+        ("backbone_options", ((1, 2),), " must have names, not 1."),
         ("backbone_options", 3, " must be pairs of a name and a value, not 3."),
         ("activation_options", (("shape", [1]),), ": shape must be a plain value, not [1]."),
         ("activation_options", (("a", float("inf")),), ": a must be a plain value, not inf."),

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from graphrelu.lab import page
 from graphrelu.lab.record import kinds
-from graphrelu.lab.record.results import KINDS, LATER, OWN, Record
-from tests.lab.record.lines import ODD, runs
+from graphrelu.lab.record.recipes import recipe
+from graphrelu.lab.record.results import COMMON, OWN, Record, together
+from tests.lab.fake_engine import make_result
 
-RUNS = runs()
+CONFIGS = [recipe("cora", "citation", "gcn", name) for name in ("relu", "grelu")]
+RUNS = [make_result(config, seed, 0.5) for config in CONFIGS for seed in range(2)]
+LINES = [{"event": "finished", **entry} for run in RUNS for entry in together([run])]
+ODD: tuple[Any, ...] = (10**400, 1e300, "é\ud800", [[[]]], {"a": {}}, [1e308, -1e308])
 
 
 def written(path: Path, *entries: dict[str, Any]) -> Path:
@@ -19,65 +23,36 @@ def written(path: Path, *entries: dict[str, Any]) -> Path:
     return path
 
 
-def test_numbers() -> None:
-    for value in (0, -1, 0.5, 1e150):
-        assert kinds.number(value)
-    for value in (True, "1", None, 1e151, 10**400, float("inf"), float("nan"), [1]):
-        assert not kinds.number(value)
-    assert kinds.whole(2**62)
-    for value in (True, 1.0, 2**63, "1"):
-        assert not kinds.whole(value)
-    assert kinds.text("é")
-    for value in (1, None, "\ud800"):
-        assert not kinds.text(value)
+def test_values_fit_their_types() -> None:
+    for kind, good, wrong in (
+        (float, (0, -1, 0.5, 1e150), (True, "1", None, 1e151, 10**400, float("nan"), [1])),
+        (int, (0, -1, 2**62), (True, 1.0, 2**63, "1", None)),
+        (str, ("", "é"), (1, None, "\ud800", ["a"])),
+        (bool, (True, False), (0, 1, "true", None)),
+        (Literal["a", "b"], ("a", "b"), ("c", None, 1)),
+    ):
+        assert all(kinds.fits(kind, value) for value in good)
+        assert not any(kinds.fits(kind, value) for value in wrong)
 
 
 def test_every_field_of_a_run(tmp_path: Path) -> None:
-    path, entry = tmp_path / "record.jsonl", RUNS[0]
+    path, entry = tmp_path / "record.jsonl", json.loads(json.dumps(LINES[0]))
     assert len(Record(written(path, entry)).read()) == 1
-    for name, kind in KINDS.items():
-        wrong = [value for value in ODD if not kind(value)]
-        assert len(wrong) > 5, name
-        if name in OWN:
-            wrong = [*([value] for value in wrong), *(v for v in ODD if not isinstance(v, list))]
-            wrong += [[], entry[name] * 2]
-        if name == "note":  # one for all runs of a line is a text, not a list
-            wrong = [value for value in wrong if not isinstance(value, str)]
-        lines = [entry | {name: value} for value in wrong]
-        if name not in LATER:
-            lines.append({key: value for key, value in entry.items() if key != name})
-        record = Record(written(path, *lines))
-        assert record.read() == []
-        assert len(record.corrupt_lines) == len(lines)
-    for name, value in entry["config"].items():
-        wrong = [v for v in ODD if v is None or type(v) is not type(value)]
-        if isinstance(value, float):
-            wrong.remove(0)
-            wrong = [v for v in wrong if not kinds.number(v)]
-        configs = ({"config": entry["config"] | {name: v}} for v in wrong)
-        assert Record(written(path, *(entry | config for config in configs))).read() == [], name
-
-
-def test_curves_that_do_not_fit(tmp_path: Path) -> None:
-    path = tmp_path / "record.jsonl"
-    for changes in ({"epochs_run": [1]}, {"epochs_run": [-5]}):
-        assert Record(written(path, RUNS[0] | changes)).read() == []
-
-
-def test_numbers_that_cannot_be_reckoned_with(tmp_path: Path) -> None:
-    """What the fuzzer found: the percentiles of such curves are infinite, and no page is made."""
-    path = tmp_path / "record.jsonl"
-    (seed,) = RUNS[0]["seed"]
-    steep = RUNS[0] | {"seed": [seed + 1], "curves": [{"train_loss": [1e308, -1e308]}]}
-    record = Record(written(path, RUNS[0], steep))
-    assert [result.seed for result in record.read()] == [seed]
-    assert record.corrupt_lines == [2]
+    lines = [entry | {name: value} for name in (*COMMON, *OWN) for value in ODD]
+    lines += [entry | {name: [value]} for name in OWN for value in ODD]
+    lines += [entry | {name: entry[name] * 2} for name in OWN if name != "note"]
+    lines += [{key: entry[key] for key in entry if key != name} for name in (*COMMON, "score")]
+    lines += [entry | {"config": entry["config"] | {n: None}} for n in entry["config"]]
+    lines += [entry | {"epochs_run": [1]}, entry | {"seconds": [None]}, entry | {"more": [1]}]
+    record = Record(written(path, *lines))
+    assert record.read() == []
+    assert len(record.corrupt_lines) == len(lines)
 
 
 def test_records_written_twice_and_together(tmp_path: Path) -> None:
     """Each twice, between lines that are no data."""
     noise = [{"event": "unheard of"}, {"event": "timed", "seconds": 1.0}, {}]
-    path = written(tmp_path / "record.jsonl", *RUNS, *noise, *RUNS)
+    path = written(tmp_path / "record.jsonl", *LINES, *noise, *LINES)
     assert len(Record(path).read()) == 4
     text = page.render(page.from_records([path]))
     assert "record.jsonl: " in text

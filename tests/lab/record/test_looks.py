@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from graphrelu.lab.record.looks import Look, numbers
+from graphrelu.lab.record.looks import Look, Splits, numbers
 from graphrelu.lab.record.results import Record
 
-SPLITS = {"share": 0.8, "ratio": 0.125, "num_test": 19, "count": None}
+SPLITS = Splits(share=0.8, ratio=0.125, num_test=19)
 BEGUN = Look("0a1b2c3d4e5f", "mutag", "gin", 0.5, SPLITS, "graphrelu compare mutag", {}, "today")
 
 
@@ -48,9 +48,10 @@ def test_only_what_is_new_is_written(tmp_path: Path) -> None:
     [
         {"margin": -1},
         {"pairs": {"grelu": 9}},
-        {"splits": {}},
-        {"splits": SPLITS | {"share": 2}},
-        {"splits": SPLITS | {"count": 0}},
+        {"splits": []},
+        {"splits": {"share": 2}},
+        {"splits": {"count": 0}},
+        {"splits": {"size": 1}},
         {"more": 1},
     ],
 )

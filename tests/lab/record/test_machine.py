@@ -27,38 +27,27 @@ def test_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         command = ["git", "-C", str(tmp_path), *who, *arguments]
         return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
 
-    def find() -> str | None:
-        commit.cache_clear()
-        return commit()
+    def find(package: str = "graphrelu") -> str | None:
+        path = tmp_path / package / "__init__.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        monkeypatch.setattr(graphrelu, "__file__", str(path))
+        return commit.__wrapped__()
 
-    package = tmp_path / "graphrelu"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    monkeypatch.setattr(graphrelu, "__file__", str(package / "__init__.py"))
-    # A repository above the temporary folder must not answer.
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
-    try:
-        assert find() is None
-        git("init")
-        assert find() is None
-        git("add", ".")
-        git("commit", "-m", "first")
-        head = git("rev-parse", "HEAD")
-        assert find() == head
-        # A growing record does not make the code another one; a new module does.
-        (tmp_path / "results.jsonl").write_text("{}")
-        assert find() == head
-        (package / "new.py").write_text("")
-        assert commit() == head  # found out once per process
-        assert find() == head + "+dirty"
-        # Installed into a folder of someone else's repository.
-        installed = tmp_path / "env" / "graphrelu" / "__init__.py"
-        installed.parent.mkdir(parents=True)
-        monkeypatch.setattr(graphrelu, "__file__", str(installed))
-        assert find() is None
-        monkeypatch.setenv("PATH", "")
-        assert find() is None
-    finally:
-        commit.cache_clear()
+    assert find() is None
+    git("init")
+    assert find() is None
+    git("add", ".")
+    git("commit", "-m", "first")
+    head = git("rev-parse", "HEAD")
+    assert find() == head
+    # A growing record does not make the code another one; a new module does.
+    (tmp_path / "results.jsonl").write_text("{}")
+    assert find() == head
+    (tmp_path / "graphrelu" / "new.py").touch()
+    assert find() == head + "+dirty"
+    assert find("env/graphrelu") is None  # installed into a folder of someone else's repository
+    monkeypatch.setenv("PATH", "")
+    assert find() is None
