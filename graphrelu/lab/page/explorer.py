@@ -42,10 +42,9 @@ def shows_a_set(look: Look) -> bool:
 
 
 def kept_models(
-    looks: Sequence[tuple[Config, Look]], graphs: Mapping[str, Graph]
-) -> tuple[dict[str, Plain], list[Plain]]:
-    """The drawn graphs, and of each GReLU of each model its functions on these graphs."""
-    drawn: dict[str, Plain] = {}
+    looks: Sequence[tuple[Config, Look]], graphs: Mapping[str, Graph], drawn: dict[str, Plain]
+) -> list[Plain]:
+    """Of each GReLU of each model its functions on the graphs, which are added to those drawn."""
     found = []
     for config, look in looks:
         layers = [name.removesuffix(".nodes") for name in look if name.endswith(".nodes")]
@@ -68,7 +67,7 @@ def kept_models(
                 for key, (part, seen) in own.items()
             ]
             found.append({"name": f"{title}, {layer}", "seed": int(look["seed"]), "parts": parts})
-    return drawn, found
+    return found
 
 
 def functions(look: Look, layer: str, nodes: Nodes) -> Plain:
