@@ -37,7 +37,7 @@ from graphrelu.lab.reproduce import (
     structure,
     tuned,
 )
-from graphrelu.lab.reproduce.held_out import EXPLORED, is_held_out
+from graphrelu.lab.reproduce.deep import EXPLORED, is_held_out
 from graphrelu.lab.reproduce.sets import LAYERS
 from graphrelu.lab.reproduce.shown import OUTCOMES, counts
 from graphrelu.lab.reproduce.table import Pair, Row

@@ -18,7 +18,7 @@ from torch_geometric.nn import GCNConv
 import graphrelu
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import label
-from graphrelu.lab.reproduce import held_out, node
+from graphrelu.lab.reproduce import deep, node
 from graphrelu.lab.stats import compared, splits_of
 from scripts import readme
 from tests.helpers import ROOT
@@ -68,16 +68,16 @@ def test_refreshing_replaces_what_is_stale() -> None:
 def test_the_study_names_the_tuning_graphs() -> None:
     """A graph with runs in the study's record cannot be held out."""
     studied = {run.config.dataset for run in Record(ROOT / "results" / "study.jsonl").read()}
-    assert studied == set(held_out.STUDY) <= held_out.TUNING_GRAPHS
-    assert not held_out.TUNING_GRAPHS & held_out.EXPLORED
+    assert studied == set(deep.STUDY) <= deep.TUNING_GRAPHS
+    assert not deep.TUNING_GRAPHS & deep.EXPLORED
     docs = " ".join((ROOT / "docs" / "results.md").read_text().split())
     named = re.search(r"constants were chosen on (.*?)\. What is found on these", docs)[1]
-    assert all(label(name) in named for name in held_out.TUNING_GRAPHS)
+    assert all(label(name) in named for name in deep.TUNING_GRAPHS)
 
 
 def test_claims_of_the_readme_are_from_held_out_graphs_alone() -> None:
     """No tuning graph is named in what is claimed, and the counts are those of the others."""
-    tuning = [label(name) for name in held_out.TUNING_GRAPHS]
+    tuning = [label(name) for name in deep.TUNING_GRAPHS]
     for part in (readme.regimes(), readme.advice(), readme.of_the_paper()):
         assert not [name for name in tuning if re.search(rf"\b{name}\b", part)]
     leads = [

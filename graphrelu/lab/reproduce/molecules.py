@@ -366,7 +366,6 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
 
 TABLE = MoleculeTable(
     name="molecules",
-    what="on sets of molecules",
     datasets=tuple(SETS),
     cells=cells,
     runs=10,

@@ -175,7 +175,6 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
 
 TABLE = SetTable(
     name="sets",
-    what="on generated sets of graphs",
     datasets=(*GENERATED, *HELD_OUT),
     cells=cells,
     runs=5,

@@ -157,7 +157,6 @@ def check(found: Found) -> str:
 
 TABLE = StrongTable(
     name="strong",
-    what="of these networks",
     datasets=tuple(dict.fromkeys(row.cell.dataset for row in settings())),
     cells=cells,
     runs=10,

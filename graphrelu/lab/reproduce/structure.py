@@ -131,7 +131,6 @@ def _title(panel: tuple[str, str]) -> str:
 
 TABLE = Table(
     name="structure",
-    what="on the generated graphs",
     datasets=tuple(PLACES),
     cells=cells,
     runs=30,

@@ -85,11 +85,11 @@ class Request:
         return {"epochs": QUICK_EPOCHS} if self.quick else {}
 
 
-def filled(page: str, **blanks: Any) -> list[str]:
+def filled(page: str, **blanks: Any) -> str:
     """The text of a page: its Markdown file in ``pages/``, with texts and numbers filled in."""
     template = files(__package__).joinpath("pages", f"{page}.md").read_text(encoding="utf-8")
     texts = {name: own.rstrip("\n") for name, own in blanks.items() if isinstance(own, str)}
-    return [template.format(**blanks | texts)]
+    return template.format(**blanks | texts)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,6 @@ class Table:
 
     Attributes:
         name: Of the record, the page and its text in ``pages/``.
-        what: The runs in words, for a record that has none of them.
         datasets: The graphs of the table.
         cells: Takes the name of a graph and changes of the settings. Returns a configuration for
             each place: a cell, which begins with graph and backbone, and a name in the cell.
@@ -170,7 +169,6 @@ class Table:
     """
 
     name: str
-    what: str
     datasets: tuple[str, ...]
     cells: Callable[..., dict[Place, Config]]
     runs: int
@@ -278,23 +276,15 @@ class Table:
                 rows.append(row)
         return rows if self.order is None else sorted(rows, key=self.order)
 
-    def protocol(self, results: Sequence[Result]) -> set[Config]:
-        """The full settings: a run with other settings was made in haste."""
-        return set(self.wanted().values())
-
     def on_record(self, record: Path) -> list[Result]:
         """The runs of this table."""
         return [run for run in Record(record).read() if self.place(run.config) is not None]
-
-    def has_page(self, record: Path) -> bool:
-        """Whether the record has enough for a page."""
-        return bool(self.rows(self.on_record(record)))
 
     def render(self, record: Path) -> list[Path]:
         """Writes the page, the CSV file and the figure beside the record."""
         results = self.on_record(record)
         if not results:
-            raise ValueError(f"{record} has no runs {self.what}.")
+            raise ValueError(f"{record} has no runs of reproduce {self.name}.")
         rows = self.rows(results)
         if not rows:
             raise ValueError(
@@ -302,7 +292,7 @@ class Table:
             )
         lead = self.pairs[0].field
         blanks = {
-            "origin": export.provenance(results, record, self.protocol(results)),
+            "origin": export.provenance(results, record, self.wanted().values()),
             "rule": findings.rule(
                 self.family, ((row.dataset, row[lead]) for row in rows), self.margin
             ),

@@ -119,7 +119,6 @@ def _line(row: Row, bold: bool) -> tuple[str, ...]:
 
 TABLE = TunedTable(
     name="tuned",
-    what="of the grid",
     datasets=NODE_DATASETS,
     cells=cells,
     runs=10,

@@ -12,7 +12,6 @@ from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import terminal
-from graphrelu.lab.reproduce.command import EXPERIMENTS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
@@ -118,11 +117,3 @@ def test_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "run", interrupted)
     shown = invoke("reproduce", "node", *SMALL)
     assert (shown.exit_code, shown.stderr) == (130, INTERRUPTED + "\n")
-
-
-@pytest.mark.parametrize("name", EXPERIMENTS)
-def test_help_fits_the_screen(name: str) -> None:
-    shown = invoke("reproduce", name, "--help").stdout
-    for option in ("runs", "datasets", "quick", "out", "render", "seconds"):
-        assert f" --{option} " in shown
-    assert len(shown.splitlines()) < 60

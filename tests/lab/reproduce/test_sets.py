@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from graphrelu.lab.data.generated_sets import ColouredGraphs
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce.sets import (
@@ -83,7 +81,4 @@ def test_page(tmp_path: Path) -> None:
 def test_page_of_an_unfinished_record(tmp_path: Path) -> None:
     record = tmp_path / "sets.jsonl"
     Record(record).append(runs(seeds=1)[:1])  # ReLU alone, on one set
-    text = TABLE.render(record)[0].read_text()
-    assert "ahead of ReLU by not measured yet." in text
-    with pytest.raises(ValueError, match="has no runs on generated sets"):
-        TABLE.render(tmp_path / "none.jsonl")
+    assert "ahead of ReLU by not measured yet." in TABLE.render(record)[0].read_text()
