@@ -153,5 +153,4 @@ TABLE = Table(
     pairs=(Pair("over_relu", None, "ReLU"), Pair("over_b", None, "GReLU-B", only="GReLU")),
     columns=("layers", "over_relu", "over_b"),
     page=page,
-    values=lambda row: {"layers": row.cell.layers},
 )

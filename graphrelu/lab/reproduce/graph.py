@@ -33,8 +33,8 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
 
 def values(row: Row) -> dict[str, Any]:
     """What was chosen, and the paper's number."""
-    chosen = {"hidden": row.config.hidden, "layers": dict(row.config.backbone_options)["layers"]}
-    return chosen | beside_paper("graph_classification", row)
+    layers = {"layers": dict(row.config.backbone_options)["layers"]}
+    return layers | beside_paper("graph_classification", row)
 
 
 def observations(rows: Sequence[Row]) -> list[Observation]:

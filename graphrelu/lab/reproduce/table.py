@@ -134,7 +134,11 @@ class Row:
         return str(self.values.get("activation", self.name))
 
     def __getitem__(self, column: str) -> Any:
-        return self.values.get(column, getattr(self, column, None))
+        """A further column, one of the row's own, a part of the cell or a setting."""
+        if column in self.values:
+            return self.values[column]
+        owners = (self, self.cell, self.config)
+        return next((getattr(one, column) for one in owners if hasattr(one, column)), None)
 
     @property
     def config(self) -> Config:
@@ -159,7 +163,10 @@ class Table:
         pairs: The columns of leads.
         columns: What the CSV file has beside names and scores; leads take several columns.
         page: Takes the rows and all runs, and returns the blanks of the page's text.
-        values: Takes a row, and returns further columns.
+        values: Takes a row, and returns further columns; parts of the cell and settings are known.
+        hidden: A name whose runs have no row.
+        seeds: The seeds of a configuration, by the number that the user asks for.
+        turn: A key that sorts the runs; by default they are in the order of the cells.
         figure: Draws the rows, or returns ``None`` where there is nothing to draw.
         load: Reads what a configuration is trained on.
         family: Which leads hold together, in words.
@@ -177,6 +184,9 @@ class Table:
     columns: tuple[str, ...]
     page: Callable[[list[Row], Found], dict[str, Any]]
     values: Callable[[Row], dict[str, Any]] = lambda row: {}
+    hidden: Any = None
+    seeds: Callable[[Config, int], range] = lambda config, runs: range(runs)
+    turn: Callable[[Place], Any] = lambda place: 0
     figure: Callable[[list[Row]], figures.Figure | None] | None = None
     load: Callable[[Config, Any], Any] = load_dataset
     family: str = "a column"
@@ -205,7 +215,8 @@ class Table:
 
     def plan(self, request: Request) -> Runs:
         """The configurations to run, with their seeds."""
-        return dict.fromkeys(self.chosen(request).values(), range(request.runs))
+        places = sorted(self.chosen(request).items(), key=lambda item: self.turn(item[0]))
+        return {config: self.seeds(config, request.runs) for _, config in places}
 
     def collect(self, request: Request) -> str:
         """Train the missing runs; return a sentence on how much is on record."""
@@ -270,6 +281,8 @@ class Table:
         rows = []
         for cell, own in found.items():
             for name, runs in own.items():
+                if name == self.hidden:
+                    continue
                 values = {field: by_place.get((cell, name)) for field, by_place in leads.items()}
                 row = Row(cell, name, runs, values)
                 row.values |= self.values(row)
