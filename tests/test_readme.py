@@ -19,7 +19,6 @@ import graphrelu
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep, node
-from graphrelu.lab.stats import compared, splits_of
 from scripts import readme
 from tests.helpers import ROOT
 
@@ -89,25 +88,6 @@ def test_claims_of_the_readme_are_from_held_out_graphs_alone() -> None:
         rf"results/deep\.md.* \| {len(leads)} \|.*\{fmean(leads):+.2f} \| \{median(leads):+.2f} \|"
     )
     assert re.search(expected, readme.regimes())
-
-
-def test_readme_names_where_grelu_is_behind() -> None:
-    """By hand from the record: the tables hide no loss."""
-    scores: dict[str, dict[str, dict[int, float]]] = {}
-    splits = {}
-    for run in Record(ROOT / "results" / "node.jsonl").read():
-        cell = run.config.dataset, run.config.backbone
-        scores.setdefault(cell, {}).setdefault(run.config.activation, {})[run.seed] = run.score
-        splits[cell] = splits_of(run.config, run.note)
-    pairs = {cell: (own["grelu"], own["relu"]) for cell, own in scores.items()}
-    leads = compared(pairs, splits)
-    worse = [dataset for (dataset, _), lead in leads.items() if lead.outcome == "worse"]
-    for part, own in (
-        (readme.regimes(), [name for name in worse if name == "pubmed"]),
-        (readme.tuning_regimes(), [name for name in worse if name != "pubmed"]),
-    ):
-        counts = re.findall(r"^\| .*results/node\.md.*\| (\d+) \|$", part, re.MULTILINE)
-        assert counts == [str(len(own))]
 
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:

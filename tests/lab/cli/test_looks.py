@@ -117,15 +117,6 @@ def test_the_same_runs_are_the_same_look(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "at look 2;" in " ".join(shown.split())
 
 
-def test_until_decided_counts_as_everybody_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_engine, "score", noisy)
-    options = ("--activations", "relu,grelu", "--margin", 0.01, *OUT)
-    shown = compare(*options, "--until-decided", "--runs", 40)
-    assert [look["pairs"]["grelu"] for look in looks()] == ["0-9", "0-19", "0-39"]
-    assert "at look 3;" in " ".join(shown.split())
-    assert "at look 3;" in " ".join(compare(*options, "--runs", 40).split())
-
-
 def test_a_page_of_further_runs_is_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "score", noisy)
     compare("--activations", "relu,grelu", *OUT, "--runs", 10)
