@@ -50,10 +50,6 @@ def test_rows_are_those_of_the_comparison(metric: str) -> None:
         assert row["lead"] == (None if lead is None else asdict(lead) | {"text": amount(lead)})
         assert row["shown"] == shown(expected)
         assert np.mean([value for _, value in row["seeds"]]) == pytest.approx(expected.mean)
-    assert [row["lead"] and row["lead"]["outcome"] for row in table["rows"]] == [
-        *(None, "no difference", "no difference")
-    ]
-    assert [len(row["seeds"]) for row in table["rows"]] == [10, 10, 10]
     assert [row["highest"] for row in table["rows"]] == [False, False, True]
 
 

@@ -60,19 +60,11 @@ def test_rows_beside_the_paper() -> None:
     assert (relu["paper_mean"], relu["paper_std"]) == (79.2, 1.4)
     assert relu["difference"] == pytest.approx(-0.05)
     assert relu["over_relu"] is None
-    absent = by_name["flickr", "cheb", "relu"]
-    assert (absent["paper_mean"], absent["difference"]) == (None, None)
+    assert by_name["flickr", "cheb", "relu"]["difference"] is None  # the paper has none
     grelu = by_name["cora", "gcn", "grelu"]["over_relu"]
     assert grelu.difference == pytest.approx(1.055)
     assert grelu.outcome == "better"
-    # Holm's steps over the thirty cells, which are alike.
-    errors = {row["over_relu"].error for row in rows if row["over_relu"] is not None}
-    assert min(errors) == pytest.approx(0.05 / 30)
-
     counted = shown.tallies(shown.by_rival(rows, "grelu_over_it")).splitlines()
-    assert [line.split(" | ")[0] for line in counted[2:]] == [
-        *("| ReLU", "| LReLU", "| ELU", "| PReLU", "| Maxout")
-    ]
     assert counted[2] == "| ReLU | 30 | 0 | 0 | 0 | 30 |"
     assert counted[4] == "| ELU | 0 | 0 | 0 | 30 | 0 |"
 

@@ -10,7 +10,6 @@ from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce.sets import (
     EPOCHS,
     FEW,
-    FIRST_CELL,
     GENERATED,
     HELD_OUT,
     RIVALS,
@@ -67,15 +66,6 @@ def test_page(tmp_path: Path) -> None:
     assert "both GReLU and the virtual node on 3 of these sets, GReLU alone on 0," in text
     assert "the virtual node on 0 of these sets, GReLU alone on 0, the virtual node alone" in text
     assert "ahead of ReLU by +0.0" in text
-    leads = {
-        row.name: row["over_relu"].outcome
-        for row in TABLE.rows(runs(seeds=6))
-        if row.cell[2:] == FIRST_CELL and row.name != "ReLU"
-    }
-    assert {name for name, outcome in leads.items() if outcome == "better"} == {
-        "GReLU-A",
-        "virtual node",
-    }
 
 
 def test_page_of_an_unfinished_record(tmp_path: Path) -> None:
