@@ -42,10 +42,10 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     result = invoke("compare", "digits")
     shown = text(result)
     assert shown.startswith(
-        "digits: 1,797 nodes, 24,678 edges, 64 features, 10 classes GCN: 4 layers "
+        "digits: 1,797 nodes, 24,678 edges, 64 features, 10 classes GCN: 4 layers of 64 hidden "
+        "units, layer norm, linear skips, dropout 0.2"
     )
     assert "Split: 20 nodes per class for training, 500 for validation, 1,000 for testing" in shown
-    assert "GCN: 4 layers of 64 hidden units, layer norm, linear skips, dropout 0.2" in shown
     assert "10 runs of each activation, random split, test accuracy in percent" in shown
     lines = result.stdout.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("activation"))
@@ -60,9 +60,6 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     assert " ".join(lines[head + 11].split()) == "ReLU 0.700 5.0 0.010 1,000"
     assert max(map(len, lines[head : head + 17])) < 80
     assert table[4][4:9] == ["-0.2", "[-0.2,", "-0.2]", "no", "difference"]
-    assert "the intervals are over random splits of this data" in shown
-    assert "GReLU's has 97.5 % confidence at look 1; all looks together have 95 %" in shown
-    assert "The other activations are corrected together (Holm)" in shown
     assert "GReLU is better than ReLU here (+0.8 [+0.8, +0.9] points over 10 seeds)." in shown
     assert list(folder.iterdir()) == []
 
@@ -88,10 +85,7 @@ def test_json_holds_everything(folder: Path) -> None:
     assert content["versions"]["graphrelu"] == __version__
     assert content["verdict"].endswith("; 10 seeds give an interval.")
     assert content["next"].startswith("graphrelu compare digits --backbone gcn --activations relu")
-    assert content["table"][1]["verdict"] == content["rows"][1]["over_relu"]["outcome"]
-    assert content["rows"][1]["over_relu"]["look"] == 1
     assert content["rows"][1]["price"]["parameters"] == 1_000
-    assert content["device"]
     assert content["split"].startswith("20 nodes per class")
 
 
@@ -157,7 +151,8 @@ def test_ones_own_file(folder: Path, ring: Data, make_npz: Callable[..., Path]) 
         mask = torch.arange(12) % 3 == number
         setattr(ring, f"{part}_mask", torch.stack([mask, mask.roll(1)], dim=1))
     torch.save(ring, folder / "ring.pt")
-    shown = text(invoke("compare", "ring.pt", "--split", "masks", "--runs", 4))
+    shown = text(invoke("compare", "ring.pt", "--runs", 4))
+    assert "masks split, test area under the ROC curve" in shown
     assert "over seeds of 2 splits; nothing is said about other splits" in shown
 
 

@@ -48,16 +48,3 @@ def test_from_a_file_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert content["rows"][0]["mean"] >= 0
     name = "mine.pt" if metric != "mae" else ", errors"
     assert name in Path("a.html").read_text(encoding="utf-8")
-
-
-def test_masks_are_the_default_where_the_file_has_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    edge_index = torch.stack([NODE, NODE.roll(1)])
-    masks = {f"{part}_mask": k == NODE % 3 for k, part in enumerate(("train", "val", "test"))}
-    torch.save(Data(x=torch.randn(60, 3), edge_index=edge_index, y=NODE % 4, **masks), "mine.pt")
-    result = invoke("compare", "mine.pt", *OPTIONS.split())
-    assert "masks split, test accuracy" in result.stdout
-    result = invoke("compare", "mine.pt", *OPTIONS.split(), "--split", "random")
-    assert "random split, test accuracy" in result.stdout
