@@ -281,7 +281,7 @@ def main() -> None:
     sweeps = sweeps_of(entries)
     rows = [row_of(sweep) for sweep in sweeps]
     text = page(entries, rows, sweeps)
-    print(*figures.write(args.out, [text], rows, COLUMNS, lambda: draw(sweeps)))
+    print(*figures.write(args.out, text, rows, COLUMNS, lambda: draw(sweeps)))
 
 
 if __name__ == "__main__":

@@ -58,6 +58,7 @@ IDENTITY = ("dataset", "backbone", "activation", "device", "mode", "seeds", "epo
 BUDGET = {"cpu": 2.0, "cuda": 0.5}
 FEWEST_EPOCHS = 3
 WARM_UP = 2  # epochs
+HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "++")  # bars told apart in black and white, too
 
 Epochs = Callable[[int], None]  # trains that number of epochs
 
@@ -224,14 +225,15 @@ def draw(rows: Sequence[Entry]) -> figures.Figure:
     figure, axes = figures.panels(len(panels), 2, figsize=(11, 2.9 * len(panels)))
     for (left, right), (names, panel) in zip(axes, panels.items(), strict=True):
         for axis, field in ((left, "seconds"), (right, "relative")):
-            styles = zip(ACTIVATIONS, figures.bar_styles(), strict=False)
-            for place, (name, style) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
+            styles = zip(ACTIVATIONS, figures.COLOURS, HATCHES, strict=False)
+            for place, (name, colour, hatch) in enumerate(styles, start=-len(ACTIVATIONS) // 2):
                 found = {
                     BACKBONES.index(backbone) + (place + 0.5) * width: own[name][field]
                     for backbone, own in panel.items()
                     if name in own and own[name][field] is not None
                 }
-                axis.bar(found.keys(), found.values(), width, label=label(name), **style)
+                look = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
+                axis.bar(found.keys(), found.values(), width, label=label(name), **look)
             axis.set_xticks(range(len(BACKBONES)), map(label, BACKBONES))
         title = title_of(*names)
         left.set(yscale="log", ylabel=f"seconds for {EPOCHS} epochs of a seed", title=title)
@@ -255,7 +257,7 @@ def main() -> None:
         collect(record, args.dataset, args.runs, torch.device(args.device))
     entries = record.read()
     rows = rows_of(entries)
-    print(*figures.write(args.out, [page(entries, rows)], rows, COLUMNS, lambda: draw(rows)))
+    print(*figures.write(args.out, page(entries, rows), rows, COLUMNS, lambda: draw(rows)))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Collection, Iterable
-from functools import cache
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.console import Console
 from torch_geometric.nn import GCNConv
@@ -37,7 +37,7 @@ from graphrelu.lab.reproduce import (
     structure,
     tuned,
 )
-from graphrelu.lab.reproduce.held_out import EXPLORED, is_held_out
+from graphrelu.lab.reproduce.deep import EXPLORED, is_held_out
 from graphrelu.lab.reproduce.sets import LAYERS
 from graphrelu.lab.reproduce.shown import OUTCOMES, counts
 from graphrelu.lab.reproduce.table import Pair, Row
@@ -130,45 +130,42 @@ REGIMES = {
 }
 
 
-class Lead(NamedTuple):
-    """A lead over ReLU in a cell."""
-
-    dataset: str
-    backbone: str
-    lead: Decision
-
-
 @cache
-def leads(name: str) -> dict[str, list[Lead]]:
-    """All leads over ReLU of a table by activation, those of each corrected over the cells."""
-    made: dict[str, list[Lead]] = {}
+def leads(name: str) -> dict[str, dict[Any, Decision]]:
+    """All leads over ReLU of a table by activation and cell, those of each corrected over the
+    cells."""
+    made: dict[str, dict[Any, Decision]] = {}
     if name in ("deep", "strong", "structure"):
         field = "behind_a" if name == "structure" else "over_relu"
         for row in rows(name):
             if row[field] is not None and row["kind"] in (None, "mirrored"):
-                made.setdefault(row.name, []).append(Lead(row.dataset, row.backbone, row[field]))
+                made.setdefault(row.name, {})[row.cell] = row[field]
         # There GReLU's own leads are those over ReLU.
         return {"GReLU": made["ReLU"]} if name == "structure" else made
     cells = shown.by_cell(rows(name))
     found = {cell: {of: row.runs for of, row in own.items()} for cell, own in cells.items()}
     for (cell, of), lead in TABLES[name].leads(found, Pair("", None, "relu")).items():
-        made.setdefault(label(of), []).append(Lead(*cell[:2], lead))
+        made.setdefault(label(of), {})[cell] = lead
     return made
 
 
 def regime(name: str, held_out: bool = True, without: Collection[str] = ()) -> dict[str, str]:
     """The leads in the cells of held-out graphs, or of tuning graphs, in short: how many cells,
     their graphs, the mean of each activation, GReLU's median and its outcomes."""
-    known: dict[str, list[Lead]] = {}
-    for of in ("PReLU", "GELU", "GReLU"):
-        own = [one for one in leads(name).get(of, ()) if one.dataset not in without]
-        known[of] = [one for one in own if is_held_out(one.dataset) == held_out]
+    known = {
+        of: {
+            cell: lead
+            for cell, lead in leads(name).get(of, {}).items()
+            if cell[0] not in without and is_held_out(cell[0]) == held_out
+        }
+        for of in ("PReLU", "GELU", "GReLU")
+    }
     if not known["GReLU"]:
         return {}
-    differences = {of: [one.lead.difference for one in own] for of, own in known.items()}
-    outcomes = [one.lead.outcome for one in known["GReLU"]]
+    differences = {of: [lead.difference for lead in own.values()] for of, own in known.items()}
+    outcomes = [lead.outcome for lead in known["GReLU"].values()]
     return {
-        "graphs": ", ".join(dict.fromkeys(label(one.dataset) for one in known["GReLU"])),
+        "graphs": ", ".join(dict.fromkeys(label(cell[0]) for cell in known["GReLU"])),
         "cells": str(len(outcomes)),
         **{of: f"{fmean(own):+.2f}" if own else "" for of, own in differences.items()},
         "median": f"{median(differences['GReLU']):+.2f}",
@@ -192,11 +189,6 @@ def regimes(held_out: bool = True) -> str:
             lines.append((f"{what}{of}", *found.values()))
     head = ("networks and graphs", "cells", "PReLU", "GELU", "GReLU", "median", *OUTCOMES)
     return export.table(head, lines, numbers=1)
-
-
-def tuning_regimes() -> str:
-    """The same on the tuning graphs."""
-    return regimes(held_out=False)
 
 
 def explored() -> str:
@@ -272,9 +264,9 @@ def of_the_paper() -> str:
     ahead = {name: leads(name)["GReLU"] for name in ("node", "deep", "graph")}
     found = {
         name: ", ".join(
-            f"{label(one.dataset)} with {label(one.backbone)} ({one.lead.difference:+.1f})"
-            for one in own
-            if is_held_out(one.dataset) and one.lead.outcome == "better"
+            f"{label(cell[0])} with {label(cell[1])} ({lead.difference:+.1f})"
+            for cell, lead in own.items()
+            if is_held_out(cell[0]) and lead.outcome == "better"
         )
         for name, own in ahead.items()
     }
@@ -285,7 +277,7 @@ def of_the_paper() -> str:
     return told(
         "gains",
         printed=fmean(printed),
-        own=fmean(one.lead.difference for one in ahead["node"] if one.dataset == "pubmed"),
+        own=fmean(lead.difference for cell, lead in ahead["node"].items() if cell[0] == "pubmed"),
         **by_loss,
         **{name: cells or "none" for name, cells in found.items()},
     )
@@ -334,7 +326,7 @@ BLOCKS = {
     "node": main_table,
     "tallies": tally_table,
     "regimes": regimes,
-    "tuning": tuning_regimes,
+    "tuning": partial(regimes, held_out=False),
     "explored": explored,
     "advice": advice,
     "losses": losses,

@@ -120,15 +120,6 @@ def test_code_of_a_page_runs(
         (":obj:`None` or :class:`~torch.nn.ReLU`", "`None` or `ReLU`"),
         ('the `"Long\nname" <https://a.b>`_ paper', 'the ["Long name"](https://a.b) paper'),
         (
-            r":math:`\tilde\gamma_n = \min(1, \tfrac{N}{3} \, s_n)`",
-            "`\N{GREEK SMALL LETTER GAMMA}~_n = min(1, N/3 s_n)`",
-        ),
-        (
-            "A:\n\n.. code-block:: python\n\n    a\n\n    b\n\nB",
-            "A:\n\n```python\na\n\nb\n```\n\nB",
-        ),
-        (r":math:`\bar{\mathbf{e}} \in {\{ 0, \ldots, B-1\}}^N`", "`e\u0304 ∈ {0, ..., B-1}^N`"),
-        (
             "As:\n\n.. math::\n    x^{\\prime}_{nc} &= \\max_{1 \\leq k} \\left\\{ a\n"
             "    \\right\\}, \\qquad b\n\n    c\n\nwhere",
             "As:\n\n```text\nx\N{PRIME}_nc = max_{1 ≤ k} { a }\nb\nc\n```\n\nwhere",

@@ -13,13 +13,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pytest
-from torch_geometric.nn import GCNConv
 
 import graphrelu
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render.tables import label
-from graphrelu.lab.reproduce import held_out, node
-from graphrelu.lab.stats import compared, splits_of
+from graphrelu.lab.reproduce import deep, node
 from scripts import readme
 from tests.helpers import ROOT
 
@@ -31,13 +29,6 @@ def test_readme_example() -> None:
     )
     expected = re.findall(r"print\(.*\)  # (.*)", block)
     assert done.stdout.splitlines() == expected != [], done.stderr
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/use.md"])
-def test_numbers_of_parameters_are_those_of_the_modules(page: str) -> None:
-    text = " ".join((ROOT / page).read_text().split())
-    for module in (graphrelu.GReLU(256), GCNConv(256, 256)):
-        assert f"{sum(parameter.numel() for parameter in module.parameters()):,}" in text
 
 
 def test_page_of_the_benchmarks_is_that_of_the_records() -> None:
@@ -68,16 +59,16 @@ def test_refreshing_replaces_what_is_stale() -> None:
 def test_the_study_names_the_tuning_graphs() -> None:
     """A graph with runs in the study's record cannot be held out."""
     studied = {run.config.dataset for run in Record(ROOT / "results" / "study.jsonl").read()}
-    assert studied == set(held_out.STUDY) <= held_out.TUNING_GRAPHS
-    assert not held_out.TUNING_GRAPHS & held_out.EXPLORED
+    assert studied == set(deep.STUDY) <= deep.TUNING_GRAPHS
+    assert not deep.TUNING_GRAPHS & deep.EXPLORED
     docs = " ".join((ROOT / "docs" / "results.md").read_text().split())
     named = re.search(r"constants were chosen on (.*?)\. What is found on these", docs)[1]
-    assert all(label(name) in named for name in held_out.TUNING_GRAPHS)
+    assert all(label(name) in named for name in deep.TUNING_GRAPHS)
 
 
 def test_claims_of_the_readme_are_from_held_out_graphs_alone() -> None:
     """No tuning graph is named in what is claimed, and the counts are those of the others."""
-    tuning = [label(name) for name in held_out.TUNING_GRAPHS]
+    tuning = [label(name) for name in deep.TUNING_GRAPHS]
     for part in (readme.regimes(), readme.advice(), readme.of_the_paper()):
         assert not [name for name in tuning if re.search(rf"\b{name}\b", part)]
     leads = [
@@ -89,25 +80,6 @@ def test_claims_of_the_readme_are_from_held_out_graphs_alone() -> None:
         rf"results/deep\.md.* \| {len(leads)} \|.*\{fmean(leads):+.2f} \| \{median(leads):+.2f} \|"
     )
     assert re.search(expected, readme.regimes())
-
-
-def test_readme_names_where_grelu_is_behind() -> None:
-    """By hand from the record: the tables hide no loss."""
-    scores: dict[str, dict[str, dict[int, float]]] = {}
-    splits = {}
-    for run in Record(ROOT / "results" / "node.jsonl").read():
-        cell = run.config.dataset, run.config.backbone
-        scores.setdefault(cell, {}).setdefault(run.config.activation, {})[run.seed] = run.score
-        splits[cell] = splits_of(run.config, run.note)
-    pairs = {cell: (own["grelu"], own["relu"]) for cell, own in scores.items()}
-    leads = compared(pairs, splits)
-    worse = [dataset for (dataset, _), lead in leads.items() if lead.outcome == "worse"]
-    for part, own in (
-        (readme.regimes(), [name for name in worse if name == "pubmed"]),
-        (readme.tuning_regimes(), [name for name in worse if name != "pubmed"]),
-    ):
-        counts = re.findall(r"^\| .*results/node\.md.*\| (\d+) \|$", part, re.MULTILINE)
-        assert counts == [str(len(own))]
 
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = ["compare"]
 
-PACKAGES = ("typer", "rich", "scipy", "sklearn", "pandas", "jinja2")
+PACKAGES = ("typer", "rich", "scipy", "sklearn", "pandas")
 INSTALL = 'pip install "graphrelu[lab]"'
 
 if TYPE_CHECKING:

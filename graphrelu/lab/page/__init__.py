@@ -5,29 +5,69 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from itertools import chain
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from statistics import fmean, median
+from string import Template
+from typing import Any, TypeAlias
 
-from jinja2 import Environment, PackageLoader
+import numpy as np
 from torch_geometric.utils import homophily
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import Features, GraphSet
-from graphrelu.lab.page.explorer import Look, kept_looks, kept_models, shows_a_set
-from graphrelu.lab.page.tables import tables_of
-from graphrelu.lab.record import machine, output
-from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render.tables import compare_rows, going_on, label, split_rule, verdict
+from graphrelu.lab.models.activations import ACTIVATIONS
+from graphrelu.lab.page.explorer import kept_looks, kept_models, shows_a_set
+from graphrelu.lab.record import divergence, machine, output
+from graphrelu.lab.record.config import ERRORS, Config
+from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
+from graphrelu.lab.record.results import SET_SCORES, Record, Result, kept_positions
+from graphrelu.lab.render.tables import (
+    amount,
+    compare_rows,
+    going_on,
+    in_order,
+    label,
+    reading,
+    row_of,
+    shown,
+    split_rule,
+    verdict,
+)
 from graphrelu.lab.render.terminal import METRICS, size_of, task_of
-from graphrelu.lab.stats import Decided, decide_at_look
+from graphrelu.lab.stats import (
+    Decided,
+    Decision,
+    Scores,
+    compared,
+    decide_at_look,
+    over_relu,
+    relative_to_relu,
+    splits_of,
+)
+
+Plain: TypeAlias = dict[str, Any]
+Runs: TypeAlias = dict[str, dict[str, list[Result]]]  # key of a cell -> variant -> runs
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
 MOST_BYTES = 3_000_000
 MOST_MODELS = 16  # in the explorer, of a record; each takes up to 130 kB
+NAMES = attrgetter("dataset", "backbone")
+CURVE_POINTS = 30
+BAND = (10, 50, 90)  # percentiles
+PLANNED = (
+    "Differences are paired by seed. The intervals of an activation are corrected together over "
+    "the cells (Holm), but for cells that were compared on their own. Better, worse: the interval "
+    "lies above, below 0. No difference that matters: it lies within the margin, 0.5 if nothing "
+    "else was asked for."
+)
 
 
 def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
@@ -65,8 +105,8 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             content["missing"].append(
                 f"{path.name}: the explorer lacks {lacking}; the page of graphrelu compare has it."
             )
-        _add_runs(content, results, path.name, decided)
-        _add_models(content, looks, graphs)
+        content["tables"] += tables_of(results, path.name, decided)
+        content["models"] += kept_models(looks, graphs, content["graphs"])
     if not content["tables"]:
         raise ValueError(content["missing"][0])
     return content
@@ -91,11 +131,11 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
 
 def decide_all(record: Record, results: Sequence[Result]) -> dict[str, Decided]:
     """The decisions on the comparisons of a record, by the key of their cell."""
-    cells: dict[str, list[Result]] = {}
-    for result in results:
-        cells.setdefault(result.config.cell_key(), []).append(result)
-    looked = {key: own for key, own in cells.items() if record.looks(key)}
-    return {key: decide_at_look(record, own, must_count=False) for key, own in looked.items()}
+    looked = {key: own for key, own in runs_by_cell(results).items() if record.looks(key)}
+    return {
+        key: decide_at_look(record, [*chain(*own.values())], must_count=False)
+        for key, own in looked.items()
+    }
 
 
 def from_comparison(
@@ -121,8 +161,8 @@ def from_comparison(
                 known = (graph.y[graph.edge_index] >= 0).all(dim=0)
                 alike = f", homophily {homophily(graph.edge_index[:, known], graph.y):.2f}"
         content["graph"] = f"{size_of(graph)}{alike}. Split: {split_rule(results)}."
-    _add_runs(content, results, config.dataset, {config.cell_key(): decided})
-    _add_models(content, kept_looks(results, record), graphs)
+    content["tables"] = tables_of(results, config.dataset, {config.cell_key(): decided})
+    content["models"] = kept_models(kept_looks(results, record), graphs, content["graphs"])
     return content
 
 
@@ -146,28 +186,6 @@ def _kinds(features: Features) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def render(content: dict[str, Any]) -> str:
-    """The page. Its policy lets no request out, and no script in but the page's own."""
-    templates = Environment(loader=PackageLoader("graphrelu.lab.page"))
-    script = "\n".join(templates.get_template(name).render() for name in SCRIPTS)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Inside a script element only "<" can end or change it.
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return templates.get_template("page.html").render(digest=digest, data=text, script=script)
-
-
-def write(path: Path, content: dict[str, Any]) -> Path:
-    """Write the page, complete or not at all."""
-    text = render(content)
-    if len(text.encode()) > MOST_BYTES:
-        raise ValueError(
-            f"The page would take {len(text.encode()) / 1e6:.1f} MB, more than "
-            f"{MOST_BYTES / 1e6:g}; choose fewer records."
-        )
-    output.write_text(path, text)
-    return path
-
-
 def _empty(title: str) -> dict[str, Any]:
     made = {"date": machine.now(), "version": machine.environment()["graphrelu"]}
     texts = dict.fromkeys(("answer", "verdict", "next", "command", "graph"), "")
@@ -186,19 +204,250 @@ def _answer(
     content["next"] = going_on(found, decided.command, record)
 
 
-def _add_runs(
-    content: dict[str, Any],
-    results: Sequence[Result],
-    name: str,
-    decided: Mapping[str, Decided],
-) -> None:
-    decisions = {key: one.decisions for key, one in decided.items()}
-    content["tables"] += tables_of(results, name, decisions)
+def render(content: dict[str, Any]) -> str:
+    """The page. Its policy lets no request out, and no script in but the page's own."""
+    script = "\n".join(map(template, SCRIPTS))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    # Inside a script element only "<" can end or change it.
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    page, style = Template(template("page.html")), template("page.css")
+    return page.substitute(digest=digest, style=style, data=text, script=script)
 
 
-def _add_models(
-    content: dict[str, Any], looks: Sequence[tuple[Config, Look]], graphs: Mapping[str, Graph]
-) -> None:
-    drawn, models = kept_models(looks, graphs)
-    content["graphs"] |= drawn
-    content["models"] += models
+def template(name: str) -> str:
+    """One of the files that the page is made of."""
+    text = files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+    return text.rstrip("\n")
+
+
+def write(path: Path, content: dict[str, Any]) -> Path:
+    """Write the page, complete or not at all."""
+    text = render(content)
+    if len(text.encode()) > MOST_BYTES:
+        raise ValueError(
+            f"The page would take {len(text.encode()) / 1e6:.1f} MB, more than "
+            f"{MOST_BYTES / 1e6:g}; choose fewer records."
+        )
+    output.write_text(path, text)
+    return path
+
+
+def tables_of(
+    results: Sequence[Result], source: str, decided: Mapping[str, Decided] = {}
+) -> list[Plain]:
+    """A table for a record; errors, which are no shares, have one of their own.
+
+    ``decided`` are the decisions on comparisons, by the key of their cell. All other cells are
+    those of a table whose runs were fixed beforehand."""
+    parts: dict[str, list[Result]] = {}
+    for result in results:
+        name = f"{source}, errors" if result.config.metric in ERRORS else source
+        parts.setdefault(name, []).append(result)
+    return [_table(part, name, decided) for name, part in parts.items()]
+
+
+def runs_by_cell(results: Sequence[Result]) -> Runs:
+    """The runs that are compared with each other: the same graph, backbone and settings."""
+    cells: Runs = {}
+    for run in results:
+        cells.setdefault(run.config.cell_key(), {}).setdefault(run.config.variant, []).append(run)
+    position = in_order(*dict.fromkeys((*NODE_DATASETS, *GRAPH_DATASETS, *TABLE, *GRAPH_BACKBONES)))
+    place = {key: position(NAMES(first_of(own).config)) for key, own in cells.items()}
+    return {key: cells[key] for key in sorted(cells, key=lambda key: place[key])}
+
+
+def first_of(cell: Mapping[str, Sequence[Result]]) -> Result:
+    """A run of a cell, all of which have its settings."""
+    return next(iter(cell.values()))[0]
+
+
+def planned_leads(cells: Runs) -> dict[str, dict[str, Decision]]:
+    """Differences to ReLU in a table whose runs were fixed beforehand, by cell and variant: in one
+    cell as in any comparison, else with Holm's correction over the cells of each activation."""
+    families: dict[str, dict[str, tuple[Scores, Scores]]] = {}
+    splits = {}
+    for key, by_name in cells.items():
+        first = first_of(by_name)
+        splits[key], is_error = splits_of(first.config, first.note), first.config.metric in ERRORS
+        scores: dict[str, Scores] = {
+            name: {run.seed: run.score for run in own} for name, own in by_name.items()
+        }
+        if len(cells) == 1:
+            return {key: over_relu(scores, splits[key], looks=(None, None), is_error=is_error)}
+        if is_error:
+            scores |= relative_to_relu(scores)
+        for name in scores.keys() - {"relu"}:
+            families.setdefault(name, {})[key] = scores[name], scores.get("relu", {})
+    found: dict[str, dict[str, Decision]] = {}
+    for name, family in families.items():
+        for key, lead in compared(family, splits).items():
+            found.setdefault(key, {})[name] = lead
+    return found
+
+
+def bands(runs: Sequence[Result]) -> dict[str, Plain]:
+    """The percentiles of each curve over the seeds, up to the epoch that half of them reach."""
+    found: dict[str, Plain] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.curves):
+        curves = [(run.epochs_run, run.curves[name]) for run in runs if name in run.curves]
+        curves = [(n, curve) for n, curve in curves if len(curve) > 1 and np.isfinite(curve).all()]
+        is_error = name == SET_SCORES and runs[0].config.metric in ERRORS  # negative on record
+        if not curves:
+            continue
+        last = int(np.median([n for n, _ in curves])) - 1
+        epochs = np.unique(np.linspace(0, last, CURVE_POINTS).round())
+        lines = [
+            np.interp(epochs, kept_positions(n, len(curve)), curve, right=np.nan)
+            * (-1 if is_error else 1)
+            for n, curve in curves
+        ]
+        low, middle, high = (
+            [float(f"{value:.4g}") for value in line]
+            for line in np.nanpercentile(np.stack(lines), BAND, axis=0)
+        )
+        found[name] = {"epoch": epochs.tolist(), "low": low, "middle": middle, "high": high}
+    return found
+
+
+def pace(grelu: Sequence[Result], relu: Sequence[Result]) -> str:
+    """How soon GReLU reaches ReLU's best validation score, where it is sooner than ReLU itself: a
+    sentence of medians over the seeds, else nothing."""
+    beside = {run.seed: scores for run in relu if (scores := _validation(run))}
+    pairs = [(_validation(run), beside[run.seed]) for run in grelu if run.seed in beside]
+    if not pairs:
+        return ""
+    best = [max(theirs.values()) for _, theirs in pairs]
+    ours, its = (
+        median(
+            min((epoch for epoch, score in side[i].items() if score >= goal), default=math.inf)
+            for side, goal in zip(pairs, best, strict=True)
+        )
+        for i in range(2)
+    )
+    if not ours < its:
+        return ""
+    first, score = grelu[0], median(best)
+    amount = f"{-score:.3g}" if first.config.metric in ERRORS else f"{100 * score:.1f} %"
+    what = "score" if SET_SCORES in first.curves else "accuracy"
+    return (
+        f"{label_of(first.config)} reaches ReLU's best validation {what} ({amount}) after {ours:g} "
+        f"of {median(run.epochs_run for run in grelu):g} epochs, ReLU after {its:g} (medians over "
+        f"{len(pairs)} {'seed' if len(pairs) == 1 else 'seeds'})."
+    )
+
+
+def _validation(run: Result) -> dict[int, float]:
+    """The validation scores by epoch, from 1, as far as they were kept."""
+    curve = run.curves.get(SET_SCORES) or run.curves.get("val_accuracy", [])
+    places = kept_positions(run.epochs_run, len(curve))
+    pairs = zip(places, curve, strict=True)
+    return {place + 1: score for place, score in pairs if math.isfinite(score)}
+
+
+def by_class(runs: Sequence[Result], relu: Sequence[Result]) -> list[list[float | None]]:
+    """The accuracy of each class in percent and its lead over ReLU's, paired by seed: means over
+    the seeds that test the class."""
+    beside = {(run.seed, k): a for run in relu for k, a in enumerate(run.class_accuracy or [])}
+    found = []
+    for k in range(min(len(run.class_accuracy or []) for run in runs)):
+        shares = {run.seed: (run.class_accuracy or [])[k] for run in runs}
+        own = {seed: share for seed, share in shares.items() if share is not None}
+        leads = [a - b for seed, a in own.items() if (b := beside.get((seed, k))) is not None]
+        means = (fmean(part) if part else None for part in (own.values(), leads))
+        found.append([None if mean is None else round(100 * mean, 2) for mean in means])
+    return found
+
+
+def origin_of(results: Sequence[Result]) -> Plain:
+    """Where and when runs took place, and how their nodes were split."""
+    dates = sorted(result.date for result in results)
+    return {
+        "runs": len(results),
+        "devices": sorted({result.device for result in results}),
+        "versions": sorted({f"{name} {v}" for r in results for name, v in r.versions.items()}),
+        "dates": [dates[0], dates[-1]],
+        "commits": sorted({result.commit for result in results if result.commit}),
+        "splits": list(dict.fromkeys(result.note for result in results))[:3],
+        "diverged": divergence.sentence(results),
+    }
+
+
+def _table(results: Sequence[Result], name: str, decided: Mapping[str, Decided]) -> Plain:
+    cells = runs_by_cell(results)
+    leads = planned_leads({key: own for key, own in cells.items() if key not in decided})
+    leads |= {key: decided[key].decisions for key in cells if key in decided}
+    configs = {key: first_of(own).config for key, own in cells.items()}
+    titles = {config.dataset: label(config.dataset) for config in configs.values()}
+    if len(set(titles.values())) < len(titles):  # two editions of a user's file
+        titles = {name: name for name in titles}
+    rows, settings = [], []
+    for key, by_name in cells.items():
+        config = configs[key]
+        backbone = label(config.backbone) + _difference(config, configs.values())
+        names = {"dataset": titles[config.dataset], "backbone": backbone}
+        rows += _rows(by_name, names, leads.get(key, {}))
+        own = [runs[0].config for runs in by_name.values()]
+        same = {"dataset": None, "backbone": None}  # the page names them
+        settings.append({**names, "settings": {label_of(c): c.to_dict() | same for c in own}})
+    note = reading(*leads.values()) if len(cells) == 1 else PLANNED
+    origin = origin_of(results)
+    return {"name": name, "rows": rows, "cells": settings, "note": note, "origin": origin}
+
+
+def _rows(
+    by_name: Mapping[str, list[Result]], names: Plain, leads: Mapping[str, Decision]
+) -> list[Plain]:
+    """The rows of a cell, in the order of the table of activations."""
+    rows, position = [], in_order(*ACTIVATIONS)
+    configs = {which: runs[0].config for which, runs in by_name.items()}
+    place = {which: (position([c.activation]), label_of(c)) for which, c in configs.items()}
+    for which in sorted(by_name, key=lambda which: place[which]):
+        runs, config, lead = by_name[which], configs[which], leads.get(which)
+        row = row_of(which, runs, lead)
+        factor = -1 if row.is_error else 100
+        by_seed = sorted(runs, key=lambda run: run.seed)
+        rows.append(
+            {
+                **names,
+                "activation": label_of(config),
+                "family": config.activation,
+                "metric": config.metric,
+                "is_error": row.is_error,
+                "scale": METRICS[config.metric] + " (lower is better)" * row.is_error,
+                "mean": row.mean,
+                "std": row.std,
+                "n": row.n,
+                "shown": shown(row),
+                "price": asdict(row.price),
+                "classes": by_class(runs, [] if which == "relu" else by_name.get("relu", [])),
+                "lead": None if lead is None else {**asdict(lead), "text": amount(lead)},
+                "seeds": [[run.seed, factor * run.score] for run in by_seed],
+                "curves": bands(runs),
+                "pace": pace(runs, by_name.get("relu", [])) if which.startswith("grelu") else "",
+            }
+        )
+    best = (min if rows[0]["metric"] in ERRORS else max)(row["mean"] for row in rows)
+    for own in rows:
+        own["highest"] = len(rows) > 1 and own["mean"] == best
+    return rows
+
+
+def label_of(config: Config) -> str:
+    """An activation as the paper spells it, with the options that differ from the default."""
+    return label(config.activation) + config.variant.removeprefix(config.activation)
+
+
+def _difference(config: Config, configs: Iterable[Config]) -> str:
+    """The settings that differ between cells of the same graph and backbone; may be empty."""
+    own = _settings(config)
+    others = [_settings(other) for other in configs if NAMES(other) == NAMES(config)]
+    values = {name: {str(other.get(name)) for other in others} for name in own}
+    # What tells most cells apart comes first: on a phone the end is cut off.
+    names = sorted((name for name in own if len(values[name]) > 1), key=lambda n: -len(values[n]))
+    return f" ({', '.join(f'{name} {own[name]}' for name in names)})" if names else ""
+
+
+def _settings(config: Config) -> Plain:
+    known = dict(sorted(config.shared_settings.items()))
+    options = (known.pop(name, {}) for name in ("backbone_options", "training_options"))
+    return {name: value for own in options for name, value in sorted(own.items())} | known

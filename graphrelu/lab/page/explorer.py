@@ -23,7 +23,6 @@ Look: TypeAlias = dict[str, np.ndarray]
 
 DRAWN_NODES = 400
 DRAWN_CHANNELS = 12
-LAYOUT_STEPS = 120
 # By atomic number; the others are named by it.
 ELEMENTS = {1: "H", 5: "B", 6: "C", 7: "N", 8: "O", 9: "F", 11: "Na", 14: "Si", 15: "P", 16: "S"}
 ELEMENTS |= {17: "Cl", 19: "K", 33: "As", 34: "Se", 35: "Br", 53: "I"}
@@ -42,10 +41,9 @@ def shows_a_set(look: Look) -> bool:
 
 
 def kept_models(
-    looks: Sequence[tuple[Config, Look]], graphs: Mapping[str, Graph]
-) -> tuple[dict[str, Plain], list[Plain]]:
-    """The drawn graphs, and of each GReLU of each model its functions on these graphs."""
-    drawn: dict[str, Plain] = {}
+    looks: Sequence[tuple[Config, Look]], graphs: Mapping[str, Graph], drawn: dict[str, Plain]
+) -> list[Plain]:
+    """Of each GReLU of each model its functions on the graphs, which are added to those drawn."""
     found = []
     for config, look in looks:
         layers = [name.removesuffix(".nodes") for name in look if name.endswith(".nodes")]
@@ -68,7 +66,7 @@ def kept_models(
                 for key, (part, seen) in own.items()
             ]
             found.append({"name": f"{title}, {layer}", "seed": int(look["seed"]), "parts": parts})
-    return drawn, found
+    return found
 
 
 def functions(look: Look, layer: str, nodes: Nodes) -> Plain:
@@ -133,7 +131,7 @@ def sample(edge_index: Nodes, count: int, chosen: Nodes) -> Nodes:
 
 
 def layout(edge_index: Nodes, nodes: Nodes, count: int) -> Plain:
-    """Positions in the unit square by springs (Fruchterman-Reingold), edges once, and degrees."""
+    """Positions in the unit square, edges once, and degrees."""
     source, target = edge_index
     inside = np.isin(source, nodes) & np.isin(target, nodes)
     ends = np.searchsorted(nodes, np.stack([source[inside], target[inside]], axis=1))
@@ -143,40 +141,24 @@ def layout(edge_index: Nodes, nodes: Nodes, count: int) -> Plain:
     return {
         "total": count,
         "nodes": nodes.tolist(),
-        "place": _digits(_springs(len(nodes), edges)),
+        "place": _digits(_places(len(nodes), edges)),
         "edges": edges.tolist(),
         "degree": degree[nodes].tolist(),
     }
 
 
-def _springs(count: int, edges: Nodes) -> Numbers:
-    pulled = np.zeros((count, count))
-    pulled[edges[:, 0], edges[:, 1]] = pulled[edges[:, 1], edges[:, 0]] = 1
-    place = np.random.default_rng(0).uniform(-0.01, 0.01, (count, 2))
-    if count > 2:
-        place += _by_distance(pulled)
-    length = (1 / max(count, 1)) ** 0.5
-    for step in np.linspace(0.1, 0.002, LAYOUT_STEPS):
-        apart = place[:, None, :] - place[None, :, :]
-        distance = np.maximum(np.linalg.norm(apart, axis=2), 1e-3)
-        force = length**2 / distance**2 - pulled * distance / length
-        # A weak pull to the middle keeps the parts of a graph that is not connected together.
-        move = (apart * force[:, :, None]).sum(axis=1) - 2 * place
-        reach = np.maximum(np.linalg.norm(move, axis=1, keepdims=True), 1e-9)
-        place = place + move / reach * np.minimum(reach, step)
+def _places(count: int, edges: Nodes) -> Numbers:
+    """Where the distances of nodes are about those along the edges (Kamada-Kawai)."""
+    from networkx import empty_graph, kamada_kawai_layout
+
+    joined = np.zeros((count, count))
+    joined[edges[:, 0], edges[:, 1]] = 1
+    steps = shortest_path(joined, directed=False, unweighted=True)
+    steps = np.minimum(steps, steps[np.isfinite(steps)].max() + 1)  # parts stay near each other
+    apart = {node: dict(enumerate(row)) for node, row in enumerate(steps)}
+    place = np.stack([*kamada_kawai_layout(empty_graph(count), apart).values()])
     low, high = place.min(axis=0), place.max(axis=0)
     return np.asarray((place - low) / np.maximum(high - low, 1e-9))
-
-
-def _by_distance(joined: Numbers) -> Numbers:
-    """Where springs start: places whose distances are about those along the edges (classical
-    scaling). From random places, the rings of a molecule end up twisted."""
-    steps = shortest_path(joined, unweighted=True)
-    steps = np.minimum(steps, steps[np.isfinite(steps)].max() + 1)
-    square = steps**2
-    centred = square - square.mean(axis=0) - square.mean(axis=1, keepdims=True) + square.mean()
-    vectors = np.linalg.eigh(-centred / 2)[1][:, -2:]
-    return np.asarray(vectors / np.abs(vectors).max(axis=0) / 2)
 
 
 def _digits(values: Numbers) -> Any:

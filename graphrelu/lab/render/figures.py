@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
-HATCHES = ("", "//", "..", "xx", "\\\\", "oo", "++")
 
 STYLE: Any = {
     "axes.grid": True,
@@ -60,12 +59,6 @@ def line_styles() -> Iterator[dict[str, Any]]:
         yield {"color": colour, "marker": marker, "linestyle": dash, "markersize": 4}
 
 
-def bar_styles() -> Iterator[dict[str, Any]]:
-    """Keyword arguments of one group of bars after another."""
-    for colour, hatch in cycle(zip(COLOURS, HATCHES, strict=True)):
-        yield {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
-
-
 def draw_leads(
     axes: Axes, leads: Iterable[tuple[float, Decision | None]], style: dict[str, Any]
 ) -> None:
@@ -90,18 +83,16 @@ def shared_legend(figure: Figure, axes: Iterable[Axes], **options: Any) -> None:
 
 def write(
     record: Path,
-    page: Iterable[str],
+    page: str,
     rows: Iterable[Mapping[str, Any]],
     columns: Sequence[str],
     draw: Callable[[], Figure | None] | None = None,
 ) -> list[Path]:
-    """Write page, table and figure beside a record, under its name; return the paths.
-
-    ``page`` are the parts of the page, which comes first; the table has these ``columns``.
-    """
+    """Write page, table and figure beside a record, under its name; return the paths, that of the
+    page first. The table has these ``columns``."""
     if record.suffix != ".jsonl":  # or a file beside it could be the record itself
         raise ValueError(f"The name of a record must end in .jsonl, unlike {record}.")
-    texts = {".md": "\n".join(page), ".csv": export.to_csv(rows, columns)}
+    texts = {".md": page, ".csv": export.to_csv(rows, columns)}
     paths = [output.check_file(record.with_suffix(ending)) for ending in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         output.write_text(path, text)

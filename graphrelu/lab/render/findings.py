@@ -13,8 +13,6 @@ from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.stats import MARGIN, Decision
 
 Finding = Literal["holds", "does not hold", "undecided", "not measured yet"]
-# The finding of a claim about several things is the first of these that one of them has.
-WORST_FIRST: tuple[Finding, ...] = ("does not hold", "undecided", "holds", "not measured yet")
 
 RULE = """\
 A claim that one is ahead *holds* where the rule of all tables says *better*, *does not hold* where
@@ -53,6 +51,11 @@ class Observation:
     paper: str
     outcome: Finding
     ours: str
+
+
+def ahead(claim: str, paper: str, leads: Collection[Decision]) -> Observation:
+    """A claim that the first side of every comparison is ahead."""
+    return Observation(claim, paper, in_all(leads), several(leads))
 
 
 def in_all(leads: Collection[Decision]) -> Finding:

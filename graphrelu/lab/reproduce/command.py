@@ -93,7 +93,7 @@ def _command(name: str) -> Callable[..., None]:
                 if not render:
                     said = own.collect(request)
             screen, written = terminal.console(), list[Path]()
-            if render or own.has_page(record):
+            if render or own.rows(own.on_record(record)):  # else there is nothing to show yet
                 written = own.render(record)
                 screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
             if said:

@@ -10,7 +10,7 @@ from graphrelu.lab.data.splits import NUM_FOLDS
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell
 from graphrelu.lab.render import export, findings
-from graphrelu.lab.render.findings import Observation, in_all, papers_lead, several
+from graphrelu.lab.render.findings import Observation, papers_lead
 from graphrelu.lab.render.tables import label, signed
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.grid import GridTable
@@ -33,8 +33,8 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
 
 def values(row: Row) -> dict[str, Any]:
     """What was chosen, and the paper's number."""
-    chosen = {"hidden": row.config.hidden, "layers": dict(row.config.backbone_options)["layers"]}
-    return chosen | beside_paper("graph_classification", row)
+    layers = {"layers": dict(row.config.backbone_options)["layers"]}
+    return layers | beside_paper("graph_classification", row)
 
 
 def observations(rows: Sequence[Row]) -> list[Observation]:
@@ -44,7 +44,7 @@ def observations(rows: Sequence[Row]) -> list[Observation]:
     papers = [papers_lead("graph_classification", *cell) for cell in cells]
     figure = f"{signed(min(papers))} to {signed(max(papers))} points"
     claim = "GReLU is ahead of ReLU in graph classification"
-    return [Observation(claim, figure, in_all(leads), several(leads))]
+    return [findings.ahead(claim, figure, leads)]
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
@@ -65,7 +65,6 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
 
 TABLE = GridTable(
     name="graph",
-    what="of graph classification",
     datasets=GRAPH_DATASETS,
     cells=cells,
     runs=4 * NUM_FOLDS,

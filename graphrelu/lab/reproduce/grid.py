@@ -83,9 +83,9 @@ class GridTable(Table):
 
     def plan(self, request: Request) -> Runs:
         """The grid; where a cell has all of it, the other seeds of what was chosen, too."""
-        wanted = self.chosen(request)
         if self.tuning is None:
-            return dict.fromkeys(wanted.values(), range(request.runs))
+            return super().plan(request)
+        wanted = self.chosen(request)
         found = self.found(Record(request.out).read())
         choices, tuning = self.choices(found), set(self.tuning)
         begun = {

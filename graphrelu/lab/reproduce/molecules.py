@@ -249,9 +249,6 @@ def _rows(place: Any, setting: str, own: Mapping[str, dict[int, Result]]) -> lis
         epochs, seconds = _until_relu(runs, own.get("relu", {}))
         row.values |= {
             "over_relu": leads.get(rival),
-            "metric": row.config.metric,
-            "dropout": row.config.dropout,
-            "epochs": row.config.epochs,
             "parameters": next(iter(runs.values())).parameters,
             "step_ms": median(1e3 * run.seconds / (run.steps or 1) for run in runs.values()),
             "peak_mib": max(peaks) / 2**20 if peaks else None,
@@ -366,7 +363,6 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
 
 TABLE = MoleculeTable(
     name="molecules",
-    what="on sets of molecules",
     datasets=tuple(SETS),
     cells=cells,
     runs=10,

@@ -107,7 +107,6 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
 
 TABLE = Table(
     name="segments",
-    what="of GReLU with GCN",
     datasets=("cora", "pubmed", "citeseer"),
     cells=cells,
     runs=30,

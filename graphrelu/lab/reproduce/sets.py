@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby, product
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.data.generated_sets import ColouredGraphs, Label
@@ -17,7 +17,7 @@ from graphrelu.lab.render import export, figures
 from graphrelu.lab.render.tables import label as told
 from graphrelu.lab.render.tables import marked, measured
 from graphrelu.lab.reproduce import shown
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs, Table
+from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
 
 EPOCHS, LAYERS, HIDDEN = 30, 4, 32
 LABELS: tuple[Label, ...] = ("whole", "both", "local")
@@ -66,6 +66,16 @@ OTHERS = "held out"
 HELD_OUT_SEEDS = 2  # times as many
 
 
+class Cell(NamedTuple):
+    """A set, a network, and what both are."""
+
+    dataset: str
+    backbone: str
+    label: str
+    nodes: int
+    layers: int
+
+
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     """A cell for each depth of the network on a set."""
     settings: dict[str, Any] = {"epochs": EPOCHS, "hidden": HIDDEN, "metric": "rocauc"}
@@ -77,36 +87,30 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
         if nodes == NODES[0] and layers == LAYERS and label in LABELS:
             rivals = FEW | MORE | (LONGER if label == LABELS[0] else {})
         for name, own in rivals.items():
-            cell = (dataset, "gcn", label, nodes, layers)
+            cell = Cell(dataset, "gcn", label, nodes, layers)
             config = on_sets(dataset, "gcn", layers=layers, **settings | own | changes)
             found[cell, name] = config
     return found
 
 
 class SetTable(Table):
-    """What matters most is run first, and the held-out sets get more seeds."""
+    """In a cell, names differ in their epochs."""
 
     @cached_property
     def places(self) -> dict[Config, Place]:
         return {config: place for place, config in self.wanted().items()}
 
     def place(self, config: Config) -> Place | None:
-        """Of runs with all of their epochs: in a cell, names differ in them."""
+        """Of runs with all of their epochs."""
         return self.places.get(config)
-
-    def plan(self, request: Request) -> Runs:
-        order = list(RIVALS)
-        places = sorted(self.chosen(request).items(), key=lambda item: order.index(item[0][1]))
-        return {
-            config: range(request.runs * (HELD_OUT_SEEDS if config.dataset in HELD_OUT else 1))
-            for _, config in places
-        }
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     cells = shown.by_cell(rows)
-    held_out = [own for cell, own in cells.items() if cell[2] == OTHERS]
-    generated = [own for cell, own in cells.items() if cell[2] != OTHERS and cell[4] == LAYERS]
+    held_out = [own for cell, own in cells.items() if cell.label == OTHERS]
+    generated = [
+        own for cell, own in cells.items() if cell.label != OTHERS and cell.layers == LAYERS
+    ]
     deep = [own for cell, own in cells.items() if cell[2:4] == FIRST]
     long = [row for row in rows if row.cell[2:] == FIRST_CELL and row.name in FEW | LONGER]
     ends = [row["at_the_end"] for row in long if row["at_the_end"] is not None]
@@ -175,7 +179,6 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
 
 TABLE = SetTable(
     name="sets",
-    what="on generated sets of graphs",
     datasets=(*GENERATED, *HELD_OUT),
     cells=cells,
     runs=5,
@@ -188,12 +191,10 @@ TABLE = SetTable(
     ),
     columns=("label", "nodes", "layers", "epochs", "over_relu", "behind_a", "at_the_end"),
     page=page,
-    values=lambda row: (
-        dict(zip(("label", "nodes", "layers"), row.cell[2:], strict=True))
-        | {"epochs": row.config.epochs}
-    ),
+    seeds=lambda config, runs: range(runs * (HELD_OUT_SEEDS if config.dataset in HELD_OUT else 1)),
+    turn=lambda place: list(RIVALS).index(place[1]),  # what matters most is run first
     figure=draw,
     order=lambda row: ([*LABELS, "share", OTHERS].index(row["label"]), row["nodes"], row["layers"]),
     family="the rivals of a cell, but for GReLU, which is a family of its own,",
-    quick=((next(iter(GENERATED)),), lambda place: place[0][4] == LAYERS and place[1] in FEW),
+    quick=((next(iter(GENERATED)),), lambda place: place[0].layers == LAYERS and place[1] in FEW),
 )

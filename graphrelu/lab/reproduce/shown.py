@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from graphrelu.lab.render.export import table
 from graphrelu.lab.render.tables import label, marked, p_value, signed
 from graphrelu.lab.reproduce.table import Row
-from graphrelu.lab.stats import Decision
+from graphrelu.lab.stats import Decision, compared
 
 OUTCOMES = ("better", "no difference", "undecided", "worse")
 TALLY = ("mean lead", "median", *OUTCOMES)
+Key = TypeVar("Key")
 
 
 def counts(leads: Iterable[Decision]) -> tuple[str, ...]:
@@ -48,6 +49,15 @@ def by_rival(rows: Iterable[Row], field: str) -> dict[str, list[Decision]]:
         if row[field] is not None:
             found.setdefault(row.activation, []).append(row[field])
     return found
+
+
+def leads_between(
+    rows: Mapping[Key, Row], pairs: Iterable[tuple[Key, Key]]
+) -> dict[tuple[Key, Key], Decision]:
+    """The leads of the first of each pair of rows over the second, as one family."""
+    known = [(a, b) for a, b in pairs if a in rows and b in rows]
+    scores = {(a, b): (rows[a].scores, rows[b].scores) for a, b in known}
+    return compared(scores, {(a, b): rows[a].splits for a, b in known})
 
 
 def by_cell(rows: Iterable[Row]) -> dict[Any, dict[Any, Row]]:

@@ -7,7 +7,6 @@ The settings, and the scores to hold ReLU against, are those of `"Classic GNNs a
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from statistics import fmean
@@ -15,11 +14,10 @@ from typing import Any, NamedTuple
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
-from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import export
 from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import deep, shown
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs, Table
+from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
 
 PATIENCE = 200  # epochs without a better validation score
 FEWER_RUNS = {"computers": 5, "cs": 5, "physics": 5}  # the large graphs
@@ -103,23 +101,9 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     return found
 
 
-class StrongTable(Table):
-    """ReLU's runs on the published split have no row."""
-
-    def plan(self, request: Request) -> Runs:
-        """Large graphs have fewer runs."""
-        most = request.runs
-        configs = self.chosen(request).values()
-        return {c: range(min(most, FEWER_RUNS.get(c.dataset, most))) for c in configs}
-
-    def rows(self, results: Iterable[Result]) -> list[Row]:
-        return [row for row in super().rows(results) if row.name != PUBLISHED]
-
-
 def values(row: Row) -> dict[str, Any]:
     own = all_rows()[row.cell]
-    widths = {"layers": row.cell.layers, "hidden": row.config.hidden}
-    return widths | {"published_mean": own.mean, "published_std": own.std}
+    return {"published_mean": own.mean, "published_std": own.std}
 
 
 def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
@@ -155,9 +139,8 @@ def check(found: Found) -> str:
     )
 
 
-TABLE = StrongTable(
+TABLE = Table(
     name="strong",
-    what="of these networks",
     datasets=tuple(dict.fromkeys(row.cell.dataset for row in settings())),
     cells=cells,
     runs=10,
@@ -169,4 +152,6 @@ TABLE = StrongTable(
     columns=("layers", "over_relu", "over_b", "hidden", "published_mean", "published_std"),
     page=page,
     values=values,
+    hidden=PUBLISHED,
+    seeds=lambda config, runs: range(min(runs, FEWER_RUNS.get(config.dataset, runs))),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.data.generated import BlockModel
@@ -43,6 +43,16 @@ RIVALS = tuple(name for name in ACTIVATIONS if name != "GReLU-A")
 SHOWN = ("GReLU-B", "ReLU")  # the page only sums up the leads over the others
 
 
+class Cell(NamedTuple):
+    """A graph and a backbone; what the graph is."""
+
+    dataset: str
+    backbone: str
+    kind: str
+    degree: float
+    homophily: float
+
+
 # The name of a graph -> kind, degree and homophily; every graph has noise of its own.
 PLACES = {
     BlockModel(degree=degree, homophily=share, seed=seed, **KINDS[kind]).name: (kind, degree, share)
@@ -68,7 +78,7 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     kind, degree, homophily = PLACES.get(dataset, ("", 0.0, 0.0))
     backbones = [own for (of, own), degrees in PANELS.items() if of == kind and degree in degrees]
     return {
-        ((dataset, backbone, kind, degree, homophily), name): recipe(
+        (Cell(dataset, backbone, kind, degree, homophily), name): recipe(
             dataset, "other", backbone, activation, activation_options=options, **changes
         )
         for backbone in backbones
@@ -131,7 +141,6 @@ def _title(panel: tuple[str, str]) -> str:
 
 TABLE = Table(
     name="structure",
-    what="on the generated graphs",
     datasets=tuple(PLACES),
     cells=cells,
     runs=30,
@@ -139,7 +148,6 @@ TABLE = Table(
     pairs=(Pair("behind_a", "GReLU-A", None),),
     columns=("kind", "degree", "homophily", "behind_a"),
     page=page,
-    values=lambda row: dict(zip(("kind", "degree", "homophily"), row.cell[2:], strict=True)),
     figure=draw,
     family="a rival",
     order=lambda row: (list(PANELS).index(panel_of(row)), row["degree"], row["homophily"]),

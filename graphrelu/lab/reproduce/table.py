@@ -85,11 +85,11 @@ class Request:
         return {"epochs": QUICK_EPOCHS} if self.quick else {}
 
 
-def filled(page: str, **blanks: Any) -> list[str]:
+def filled(page: str, **blanks: Any) -> str:
     """The text of a page: its Markdown file in ``pages/``, with texts and numbers filled in."""
     template = files(__package__).joinpath("pages", f"{page}.md").read_text(encoding="utf-8")
     texts = {name: own.rstrip("\n") for name, own in blanks.items() if isinstance(own, str)}
-    return [template.format(**blanks | texts)]
+    return template.format(**blanks | texts)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,11 @@ class Row:
         return str(self.values.get("activation", self.name))
 
     def __getitem__(self, column: str) -> Any:
-        return self.values.get(column, getattr(self, column, None))
+        """A further column, one of the row's own, a part of the cell or a setting."""
+        if column in self.values:
+            return self.values[column]
+        owners = (self, self.cell, self.config)
+        return next((getattr(one, column) for one in owners if hasattr(one, column)), None)
 
     @property
     def config(self) -> Config:
@@ -152,7 +156,6 @@ class Table:
 
     Attributes:
         name: Of the record, the page and its text in ``pages/``.
-        what: The runs in words, for a record that has none of them.
         datasets: The graphs of the table.
         cells: Takes the name of a graph and changes of the settings. Returns a configuration for
             each place: a cell, which begins with graph and backbone, and a name in the cell.
@@ -160,7 +163,10 @@ class Table:
         pairs: The columns of leads.
         columns: What the CSV file has beside names and scores; leads take several columns.
         page: Takes the rows and all runs, and returns the blanks of the page's text.
-        values: Takes a row, and returns further columns.
+        values: Takes a row, and returns further columns; parts of the cell and settings are known.
+        hidden: A name whose runs have no row.
+        seeds: The seeds of a configuration, by the number that the user asks for.
+        turn: A key that sorts the runs; by default they are in the order of the cells.
         figure: Draws the rows, or returns ``None`` where there is nothing to draw.
         load: Reads what a configuration is trained on.
         family: Which leads hold together, in words.
@@ -170,7 +176,6 @@ class Table:
     """
 
     name: str
-    what: str
     datasets: tuple[str, ...]
     cells: Callable[..., dict[Place, Config]]
     runs: int
@@ -179,6 +184,9 @@ class Table:
     columns: tuple[str, ...]
     page: Callable[[list[Row], Found], dict[str, Any]]
     values: Callable[[Row], dict[str, Any]] = lambda row: {}
+    hidden: Any = None
+    seeds: Callable[[Config, int], range] = lambda config, runs: range(runs)
+    turn: Callable[[Place], Any] = lambda place: 0
     figure: Callable[[list[Row]], figures.Figure | None] | None = None
     load: Callable[[Config, Any], Any] = load_dataset
     family: str = "a column"
@@ -207,7 +215,8 @@ class Table:
 
     def plan(self, request: Request) -> Runs:
         """The configurations to run, with their seeds."""
-        return dict.fromkeys(self.chosen(request).values(), range(request.runs))
+        places = sorted(self.chosen(request).items(), key=lambda item: self.turn(item[0]))
+        return {config: self.seeds(config, request.runs) for _, config in places}
 
     def collect(self, request: Request) -> str:
         """Train the missing runs; return a sentence on how much is on record."""
@@ -272,29 +281,23 @@ class Table:
         rows = []
         for cell, own in found.items():
             for name, runs in own.items():
+                if name == self.hidden:
+                    continue
                 values = {field: by_place.get((cell, name)) for field, by_place in leads.items()}
                 row = Row(cell, name, runs, values)
                 row.values |= self.values(row)
                 rows.append(row)
         return rows if self.order is None else sorted(rows, key=self.order)
 
-    def protocol(self, results: Sequence[Result]) -> set[Config]:
-        """The full settings: a run with other settings was made in haste."""
-        return set(self.wanted().values())
-
     def on_record(self, record: Path) -> list[Result]:
         """The runs of this table."""
         return [run for run in Record(record).read() if self.place(run.config) is not None]
-
-    def has_page(self, record: Path) -> bool:
-        """Whether the record has enough for a page."""
-        return bool(self.rows(self.on_record(record)))
 
     def render(self, record: Path) -> list[Path]:
         """Writes the page, the CSV file and the figure beside the record."""
         results = self.on_record(record)
         if not results:
-            raise ValueError(f"{record} has no runs {self.what}.")
+            raise ValueError(f"{record} has no runs of reproduce {self.name}.")
         rows = self.rows(results)
         if not rows:
             raise ValueError(
@@ -302,7 +305,7 @@ class Table:
             )
         lead = self.pairs[0].field
         blanks = {
-            "origin": export.provenance(results, record, self.protocol(results)),
+            "origin": export.provenance(results, record, self.wanted().values()),
             "rule": findings.rule(
                 self.family, ((row.dataset, row[lead]) for row in rows), self.margin
             ),

@@ -18,7 +18,7 @@ from graphrelu.lab.render.tables import label
 from graphrelu.lab.reproduce import shown
 from graphrelu.lab.reproduce.grid import GridTable
 from graphrelu.lab.reproduce.node import OVER_RIVALS
-from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs
+from graphrelu.lab.reproduce.table import Found, Place, Request, Row
 
 # The other value of each axis.
 LR_FACTOR, WEIGHT_DECAY_FACTOR, DROPOUT = 0.3, 10, 0.8
@@ -52,14 +52,12 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
 class TunedTable(GridTable):
     """Beside what was chosen stands the main table's own setting, the first."""
 
-    def plan(self, request: Request) -> Runs:
-        """The first setting of all cells comes first, then the second, and so on: wherever training
-        stops, all cells have nearly the same settings."""
-        found = self.chosen(request)
-        if "backbone" not in request.only:
-            found = {place: c for place, c in found.items() if c.backbone in TUNED_BACKBONES}
-        in_turn = sorted(found, key=lambda place: place[1][1])
-        return {found[place]: range(request.runs) for place in in_turn}
+    def chosen(self, request: Request) -> dict[Place, Config]:
+        """Two of the backbones, unless others are asked for."""
+        found = super().chosen(request)
+        if "backbone" in request.only:
+            return found
+        return {place: c for place, c in found.items() if c.backbone in TUNED_BACKBONES}
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
         results = list(results)
@@ -119,7 +117,6 @@ def _line(row: Row, bold: bool) -> tuple[str, ...]:
 
 TABLE = TunedTable(
     name="tuned",
-    what="of the grid",
     datasets=NODE_DATASETS,
     cells=cells,
     runs=10,
@@ -127,7 +124,8 @@ TABLE = TunedTable(
     pairs=(OVER_RIVALS,),
     columns=(*AXES, "tried", "untuned_mean", "untuned_std", "grelu_over_it"),
     page=page,
-    values=lambda row: {axis: getattr(row.config, axis) for axis in AXES},
+    # Wherever training stops, all cells have nearly the same settings.
+    turn=lambda place: place[1][1],
     order=lambda row: BACKBONES.index(row.backbone),
     family="a rival",
     quick=(("digits",), lambda place: place[0][1] == "gcn"),

@@ -28,22 +28,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return fake_engine.only_fakes(tmp_path, monkeypatch)
 
 
-def broken(path: Path, ring: Data, **changes: Any) -> Path:
-    for name, value in changes.items():
-        setattr(ring, name, value)
-    torch.save(ring, path)
-    return path
-
-
 BAD = {
     "dataset": (["digit"], "There is no dataset 'digit' (did you mean digits?)"),
-    "parameter": (["csbm:homophily=2"], "homophily must lie in [0, 1], not 2.0."),
     "backbone": (["--backbone", "gcnn"], "There is no backbone 'gcnn' (did you mean gcn?)"),
-    "activation": (["--activations", "relu,greul"], "'greul' (did you mean grelu?)"),
     "no activation": (["--activations", " ,"], "There is no name in the list ' ,'."),
     "no runs": (["--runs", 0], "runs must be a whole number from 1, not 0."),
     "negative margin": (["--margin", -0.5], "margin must be a finite number from 0, not -0.5."),
-    "no margin": (["--margin", "nan"], "margin must be a finite number from 0, not nan."),
     "undecidable": (
         ["--until-decided", "--activations", "relu,elu"],
         "until-decided needs relu and grelu among the activations.",
@@ -51,9 +41,6 @@ BAD = {
     "device": (["--device", "tpu"], "There is no device 'tpu'"),
     "metric": (["--metric", "auc"], "There is no metric 'auc' (did you mean rocauc?)"),
     "split": (["--split", "mask"], "There is no split 'mask' (did you mean masks?)"),
-    "no masks": (["--split", "masks"], "digits has no train_mask"),
-    "learning rate": (["--lr", -1], "lr must be positive, not -1.0."),
-    "sgc": (["cora", "--backbone", "sgc"], "sgc has no activation, so it takes none, not 'relu'."),
     "no deep sgc": (["--backbone", "sgc"], "There is no backbone 'sgc'"),
     "norm": (["--norm", "batches"], "There is no norm 'batches' (did you mean batch?)"),
     "layers": (["--layers", 0], "layers must be at least 1, got 0."),
@@ -63,32 +50,17 @@ BAD = {
         "a set of graphs, which takes no --patience.",
     ),
     "pooling of a graph": (["--pooling", "sum"], "digits is one graph, which takes no --pooling."),
-    "pooling": (["mutag", "--pooling", "median"], "no pooling 'median' (did you mean mean?)"),
-    "split of graphs": (
-        ["mutag", "--split", "masks"],
-        "known are random, scaffold, column, folds.",
-    ),
-    "engine": (["--engine", "0"], "The engine must be local, ray or a number of processes, not"),
     "backbone of graphs": (["graphs:x.pt", "--backbone", "cheb"], "for sets of graphs 'cheb'"),
-    "metric of classes": (["--metric", "mae"], "known are accuracy, f1, rocauc."),
     "metric of labels": (
         ["several.pt", "--metric", "r2"],
         "The metric r2 does not fit several.pt, whose y holds labels, any number at "
         "once; known are rocauc, f1, ap, accuracy.",
     ),
-    "metric of values": (
-        ["values.pt", "--metric", "f1"],
-        "The metric f1 does not fit values.pt, whose y holds values; known are mae, r2, rmse.",
-    ),
-    "missing file": (["gone.npz"], "There is no file gone.npz."),
     "corrupt file": (["corrupt.npz"], "corrupt.npz cannot be read as an .npz file"),
     "missing raw files": (["cora"], "There is no network."),
-    "no labels": (["nolabels.pt"], "nolabels.pt has no labels"),
     "json in a file": (["--json", "a_file/x.json"], "a_file cannot be a folder, as it is a file."),
     "json is a folder": (["--json", "a_folder"], "a_folder cannot be written"),
     "out in a file": (["--out", "a_file/deep/x.jsonl"], "a_file/deep cannot be a folder, as "),
-    "out is no record": (["--out", "a_file"], "a_file is not a record of runs"),
-    "out is a table": (["--out", "x.csv"], "name of a record must end in .jsonl, unlike x.csv."),
     "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
     "json is out": (
         ["--json", "x", "--out", "./x"],
@@ -106,9 +78,8 @@ def test_bad_input_costs_one_sentence(case: str, folder: Path, ring: Data, tree:
     raw = folder / "data" / "Planetoid" / "CiteSeer" / "raw"
     raw.mkdir(parents=True)
     (raw / "ind.citeseer.x").write_bytes(b"truncated")
-    broken(folder / "nolabels.pt", ring.clone(), y=None)
-    broken(folder / "several.pt", ring.clone(), y=torch.eye(12, 2))
-    broken(folder / "values.pt", ring.clone(), y=torch.rand(12))
+    ring.y = torch.eye(12, 2)
+    torch.save(ring, folder / "several.pt")
     before = tree(folder)
     result = invoke("compare", *arguments)
     assert result.exit_code == 2, result.output
@@ -139,9 +110,7 @@ def test_interruption(out: tuple[str, ...], cache: Path, monkeypatch: pytest.Mon
     """The runs that were finished by then are kept, and the sentence says how to go on."""
     run, finished = fake_engine.run, []
 
-    def interrupted(configs: Any, seeds: Any, record: Any, **options: Any) -> Any:
-        if record is None:  # a trial of a few epochs
-            return run(configs, seeds, record, **options)
+    def interrupted(configs: Any, seeds: Any, record: Any, **options: Any) -> None:
         finished.append(run(configs[:1], seeds, record, **options))
         raise KeyboardInterrupt
 
@@ -197,13 +166,8 @@ def test_the_command_itself(folder: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_engines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = invoke("reproduce", "node", "--engine", "slurm")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        "The engine must be local, ray or a number of processes, not 'slurm'.\n"
-    )
-    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+def test_ray_may_be_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
     result = invoke("reproduce", "node", "--engine", "ray")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == 'This needs ray: pip install "graphrelu[ray]".\n'

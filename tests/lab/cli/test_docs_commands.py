@@ -92,9 +92,3 @@ def test_commands_of_a_page_run(page: Path, folder: Path, monkeypatch: pytest.Mo
             monkeypatch.setattr(sys, "argv", [script, *words[words.index(script) + 1 :], "--help"])
             with pytest.raises(SystemExit, match=r"^0$"):
                 runpy.run_path(str(ROOT / script), run_name="__main__")
-
-
-def test_commands_are_found(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("```bash\nmake run  # why\n\na 'b c'\n```\n```text\nnot this\n```\n")
-    assert commands(page) == [["make", "run"], ["a", "b c"]]

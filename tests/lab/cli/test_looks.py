@@ -103,15 +103,6 @@ def test_without_out_the_runs_are_kept_in_the_cache(folder: Path, cache: Path) -
     assert len(list(cache.rglob("*.jsonl"))) == 2
 
 
-def test_a_long_run_says_so_before_it_starts() -> None:
-    """A made-up epoch takes 10 ms, and 200 of them for each of six activations 12 s."""
-    compare("--runs", 50, *OUT)
-    assert "This may take" not in compare("--runs", 99, *OUT)  # 49 seeds are left
-    shown = compare("--runs", 160, "--activations", "relu,prelu,gelu,silu,grelu,elu")
-    sentence = "This may take up to 32 minutes; fewer --runs, --epochs or --activations shorten it."
-    assert sentence in " ".join(shown.split())
-
-
 def test_the_same_runs_are_the_same_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "score", noisy)
     options = ("--activations", "relu,grelu", *OUT)
@@ -124,15 +115,6 @@ def test_the_same_runs_are_the_same_look(monkeypatch: pytest.MonkeyPatch) -> Non
     # Another activation is no look at GReLU against ReLU, and another margin is none at all.
     shown = compare("--activations", "relu,prelu,grelu", *OUT, "--runs", 20, "--margin", 2)
     assert "at look 2;" in " ".join(shown.split())
-
-
-def test_until_decided_counts_as_everybody_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fake_engine, "score", noisy)
-    options = ("--activations", "relu,grelu", "--margin", 0.01, *OUT)
-    shown = compare(*options, "--until-decided", "--runs", 40)
-    assert [look["pairs"]["grelu"] for look in looks()] == ["0-9", "0-19", "0-39"]
-    assert "at look 3;" in " ".join(shown.split())
-    assert "at look 3;" in " ".join(compare(*options, "--runs", 40).split())
 
 
 def test_a_page_of_further_runs_is_a_look(monkeypatch: pytest.MonkeyPatch) -> None:

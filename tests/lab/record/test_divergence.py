@@ -17,7 +17,7 @@ from graphrelu.lab import data
 from graphrelu.lab.engine import run
 from graphrelu.lab.engine.graph_training import Training
 from graphrelu.lab.engine.train import SeedBatch
-from graphrelu.lab.page.tables import origin_of
+from graphrelu.lab.page import origin_of
 from graphrelu.lab.record.divergence import sentence
 from graphrelu.lab.record.recipes import on_sets, recipe
 from graphrelu.lab.record.results import Record, Result

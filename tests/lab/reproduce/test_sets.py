@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from graphrelu.lab.data.generated_sets import ColouredGraphs
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce.sets import (
     EPOCHS,
     FEW,
-    FIRST_CELL,
     GENERATED,
     HELD_OUT,
     RIVALS,
@@ -69,21 +66,9 @@ def test_page(tmp_path: Path) -> None:
     assert "both GReLU and the virtual node on 3 of these sets, GReLU alone on 0," in text
     assert "the virtual node on 0 of these sets, GReLU alone on 0, the virtual node alone" in text
     assert "ahead of ReLU by +0.0" in text
-    leads = {
-        row.name: row["over_relu"].outcome
-        for row in TABLE.rows(runs(seeds=6))
-        if row.cell[2:] == FIRST_CELL and row.name != "ReLU"
-    }
-    assert {name for name, outcome in leads.items() if outcome == "better"} == {
-        "GReLU-A",
-        "virtual node",
-    }
 
 
 def test_page_of_an_unfinished_record(tmp_path: Path) -> None:
     record = tmp_path / "sets.jsonl"
     Record(record).append(runs(seeds=1)[:1])  # ReLU alone, on one set
-    text = TABLE.render(record)[0].read_text()
-    assert "ahead of ReLU by not measured yet." in text
-    with pytest.raises(ValueError, match="has no runs on generated sets"):
-        TABLE.render(tmp_path / "none.jsonl")
+    assert "ahead of ReLU by not measured yet." in TABLE.render(record)[0].read_text()

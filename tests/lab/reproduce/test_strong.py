@@ -16,23 +16,8 @@ def test_rows() -> None:
     assert len(strong.settings()) == len(BY_CELL) == 3 * (10 + 2)
     squirrel, cora = BY_CELL["squirrel", "gcn", 4], BY_CELL["cora", "gat", 3].settings
     assert (squirrel.mean, squirrel.std) == (45.01, 1.63)
-    assert squirrel.settings == {
-        "hidden": 256,
-        "dropout": 0.7,
-        "norm": "batch",
-        "residual": True,
-        "linear_first": False,
-        "lr": 0.01,
-        "weight_decay": 5e-4,
-        "epochs": 500,
-        "metric": "accuracy",
-        "split": "masks",
-        "normalize_features": False,
-    }
-    assert (cora["norm"], cora["split"]) == (None, "random")
-    full = BY_CELL["cs", "gat", 1].settings
-    assert (full["split"], full["normalize_features"]) == ("full", True)
-    assert BY_CELL["tolokers", "gcn", 12].settings["metric"] == "rocauc"
+    assert (squirrel.settings["residual"], squirrel.settings["weight_decay"]) == (True, 5e-4)
+    assert (cora["norm"], cora["split"], cora["normalize_features"]) == (None, "random", False)
     assert BY_CELL["actor", "sage", 3].mean is None
 
 
