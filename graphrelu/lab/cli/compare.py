@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -73,6 +73,8 @@ SETTINGS = (
     *(*DEEP_SETTINGS, *GRAPH_SETTINGS, *SET_SETTINGS),
 )
 SET_DEFAULTS = {"esol": {"layers": 6, "epochs": 40}}  # about 90 s on two cores
+LONG = 600.0  # seconds
+TRIED_EPOCHS, TRIED_RUNS = 3, 10
 COMPARED_ON_SETS = ("relu", "gelu", "grelu")
 LABELS = {"classes": "classes", "labels": "labels, any number at once", "values": "values"}
 
@@ -174,7 +176,8 @@ def compare(
         _check_files(out, json, report)
         deep = wants_deep(dataset, settings)
         usual = compared() if deep else ACTIVATIONS
-        usual = COMPARED_ON_SETS if on_disk.holds_graphs(dataset) else usual
+        if on_disk.holds_graphs(dataset):
+            usual = COMPARED_ON_SETS
         activations = activations or ",".join(usual)
         if until_decided and not {"relu", "grelu"} <= set(names(activations)):
             raise ValueError("until-decided needs relu and grelu among the activations.")
@@ -197,12 +200,25 @@ def compare(
     with one_sentence(INTERRUPTED if out else go_on):
         splits = splits_in(graph, configs[0])
         record.add_look(Look.announced(configs[0], margin, splits, command))
-        pool = engine or pool_for(graph, where, runs * len(configs))
         how: dict[str, Any] = {"graphs": {configs[0].dataset: graph}, "device": device}
-        how |= {"root": data, "pool": pool}
+        pool = engine or pool_for(graph, where, runs * len(configs))
+        left = sum(len(record.left(config, range(runs))) for config in configs)
+        if left and pool != "ray":
+            at_once = 1 if isinstance(graph, GraphSet) else min(runs, TRIED_RUNS)
+            trial = partial(training.run, seeds=range(at_once), record=None, **how)
+            seconds = seconds_of_a_run(trial, configs) * left
+            if pool != "local":
+                seconds /= min(int(pool), left)
+            if seconds > LONG:
+                screen.print(
+                    f"This may take up to {seconds / 60:,.0f} minutes; fewer --runs, --epochs or "
+                    "--activations shorten it."
+                )
         for look in looks_until(runs) if until_decided else [runs]:
             with terminal.progress_bar() as progress:
-                results = training.run(configs, range(look), record, progress=progress, **how)
+                results = training.run(
+                    configs, range(look), record, root=data, progress=progress, pool=pool, **how
+                )
             found = decide_at_look(record, results)
             if decided(found.decisions):
                 break
@@ -234,6 +250,16 @@ def record_in_cache(name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=folder)) / "runs.jsonl"
+
+
+def seconds_of_a_run(
+    trial: Callable[[Sequence[Config]], list[Result]], configs: Sequence[Config]
+) -> float:
+    """How long a run takes at most, by a few epochs of GReLU, which costs the most."""
+    config = next((c for c in configs if c.activation == "grelu"), configs[-1])
+    short = replace(config, epochs=min(config.epochs, TRIED_EPOCHS), patience=0)
+    times = [run.seconds / (run.epochs_computed or short.epochs) for run in trial([short])]
+    return min(times) * config.epochs
 
 
 def _check_files(record: Path | None, json: Path | None, report: Path | None) -> None:

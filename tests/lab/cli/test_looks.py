@@ -103,6 +103,15 @@ def test_without_out_the_runs_are_kept_in_the_cache(folder: Path, cache: Path) -
     assert len(list(cache.rglob("*.jsonl"))) == 2
 
 
+def test_a_long_run_says_so_before_it_starts() -> None:
+    """A made-up epoch takes 10 ms, and 200 of them for each of six activations 12 s."""
+    compare("--runs", 50, *OUT)
+    assert "This may take" not in compare("--runs", 99, *OUT)  # 49 seeds are left
+    shown = compare("--runs", 160, "--activations", "relu,prelu,gelu,silu,grelu,elu")
+    sentence = "This may take up to 32 minutes; fewer --runs, --epochs or --activations shorten it."
+    assert sentence in " ".join(shown.split())
+
+
 def test_the_same_runs_are_the_same_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_engine, "score", noisy)
     options = ("--activations", "relu,grelu", *OUT)
