@@ -189,7 +189,7 @@ def test_too_little_memory_for_one_run(
     with monkeypatch.context() as patch:
         patch.delenv("GRAPHRELU_DATA", raising=False)
         patch.setattr(engine.cells, "train", train)
-        fails("There is too little memory for one run of blocks gcn relu 4 x 4.")
+        fails("There is too little memory for one run of blocks gcn grelu 4 x 4.")
         assert fake_engine.reproduce(["segments", "--quick", "--device", "cpu"]) == 2
     said = capsys.readouterr().err
     assert said == "There is too little memory for one run of digits gcn grelu.\n"
