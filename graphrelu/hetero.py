@@ -114,7 +114,7 @@ class HeteroGReLU(torch.nn.Module):
         edge_weight_dict: dict[Relation, Tensor],
     ) -> None:
         if not x_dict:
-            raise ValueError("x_dict must have a node type at least, got none.")
+            raise ValueError("x_dict must have at least one node type, got none.")
         for name, x in x_dict.items():
             if name not in self.channels:
                 known = ", ".join(self.channels)

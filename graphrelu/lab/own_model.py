@@ -81,7 +81,7 @@ class ModelComparison:
         if found.runs is None:
             return found.sentence
         look = next(row.over_relu.look for row in self.rows if row.over_relu)
-        return f"{found.sentence} Go on with runs={found.runs}, look={(look or 0) + 1}."
+        return f"{found.sentence} Continue with runs={found.runs}, look={(look or 0) + 1}."
 
     @property
     def table(self) -> pd.DataFrame:

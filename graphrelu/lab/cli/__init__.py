@@ -15,7 +15,7 @@ import graphrelu
 from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 
 COMMANDS = {
-    "compare": "Train each activation on a graph, and say whether GReLU is better than ReLU there.",
+    "compare": "Train each activation on your data, and say whether GReLU is better than ReLU.",
     "report": "Make a page for a browser from finished runs. Nothing is trained.",
     "reproduce": "Run the paper's experiments again, and some of our own.",
 }

@@ -79,8 +79,8 @@ class BlockModel(Generated):
         signal: How far the mean of a feature of the first half is from 0: above for one class,
             below for the others.
         marker: The same for the second half: above in the odd regions, below in the even ones.
-        shift: In odd regions the first half is that of so many classes further: with 1 and two
-            classes, what speaks for a class in an even region speaks against it in an odd one.
+        shift: In odd regions the first half is that of the class this many further on: with 1 and
+            two classes, what speaks for a class in an even region speaks against it in an odd one.
         opposed: If 1, `homophily` holds in even regions, 1 - `homophily` in odd ones, and half of
             what lies between two regions of different kinds is of one class.
         seed: Of edges and noise.
@@ -108,7 +108,7 @@ class BlockModel(Generated):
         require(self.shift < self.classes, below)
         require(
             self.edge_probabilities().max() <= 1,
-            f"degree must be smaller than {self.degree}: there are not so many nodes of one "
+            f"degree must be below {self.degree}: there are too few nodes of one "
             f"class in one region.",
         )
 

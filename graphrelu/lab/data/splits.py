@@ -65,7 +65,7 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     require(has_classes, f"The split {how} is one of classes; choose random, full or masks.")
     if how == "published":
         return published(graph.y)
-    raise DataError(f"There is no split {how!r}; known are random, full, masks and published.")
+    raise DataError(f"There is no split {how!r}; choose from random, full, masks and published.")
 
 
 def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split:
@@ -83,7 +83,7 @@ def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split
         split = _split(parts, NOTES[how])
     for part in PARTS:
         chosen = y[getattr(split, part)]
-        require(len(chosen) > 0, f"{name}: the split leaves no graph for the {part} part.")
+        require(len(chosen) > 0, f"{name}: the split leaves the {part} part empty.")
         require((~chosen.isnan()).any(), f"{name}: no target is known in the {part} part.")
         if graphs.task == "values":
             continue

@@ -87,7 +87,7 @@ def main() -> None:
         print(sentence(error), file=sys.stderr)
         sys.exit(2)
     except INTERRUPTIONS as error:
-        print("Interrupted; the same command continues where this one stopped.", file=sys.stderr)
+        print("Interrupted; repeat the command to continue.", file=sys.stderr)
         sys.exit(exit_code(error))
 
 

@@ -46,8 +46,8 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
         decided = decide_all(record, results)
         if not all(one.counted for one in decided.values()):
             content["missing"].append(
-                f"{path.name} cannot be written to, so that this look at its runs is not counted; "
-                "the verdict is that of a look that is."
+                f"{path.name} cannot be written to, so this look at its runs does not count; "
+                "the verdict is the one that a counted look would give."
             )
         if len(paths) == 1 and len(decided) == 1:
             ((key, one),) = decided.items()
@@ -84,7 +84,8 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
         cells.setdefault((config.dataset, config.backbone), set()).add(count)
     if uneven := sum(len(counts) > 1 for counts in cells.values()):
         sentences.append(
-            f"{name}: in {uneven} of {len(cells)} cells some settings have fewer runs than others."
+            f"{name}: in {uneven} of {len(cells)} comparisons, some settings have fewer runs "
+            "than others."
         )
     return sentences
 

@@ -29,10 +29,10 @@ Leads: TypeAlias = dict[tuple[Cell, str], Decision]
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
 PLANNED = (
-    "Differences are paired by seed. The intervals of an activation are corrected together over "
-    "the cells (Holm), but for cells that were compared on their own. Better, worse: the interval "
-    "lies above, below 0. No difference that matters: it lies within the margin, 0.5 if nothing "
-    "else was asked for."
+    "Differences are paired by seed. The intervals of an activation share Holm's correction over "
+    "all networks and graphs, except where a comparison was made on its own. Better or worse: the "
+    "interval lies above or below 0. No difference that matters: it lies within the margin, 0.5 "
+    "unless another was chosen."
 )
 
 

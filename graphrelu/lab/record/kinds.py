@@ -42,7 +42,7 @@ def optional(kind: Kind) -> Kind:
 
 
 def listed(kind: Kind, least: int = 1) -> Kind:
-    """A list of so many or more of that kind."""
+    """A list of ``least`` or more of that kind."""
     return lambda value: isinstance(value, list) and len(value) >= least and all(map(kind, value))
 
 

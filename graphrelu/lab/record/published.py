@@ -26,7 +26,7 @@ def published(table: str, dataset: str, backbone: str, activation: str) -> Publi
     ``grelu-a`` to ``grelu-g``, and lists ``sgc`` among the activations.
     """
     if table not in TABLES:
-        raise ValueError(f"The paper has no table {table!r}; known are {', '.join(TABLES)}.")
+        raise ValueError(f"The paper has no table {table!r}; choose from {', '.join(TABLES)}.")
     return _cells().get((table, dataset.lower(), backbone.lower(), activation.lower()))
 
 

@@ -52,7 +52,7 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     assert titles == "activation mean std runs difference to ReLU verdict"
     table = [line.split() for line in lines[head + 2 : head + 8]]
     assert [cells[0] for cells in table] == ["ReLU", "PReLU", "Maxout", "GELU", "SiLU", "GReLU"]
-    assert " ".join(table[0]) == "ReLU 81.4 1.0 10"
+    assert " ".join(table[0]) == "ReLU 81.4 1.0 10 - -"
     assert " ".join(table[5]) == "GReLU 82.2 1.1 10 +0.8 [+0.8, +0.9] better"
     titles = " ".join(lines[head + 9].split())
     assert titles == "activation test loss ECE s per epoch parameters"
@@ -60,8 +60,8 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     assert max(map(len, lines[head : head + 17])) < 80
     assert table[4][4:9] == ["-0.2", "[-0.2,", "-0.2]", "no", "difference"]
     assert "the intervals are over random splits of this data" in shown
-    assert "GReLU's has 97.5 % confidence at look 1; all looks together have 95 %" in shown
-    assert "The other activations are corrected together (Holm)" in shown
+    assert "GReLU's interval has 97.5 % confidence at look 1 (95 % over all looks)" in shown
+    assert "The other activations share Holm's correction" in shown
     assert "GReLU is better than ReLU here (+0.8 [+0.8, +0.9] points over 10 seeds)." in shown
     assert list(folder.iterdir()) == []
 

@@ -66,19 +66,19 @@ BAD = {
     "pooling": (["mutag", "--pooling", "median"], "pooling must be one of mean, sum, max, not"),
     "split of graphs": (
         ["mutag", "--split", "masks"],
-        "known are random, scaffold, column, folds.",
+        "choose from random, scaffold, column, folds.",
     ),
     "engine": (["--engine", "0"], "The engine must be local, ray or a number of processes, not"),
     "backbone of graphs": (["graphs:x.pt", "--backbone", "cheb"], "for sets of graphs 'cheb'"),
-    "metric of classes": (["--metric", "mae"], "known are accuracy, f1, rocauc."),
+    "metric of classes": (["--metric", "mae"], "choose from accuracy, f1, rocauc."),
     "metric of labels": (
         ["several.pt", "--metric", "r2"],
         "The metric r2 does not fit several.pt, whose y holds labels, any number at "
-        "once; known are rocauc, f1, ap, accuracy.",
+        "once; choose from rocauc, f1, ap, accuracy.",
     ),
     "metric of values": (
         ["values.pt", "--metric", "f1"],
-        "The metric f1 does not fit values.pt, whose y holds values; known are mae, r2, rmse.",
+        "The metric f1 does not fit values.pt, whose y holds values; choose from mae, r2, rmse.",
     ),
     "missing file": (["gone.npz"], "There is no file gone.npz."),
     "corrupt file": (["corrupt.npz"], "corrupt.npz cannot be read as an .npz file"),
@@ -92,7 +92,7 @@ BAD = {
     "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
     "json is out": (
         ["--json", "x", "--out", "./x"],
-        "x cannot be two of record, summary and page at",
+        "x cannot be more than one of record, summary and",
     ),
 }
 
@@ -150,10 +150,10 @@ def test_interruption(out: tuple[str, ...], cache: Path, monkeypatch: pytest.Mon
         result = invoke("compare", "--runs", 3, *out)
     assert (result.exit_code, result.stderr.count("\n"), len(finished)) == (130, 1, 1)
     if out:
-        assert result.stderr.startswith("Interrupted; the same command continues")
+        assert result.stderr.startswith("Interrupted; repeat the command")
         return
     said, command = result.stderr.strip().split(": ", 1)
-    assert said == "Interrupted; go on with"
+    assert said == "Interrupted; continue with"
     (record,) = cache.rglob("runs.jsonl")
     assert len(Record(record).read()) == 3
     result = invoke(*shlex.split(command)[1:])

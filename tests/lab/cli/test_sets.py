@@ -76,13 +76,13 @@ def test_settings(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["digit-graphs", "--backbone", "cheb"], "backbone for sets of graphs 'cheb'; known are"),
+        (["digit-graphs", "--backbone", "cheb"], "backbone for sets of graphs 'cheb'; choose from"),
         (["digit-graphs", "--target", "y"], "digit-graphs has no columns to choose targets from."),
         (["mine.csv", "--target", "width"], "mine.csv has no column 'width' to predict."),
         (["mine.csv", "--split", "column"], "mine.csv has no column 'split'."),
         (
             ["mine.csv", "--target", "even", "--metric", "mae"],
-            "known are rocauc, f1, ap, accuracy.",
+            "choose from rocauc, f1, ap, accuracy.",
         ),
         (["mine.csv", "--rwse", 60], "hidden must be at least 29 with random walks, not 8."),
     ],

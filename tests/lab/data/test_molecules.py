@@ -87,7 +87,7 @@ BAD = {
     "no SMILES": ("structure,y", ["C,1", "CC,0"], {}, "has no column 'smiles'."),
     "nothing to predict": ("smiles,split", ["C,train"], {}, "has no column to predict."),
     "no such target": ("smiles,y", ["C,1"], {"targets": ["z"]}, "has no column 'z' to predict."),
-    "two of one name": ("smiles,y,y", ["C,1,2"], {}, "has two columns of one name."),
+    "two of one name": ("smiles,y,y", ["C,1,2"], {}, "has two columns with the same name."),
     "no rows": ("smiles,y", [], {}, "has no rows."),
     "unreadable": ("smiles,y", ["X,1", "Y1,0"], {}, "RDKit can read none of the 2 SMILES."),
     "words": (
@@ -127,7 +127,7 @@ def test_bad_files_get_one_sentence(case: str, tmp_path: Path) -> None:
 def test_bad_parts_get_one_sentence(tmp_path: Path) -> None:
     rows = ["C,1,train", "CC,0,train", "CCC,1,val", "CCCC,0,val"]
     empty = read_molecules(table(tmp_path / "bad.csv", "smiles,y,split", rows))
-    with pytest.raises(DataError, match=r"^bad: the split leaves no graph for the test part\.$"):
+    with pytest.raises(DataError, match=r"^bad: the split leaves the test part empty\.$"):
         split_of(empty, 0)
     rows += ["CO,1,test"]
     one = read_molecules(table(tmp_path / "bad.csv", "smiles,y,split", rows))

@@ -89,7 +89,7 @@ def test_only_datasets_of_one_graph(photo: Path, monkeypatch: pytest.MonkeyPatch
         ("pyg:KarateClub/Photo", r"PyG's KarateClub takes no name; write pyg:KarateClub\."),
         ("pyg:Amazon/Nothing", r"PyG cannot load Amazon/Nothing \(AssertionError\); if a "),
         ("pyg:KarateClub", r"pyg:KarateClub: class \d has fewer than 5 nodes"),
-        ("graph.gml", r"no dataset 'graph\.gml'; known are"),
+        ("graph.gml", r"no dataset 'graph\.gml'; choose from"),
     ],
 )
 def test_faulty_requests(name: str, sentence: str, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(DataError) as caught:
         load("coar")
     assert str(caught.value) == (
-        "There is no dataset 'coar' (did you mean cora?); known are digits, cora, citeseer, "
+        "There is no dataset 'coar' (did you mean cora?); choose from digits, cora, citeseer, "
         "pubmed, blogcatalog, flickr, photo, computers, cs, physics, minesweeper, tolokers, "
         "squirrel, chameleon, actor, digit-graphs, esol, mutag, proteins, paths to .npz, .pt, "
         ".csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and "

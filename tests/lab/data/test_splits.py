@@ -156,7 +156,7 @@ def test_faulty_masks(graph: Graph, changes: dict[str, Any], sentence: str) -> N
 def test_make_split(graph: Graph) -> None:
     assert torch.equal(make_split(graph, 1).train, planetoid_like(graph.y, 1).train)
     assert torch.equal(make_split(graph, 1, "full").train, full(graph.y, 1).train)
-    with pytest.raises(DataError, match="no split 'public'; known are random, full, masks and pub"):
+    with pytest.raises(DataError, match="no split 'public'; choose from random, full, masks"):
         make_split(graph, 0, "public")
 
 

@@ -36,5 +36,5 @@ def test_numbers_by_hand() -> None:
 def test_what_the_paper_does_not_have() -> None:
     assert published("node_classification", "digits", "gcn", "relu") is None
     assert published("ablation", "cora", "gcn", "relu") is None
-    with pytest.raises(ValueError, match=r"^The paper has no table 'node'; known are node_class"):
+    with pytest.raises(ValueError, match=r"^The paper has no table 'node'; choose from node_class"):
         published("node", "cora", "gcn", "relu")

@@ -171,13 +171,13 @@ def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"no dataset 'flikr' \(did you mean flickr\?\)"):
         node_table(["flikr"])
     gcnn = (
-        r"^There is no backbone 'gcnn' \(did you mean gcn\?\); known are cheb, gcn, sage, gat, "
+        r"^There is no backbone 'gcnn' \(did you mean gcn\?\); choose from cheb, gcn, sage, gat, "
         r"arma, appnp, sgc\.$"
     )
     for arguments, settings, sentence in (
         (("citation", "gcnn", "relu"), {}, gcnn),
         (("citation", "gcn", "greul"), {}, r"no activation 'greul' \(did you mean grelu\?\)"),
-        (("citation", "gcn", "zzz"), {}, "no activation 'zzz'; known are relu, lrelu"),
+        (("citation", "gcn", "zzz"), {}, "no activation 'zzz'; choose from relu, lrelu"),
         (("citation", "gcn", "relu"), {"epoch": 3}, r"no setting 'epoch' \(did you mean epochs"),
         (("paper", "gcn", "relu"), {}, "no family 'paper'"),
         (("citation", "sgc", "relu"), {}, "^sgc has no activation, so it takes none, not 'relu'"),
