@@ -71,7 +71,7 @@ def test_the_study_names_the_tuning_graphs() -> None:
     assert studied == set(held_out.STUDY) <= held_out.TUNING_GRAPHS
     assert not held_out.TUNING_GRAPHS & held_out.EXPLORED
     docs = " ".join((ROOT / "docs" / "results.md").read_text().split())
-    named = re.search(r"constants were chosen on (.*?)\. What is found on these", docs)[1]
+    named = re.search(r"constants were chosen on (.*?)\. Results on these", docs)[1]
     assert all(label(name) in named for name in held_out.TUNING_GRAPHS)
 
 
