@@ -236,16 +236,15 @@ def esol() -> dict[str, Any]:
         for row in rows("molecules")
         if row.cell == cell and row["setting"] == "chosen"
     }
-    leads = {}
+    leads: dict[str, Decision] = {}
     for length, end in (("short", ""), ("long", "-4")):
         errors = {name: chosen[name + end] for name in ("relu", "grelu")}
         scores = {
             name: {seed: run.score for seed, run in row.runs.items()}
             for name, row in errors.items()
         }
-        leads[length] = over_relu(scores, errors["grelu"].splits, 0.0, (None, None), is_error=True)[
-            "grelu"
-        ]
+        found = over_relu(scores, errors["grelu"].splits, 0.0, (None, None), is_error=True)
+        leads[length] = found["grelu"]
     return leads | {"epochs": chosen["relu"]["epochs"], "more": chosen["relu-4"]["epochs"]}
 
 

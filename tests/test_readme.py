@@ -33,6 +33,15 @@ def test_readme_example() -> None:
     assert done.stdout.splitlines() == expected != [], done.stderr
 
 
+def test_the_examples_tell_the_same_run() -> None:
+    cells = json.loads((ROOT / "examples" / "tour.ipynb").read_text())["cells"]
+    assert readme.run().strip() in "\n".join("".join(cell["source"]) for cell in cells)
+    (lead, interval) = re.findall(r"GReLU .* \+(\S+) (\[.*\])", readme.run())[0]
+    told = (ROOT / "examples" / "molecules.py").read_text()
+    assert f"{lead} % of ReLU's" in told
+    assert interval in told
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/use.md"])
 def test_numbers_of_parameters_are_those_of_the_modules(page: str) -> None:
     text = " ".join((ROOT / page).read_text().split())
@@ -108,6 +117,20 @@ def test_readme_names_where_grelu_is_behind() -> None:
     ):
         counts = re.findall(r"^\| .*results/node\.md.*\| (\d+) \|$", part, re.MULTILINE)
         assert counts == [str(len(own))]
+
+
+def test_rates_of_false_findings_are_those_of_the_record() -> None:
+    lines = (ROOT / "results" / "simulation.txt").read_text().splitlines()
+    recorded = [
+        [round(rate, rate < 10) for rate in map(float, re.findall(r"([\d.]+) %", line))]
+        for line in lines
+    ]
+    docs = (ROOT / "docs" / "compare.md").read_text()
+    rows = re.findall(r"\| 10, 40(?:, 80)? \|(.*)$", docs, re.MULTILINE)
+    columns = [column for row in rows for column in re.findall(r"([\d., ]+) %", row)]
+    assert len(columns) == 7
+    for column in columns:
+        assert [float(rate) for rate in column.split(",")] in recorded
 
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:

@@ -128,8 +128,9 @@ def pace(grelu: Sequence[Result], relu: Sequence[Result]) -> str:
     if not ours < its:
         return ""
     first, score = grelu[0], median(best)
-    amount = f"{-score:.3g}" if first.config.metric in ERRORS else f"{100 * score:.1f} %"
-    what = "score" if SET_SCORES in first.curves else "accuracy"
+    what, amount = "score" if SET_SCORES in first.curves else "accuracy", f"{100 * score:.1f} %"
+    if first.config.metric in ERRORS:
+        what, amount = "error", f"{-score:.3g}"
     return (
         f"{label_of(first.config)} reaches ReLU's best validation {what} ({amount}) after {ours:g} "
         f"of {median(run.epochs_run for run in grelu):g} epochs, ReLU after {its:g} (medians over "
