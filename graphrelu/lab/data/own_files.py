@@ -87,6 +87,9 @@ def read_npz(path: Path) -> Data:
     """
     # A damaged file raises many kinds of errors, in numpy and zipfile.
     with as_data_error(f"{path} cannot be read as an .npz file"):
+        with path.open("rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                raise ValueError("it is not a zip archive")
         arrays = read_arrays(path)
         known = not arrays.keys().isdisjoint(("edge_index", "edges"))
         require(known, f"{path} has an unknown format; {LAYOUTS}.")
