@@ -54,7 +54,7 @@ for name, what in COMMANDS.items():
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code. A misused option costs one sentence, too."""
+    """The command; returns its exit code. A misused option gets a one-line error, too."""
     # PyG's own, when it is imported under a recent torch.
     warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
     try:
@@ -85,4 +85,4 @@ def options_of_all(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Does GReLU help on this graph? Compare activations on the same seeds and splits."""
+    """Does GReLU help on your data? Compare activations with the same seeds and splits."""

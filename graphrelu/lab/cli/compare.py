@@ -413,7 +413,7 @@ def to_json(
     device: torch.device,
 ) -> dict[str, Any]:
     """Everything about a comparison in plain JSON types; the rows are in percent, or errors, and
-    ``table`` as they are shown. The command goes on with what is undecided."""
+    ``table`` as they are shown. The command continues what is undecided."""
     config = results[0].config
     runs = [{"activation": r.config.activation, **r.to_dict()} for r in results]
     return {

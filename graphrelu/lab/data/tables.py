@@ -18,7 +18,7 @@ BYTES_PER_BYTE = 16
 
 
 def nodes_beside(edges: Path) -> Path:
-    """The table of nodes: named as that of edges, with `nodes` in the place of `edges`."""
+    """The table of nodes: named as that of edges, with `nodes` in place of `edges`."""
     head, found, tail = edges.name.rpartition("edges")
     require(
         bool(found),

@@ -54,7 +54,7 @@ def train(
     seconds: float | None = None,
     pool: str = "local",
 ) -> str:
-    """Train what the record lacks of the runs in a file; return a sentence on what is there."""
+    """Train the runs of a file that the record lacks; return a sentence on how many it has."""
     content = torch.load(path, weights_only=True)
     graphs = {name: _from_plain(*own) for name, own in content["graphs"].items()}
     deadline = None if seconds is None else time.monotonic() + seconds

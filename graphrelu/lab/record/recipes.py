@@ -136,7 +136,7 @@ def modern(
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
         layers, norm, residual, linear_first: See
             :class:`~graphrelu.lab.models.backbones.DeepGNN`.
-        **overrides: Fields of :class:`Config`, in the place of :data:`DEEP`, as in
+        **overrides: Fields of :class:`Config`, in place of :data:`DEEP`, as in
             :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together.
     """
     backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
@@ -153,7 +153,7 @@ def on_sets(dataset: str, backbone: str, activation: str, **overrides: Any) -> C
         dataset: The name of the set.
         backbone: One of :data:`SET_BACKBONES`.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        **overrides: Fields of :class:`Config`, in the place of :data:`SETS`, as in :func:`recipe`;
+        **overrides: Fields of :class:`Config`, in place of :data:`SETS`, as in :func:`recipe`;
             or of :class:`~graphrelu.lab.models.graph_networks.Network`.
     """
     backbone = check_name("backbone for sets of graphs", backbone, (*SET_BACKBONES, "bond"))

@@ -276,7 +276,7 @@ def verdict(rows: Sequence[CompareRow], baseline: str = "ReLU") -> Verdict:
 
 
 def going_on(found: Verdict, command: str, record: Path) -> str:
-    """The command that goes on with an undecided comparison; empty where that gains nothing."""
+    """The command that continues with an undecided comparison; empty where that gains nothing."""
     if found.runs is None:
         return ""
     return f"{command} --runs {found.runs} --out {shlex.quote(str(record))}"
