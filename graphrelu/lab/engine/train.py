@@ -259,7 +259,7 @@ class SeedBatch:
             self.curves[name].index_copy_(0, self.step.view(1), value.float().unsqueeze(0))
 
     def run(self, progress: Callable[[int], None] | None = None) -> float:
-        """Trains until every run has stopped or the epochs are over; returns the seconds it took."""
+        """Trains until every run has stopped or the epochs are over; returns the seconds."""
         if self.device.type == "cuda":
             with torch.no_grad():
                 self.outputs()  # a stream keeps memory for products: let the first batch count it
