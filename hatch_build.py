@@ -1,9 +1,10 @@
-"""Compiles the loops for CPUs into the wheel, where there is a C++ compiler.
+"""Compiles the loops for CPUs into the wheel, where there is a C++ compiler, and adapts the README.
 
-Without one the wheel is pure Python, and torch computes the same more slowly.
+Without a compiler the wheel is pure Python, and torch computes the same more slowly.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = "graphrelu/ops/native.cpp"
 # A library for each type of features.
@@ -20,6 +22,21 @@ LIBRARIES = {
     "double": "graphrelu/ops/_native_float64.so",
 }
 FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
+
+# A Markdown link or image whose target is a path in the repository, or a heading there.
+LOCAL_LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!\w+:)[^)]*\)")
+
+
+def packaged(readme: str) -> str:
+    """The README as a package index shows it: links into the repository become their words, as
+    they would lead nowhere there, and pictures go."""
+    return LOCAL_LINK.sub(lambda found: "" if found[1] else found[2], readme)
+
+
+class MetadataHook(MetadataHookInterface):
+    def update(self, metadata: dict[str, Any]) -> None:
+        text = packaged(Path(self.root, "README.md").read_text(encoding="utf-8"))
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class BuildHook(BuildHookInterface):

@@ -63,7 +63,7 @@ WHAT = {"grelu": "GReLU", "gcn+grelu": "GCN layer with GReLU", "gat": "GAT layer
 
 
 class Sweep(NamedTuple):
-    """One size at so many points from ``first`` to ``last``, in equal ratios; the others are fixed.
+    """One size from ``first`` to ``last``, in equal ratios; the others are fixed.
 
     ``edges`` are directed. A sweep over heads has :data:`HEAD_WIDTH` channels for each head.
     """

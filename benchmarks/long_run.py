@@ -20,7 +20,7 @@ from graphrelu import GReLU
 from graphrelu.lab.record.machine import surroundings
 
 NODES, EDGES, CHANNELS = 1_000_000, 10_000_000, 64
-# Losses and memory are kept of the first steps, and then of every so many.
+# Losses and memory are kept for the first steps, then at regular intervals.
 FIRST, EVERY = 25, 50
 
 

@@ -27,7 +27,7 @@ BUDGET = {"cpu": 12.0, "cuda": 0.5}  # seconds for each rival: a GPU's times har
 
 
 def random_graph(nodes: int, edges: int, device: torch.device | str = "cpu") -> Tensor:
-    """An undirected graph with so many directed edges, whose ends are drawn uniformly."""
+    """An undirected graph with ``edges`` directed edges between uniformly drawn nodes."""
     ends = torch.randint(nodes, (2, edges // 2), device=device)
     return torch.cat([ends, ends.flip(0)], dim=1)
 

@@ -60,7 +60,7 @@ class graph_context(Scope):
     models call their :obj:`act`.
 
     All calls in the block must be on the features of all nodes. Where the number of nodes is not
-    known from `batch` or a sparse adjacency, the first call tells it.
+    known from `batch` or a sparse adjacency, the first call shows it.
 
     Args:
         edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse

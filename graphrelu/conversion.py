@@ -1,4 +1,4 @@
-"""GReLU in a model that exists already, trained or not.
+"""GReLU in an existing model, trained or not.
 
 A converted model runs its own code. :func:`convert` runs a copy of it on an example and gives each
 :class:`Place` where it calls an activation a GReLU. A :class:`Method` is put in front of each
@@ -99,20 +99,20 @@ def convert(
     graph: str | None = None,
     **grelu_options: Any,
 ) -> torch.nn.Module:
-    r"""Replaces every ReLU and LeakyReLU between the layers of a model by a
-    :class:`~graphrelu.GReLU` of its own.
+    r"""Replaces every ReLU and LeakyReLU between the layers of a model with its
+    own :class:`~graphrelu.GReLU`.
 
     The converted model is called exactly as before and runs its own :meth:`forward`; its output is
     the same bit for bit until it is trained further. Modules such as :class:`torch.nn.ReLU` and
     functions such as :func:`torch.relu` are replaced alike. Each GReLU takes the graph from the
-    convolution before it, else from the model's own arguments. :func:`replacements` tells what was
+    convolution before it, else from the model's own arguments. :func:`replacements` lists what was
     changed.
 
     Args:
         model (torch.nn.Module): The model.
         example (Data or tuple or dict or callable or list, optional): Arguments to run a copy of
             the model with once, or a function that runs it, to see where it calls activations; or
-            a list of these. Needed where a small made-up graph does not do. (default: :obj:`None`)
+            a list of these. Needed if a small made-up graph is not enough. (default: :obj:`None`)
         inplace (bool, optional): If :obj:`True`, converts the model itself rather than a copy.
             (default: :obj:`False`)
         activations (list of str, optional): The names of the activations to replace. No GReLU
@@ -662,7 +662,7 @@ def line_of_the_call() -> str:
 
 
 class Method:
-    """A method of a module of a converted model, in the place of the method itself. By its kind:
+    """A method of a module of a converted model, in place of the method itself. By its kind:
 
     - model: its code may call activations;
     - layer: activations stay in it, and what follows comes after it;

@@ -95,7 +95,7 @@ class GReLU(torch.nn.Module):
     finds a use for the graph. It has :math:`(4K + 1) C` parameters.
     :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
     :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
-    the number of nodes, and with a full matrix in the place of :math:`\mathbf{w}`.
+    the number of nodes, and with a full matrix in place of :math:`\mathbf{w}`.
 
     The cost is :math:`\mathcal{O}(|\mathcal{E}| + C |\mathcal{V}|)` in time: only the node MLP's
     first layer is diffused, never the features.
@@ -239,8 +239,8 @@ class GReLU(torch.nn.Module):
             x (torch.Tensor): The node features.
             edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
                 transposed adjacency; or a :class:`~graphrelu.graph.PreparedGraph`, which is
-                taken as it is. Without it, that of :func:`~graphrelu.graph_context` or of the
-                converted model around. (default: :obj:`None`)
+                taken as it is. Without it, the graph comes from :func:`~graphrelu.graph_context`
+                or the converted model around. (default: :obj:`None`)
             edge_weight (torch.Tensor, optional): Non-negative edge weights.
                 (default: :obj:`None`)
             batch (torch.Tensor, optional): The batch vector
@@ -287,7 +287,7 @@ class GReLU(torch.nn.Module):
         batch_size: int | None = None,
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
-        shape :math:`(|\mathcal{V}|, K, C)`, but that nothing is dropped."""
+        shape :math:`(|\mathcal{V}|, K, C)`, except that nothing is dropped."""
         graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
         found = functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
@@ -303,7 +303,7 @@ class GReLU(torch.nn.Module):
         batch_size: int | None = None,
     ) -> Tensor:
         r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
-        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, but that
+        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, except that
         nothing is dropped."""
         graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
         return self._hyperfunction(x, graph, batch, batch_size)[0]

@@ -30,7 +30,7 @@ NOT_FOR_TYPES = ("mode", "topology", "node_wise", "channel_wise")
 class HeteroGReLU(torch.nn.Module):
     r""":class:`GReLU` on a heterogeneous graph.
 
-    Each node type has a channel block and a projection of its own. The projections of all types are
+    Each node type has its own channel block and projection. The projections of all types are
     one column, which is diffused over all relations as over one graph; the softmax of the node
     weights is over the nodes of all types. The cost stays linear in edges and nodes. A fresh module
     is exactly ReLU. With one node type it is :class:`GReLU` on the union of the relations.
@@ -78,11 +78,11 @@ class HeteroGReLU(torch.nn.Module):
     ) -> dict[str, Tensor]:
         r"""
         Args:
-            x_dict (dict): Node type -> features. Types that are not there have no nodes.
+            x_dict (dict): Node type -> features. Missing types have no nodes.
             edge_index_dict (dict): Relation, as :obj:`("author", "writes", "paper")` -> edge
                 indices.
-            edge_weight_dict (dict, optional): Relation -> non-negative edge weights; a relation
-                that is not there has weight one. (default: :obj:`None`)
+            edge_weight_dict (dict, optional): Relation -> non-negative edge weights; a missing
+                relation has weight one. (default: :obj:`None`)
         """
         edge_weight_dict = edge_weight_dict or {}
         self._check(x_dict, edge_index_dict, edge_weight_dict)
@@ -114,7 +114,7 @@ class HeteroGReLU(torch.nn.Module):
         edge_weight_dict: dict[Relation, Tensor],
     ) -> None:
         if not x_dict:
-            raise ValueError("x_dict must have a node type at least, got none.")
+            raise ValueError("x_dict must have at least one node type, got none.")
         for name, x in x_dict.items():
             if name not in self.channels:
                 known = ", ".join(self.channels)

@@ -22,6 +22,10 @@ if tar -tf dist/*.tar.gz | grep -E '/(results|tests|benchmarks/results|site)/'; 
     exit 1
 fi
 
+# On a package index, links into the repository would lead nowhere.
+"$python" -m zipfile -e "$wheel" "$scratch/unpacked"
+if grep -E '\]\((docs|results|examples)/' "$scratch"/unpacked/*.dist-info/METADATA; then exit 1; fi
+
 "$python" -m venv "$scratch/venv"
 bin="$scratch/venv/bin"
 pip=("$bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt)

@@ -70,7 +70,7 @@ def start(folder: Path, what: str) -> int:
 
 
 def ended(pid: int, seconds: float) -> int | None:
-    """The exit code of a process, ``None`` if it still runs after so many seconds."""
+    """The exit code of a process, ``None`` if it still runs after ``seconds``."""
     deadline = time.monotonic() + seconds
     while True:
         found, status = os.waitpid(pid, os.WNOHANG)

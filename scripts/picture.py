@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 NAMES = {"c1ccc2c(c1)ccc3c2ccc4c5ccccc5ccc43": "Picene", "NC(=O)N": "Urea"}
 CHANNELS = 4
 REACH = 2.0  # standard deviations of a layer's input
-STYLE = {"font.size": 17, "svg.fonttype": "path", "axes.grid": False}
+STYLE = {"font.size": 13, "svg.fonttype": "path", "axes.grid": False}
 
 
 def trained() -> tuple[torch.nn.Module, list[Data]]:
@@ -72,14 +72,14 @@ def draw_molecule(axes: Axes, molecule: Data) -> None:
     place -= (place.max(axis=0) + place.min(axis=0)) / 2
     for bond in mol.GetBonds():
         ends = place[[bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()]]
-        axes.plot(*ends.T, color="#666666", linewidth=2.5, zorder=1)
+        axes.plot(*ends.T, color="#666666", linewidth=2, zorder=1)
     for atom, (x, y) in zip(mol.GetAtoms(), place, strict=True):
         symbol = atom.GetSymbol()
         if symbol == "C":
-            axes.plot(x, y, "o", color="#333333", markersize=9)
+            axes.plot(x, y, "o", color="#333333", markersize=7)
         else:
-            axes.plot(x, y, "o", color="white", markersize=24)
-            axes.text(x, y - 0.05, symbol, ha="center", va="center", fontsize=21, weight="bold")
+            axes.plot(x, y, "o", color="white", markersize=18)
+            axes.text(x, y - 0.05, symbol, ha="center", va="center", fontsize=12, weight="bold")
     axes.set(aspect="equal", xlim=(-6.9, 6.9), ylim=(-2.6, 2.6))
     axes.axis("off")
 
@@ -92,13 +92,13 @@ def draw(model: torch.nn.Module, molecules: list[Data]) -> Figure:
     chosen = typical.std(dim=0).mean(dim=0).topk(CHANNELS).indices.tolist()
 
     figure, axes = plt.subplots(
-        2, 2, figsize=(7.8, 7.6), height_ratios=(1, 2.2), sharey="row", layout="constrained"
+        2, 2, figsize=(6.6, 4.6), height_ratios=(1, 1.7), sharey="row", layout="constrained"
     )
     figure.suptitle("One layer, two molecules, two sets of functions", weight="bold")
     figure.supxlabel(
         f"The least and most soluble of {len(molecules)} unseen molecules.\n"
-        "A colour is a channel, a thin line an atom.",
-        fontsize=16,
+        "Each colour is a channel, each thin line an atom.",
+        fontsize=12,
     )
     for (top, below), place in zip(axes.T, (0, -1), strict=True):
         draw_molecule(top, molecules[place])
@@ -107,8 +107,8 @@ def draw(model: torch.nn.Module, molecules: list[Data]) -> Figure:
         for channel, colour in zip(chosen, COLOURS, strict=False):
             for y in found[place][..., channel]:
                 below.plot(x, y, color=colour, linewidth=1, alpha=0.35)
-            below.plot(x, found[place][..., channel].mean(dim=0), color=colour, linewidth=3)
-        below.plot(x, x.relu(), "--", color="black", linewidth=2, label="ReLU")
+            below.plot(x, found[place][..., channel].mean(dim=0), color=colour, linewidth=2.4)
+        below.plot(x, x.relu(), "--", color="black", linewidth=1.6, label="ReLU")
         below.set(xlabel="x", xticks=(-2, 0, 2), yticks=(0, 2))
         below.tick_params(length=0)
         below.grid(alpha=0.3)

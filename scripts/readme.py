@@ -87,7 +87,7 @@ def told(name: str, **numbers: Any) -> str:
 
 
 def tally_table() -> str:
-    """In how many cells of the main table GReLU is ahead of each rival, on PubMed and elsewhere."""
+    """How often GReLU is ahead of each rival in the main table, on PubMed and elsewhere."""
     head, lines = ["rival"], []
     for part in ("PubMed", "tuning"):
         head += [f"{part}: {outcome}" for outcome in OUTCOMES]
@@ -167,16 +167,16 @@ def regime(name: str, held_out: bool = True, without: Collection[str] = ()) -> d
     return {
         "graphs": ", ".join(dict.fromkeys(label(cell[0]) for cell in known["GReLU"])),
         "cells": str(len(outcomes)),
-        **{of: f"{fmean(own):+.2f}" if own else "" for of, own in differences.items()},
+        **{of: f"{fmean(own):+.2f}" if own else "-" for of, own in differences.items()},
         "median": f"{median(differences['GReLU']):+.2f}",
         **{which: str(outcomes.count(which)) for which in OUTCOMES},
     }
 
 
 def in_words(found: dict[str, str]) -> str:
-    rival = ", PReLU {PReLU}" if found["PReLU"] else ""
+    rival = ", PReLU {PReLU}" if found["PReLU"] != "-" else ""
     words = "GReLU {GReLU}, median {median}" + rival
-    return (words + "; better in {better} of {cells} cells, worse in {worse}").format(**found)
+    return (words + "; better in {better} of {cells} networks, worse in {worse}").format(**found)
 
 
 def regimes(held_out: bool = True) -> str:
@@ -187,7 +187,7 @@ def regimes(held_out: bool = True) -> str:
             graphs = found.pop("graphs")
             of = "" if name == "structure" else f": {graphs}"
             lines.append((f"{what}{of}", *found.values()))
-    head = ("networks and graphs", "cells", "PReLU", "GELU", "GReLU", "median", *OUTCOMES)
+    head = ("networks and graphs", "pairs", "PReLU", "GELU", "GReLU", "median", *OUTCOMES)
     return export.table(head, lines, numbers=1)
 
 
@@ -228,15 +228,15 @@ def esol() -> dict[str, Any]:
         for row in rows("molecules")
         if row.cell == cell and row["setting"] == "chosen"
     }
-    leads = {}
+    leads: dict[str, Decision] = {}
     for length, end in (("short", ""), ("long", "-4")):
         errors = {name: chosen[name + end] for name in ("relu", "grelu")}
         scores = {
             name: {seed: run.score for seed, run in row.runs.items()}
             for name, row in errors.items()
         }
-        lead = over_relu(scores, errors["grelu"].splits, 0.0, (None, None), is_error=True)["grelu"]
-        leads[length] = f"{lead.difference:+.1f} % [{lead.low:+.1f}, {lead.high:+.1f}]"
+        found = over_relu(scores, errors["grelu"].splits, 0.0, (None, None), is_error=True)
+        leads[length] = found["grelu"]
     return leads | {"epochs": chosen["relu"]["epochs"], "more": chosen["relu-4"]["epochs"]}
 
 

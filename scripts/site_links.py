@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 # What the site takes from outside docs/, and where it does not keep its place.
 COPIED = (
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff"),
-    *("results/*.md", "results/*.png", "results/*.svg"),
+    *("results/*.md", "results/*.png", "results/*.svg", "results/*.txt"),
     *("benchmarks/results/*.md", "benchmarks/results/*.json", "examples/*.py", "examples/*.ipynb"),
 )
 MOVED = {

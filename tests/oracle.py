@@ -49,7 +49,7 @@ def linear(layer: torch.nn.Module, inputs: list[Tensor]) -> list[Tensor]:
 
 
 def channel_map(block: torch.nn.Module, mean: list[Tensor]) -> list[Tensor]:
-    """The linear map of the channel block: full, or of each channel by itself."""
+    """The linear map of the channel block: full, or for each channel on its own."""
     if not isinstance(block, DiagonalMap):
         return linear(block, mean)
     return [

@@ -131,7 +131,7 @@ BOTH, TWO = HeteroGReLU({"paper": 4, "author": 4}), X | {"author": torch.zeros(2
     [
         ("channels must be a dictionary from node types to sizes", HeteroGReLU, ({},)),
         ("mode must be left out", partial(HeteroGReLU, mode="paper"), ({"paper": 4},)),
-        ("x_dict must have a node type at least", ACT, ({}, {})),
+        ("x_dict must have at least one node type", ACT, ({}, {})),
         ("node types among author, got 'paper'", HeteroGReLU({"author": 4}), (X, {})),
         (r"shape \[num_nodes, 5\], got \[3, 4\]", HeteroGReLU({"paper": 5}), (X, {})),
         ("relations between node types of x_dict, got", ACT, (X, {WRITES: LOOP})),

@@ -31,6 +31,15 @@ def test_readme_example() -> None:
     assert done.stdout.splitlines() == expected != [], done.stderr
 
 
+def test_the_examples_tell_the_same_run() -> None:
+    cells = json.loads((ROOT / "examples" / "tour.ipynb").read_text())["cells"]
+    assert readme.run().strip() in "\n".join("".join(cell["source"]) for cell in cells)
+    (lead, interval) = re.findall(r"GReLU .* \+(\S+) (\[.*\])", readme.run())[0]
+    told = (ROOT / "examples" / "molecules.py").read_text()
+    assert f"{lead} % of ReLU's" in told
+    assert interval in told
+
+
 def test_page_of_the_benchmarks_is_that_of_the_records() -> None:
     """Where this fails: python benchmarks/page.py."""
     page = runpy.run_path(str(ROOT / "benchmarks" / "page.py"))["page"]
@@ -62,7 +71,7 @@ def test_the_study_names_the_tuning_graphs() -> None:
     assert studied == set(deep.STUDY) <= deep.TUNING_GRAPHS
     assert not deep.TUNING_GRAPHS & deep.EXPLORED
     docs = " ".join((ROOT / "docs" / "results.md").read_text().split())
-    named = re.search(r"constants were chosen on (.*?)\. What is found on these", docs)[1]
+    named = re.search(r"constants were chosen on (.*?)\. Results on these", docs)[1]
     assert all(label(name) in named for name in deep.TUNING_GRAPHS)
 
 
@@ -80,6 +89,20 @@ def test_claims_of_the_readme_are_from_held_out_graphs_alone() -> None:
         rf"results/deep\.md.* \| {len(leads)} \|.*\{fmean(leads):+.2f} \| \{median(leads):+.2f} \|"
     )
     assert re.search(expected, readme.regimes())
+
+
+def test_rates_of_false_findings_are_those_of_the_record() -> None:
+    lines = (ROOT / "results" / "simulation.txt").read_text().splitlines()
+    recorded = [
+        [round(rate, rate < 10) for rate in map(float, re.findall(r"([\d.]+) %", line))]
+        for line in lines
+    ]
+    docs = (ROOT / "docs" / "compare.md").read_text()
+    rows = re.findall(r"\| 10, 40(?:, 80)? \|(.*)$", docs, re.MULTILINE)
+    columns = [column for row in rows for column in re.findall(r"([\d., ]+) %", row)]
+    assert len(columns) == 7
+    for column in columns:
+        assert [float(rate) for rate in column.split(",")] in recorded
 
 
 def test_prose_about_the_protocol_is_that_of_the_record() -> None:

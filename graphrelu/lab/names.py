@@ -12,7 +12,7 @@ def check_name(what: str, name: str, known: Iterable[str]) -> str:
     if name.lower() in names:
         return names[name.lower()]
     listed = ", ".join(names.values()) or "none"
-    raise ValueError(f"There is no {what} {name!r}{hint(name, names)}; known are {listed}.")
+    raise ValueError(f"There is no {what} {name!r}{hint(name, names)}; choose from {listed}.")
 
 
 def hint(name: str, known: Iterable[str]) -> str:

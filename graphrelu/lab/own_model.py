@@ -79,7 +79,7 @@ class ModelComparison:
         if found.runs is None:
             return found.sentence
         look = next(row.over_relu.look for row in self.rows if row.over_relu)
-        return f"{found.sentence} Go on with runs={found.runs}, look={(look or 0) + 1}."
+        return f"{found.sentence} Continue with runs={found.runs}, look={(look or 0) + 1}."
 
     @property
     def table(self) -> pd.DataFrame:
@@ -118,7 +118,7 @@ def compare(
     margin: float = MARGIN,
     look: int = 1,
 ) -> ModelComparison:
-    """Compares activations in a model of one's own.
+    """Compares activations in your own model.
 
     Every activation gets the same seeds, batches, settings and initial weights. The epoch with the
     best validation score gives the test score; the test part is looked at once, after training.
@@ -142,8 +142,8 @@ def compare(
             returns the loss. Where a batch has masks, its ``part_mask`` is that of the part.
             (default: cross-entropy for classes, squared error for values, and for links the
             cross-entropy of ``model.decode(z, edge_label_index)`` or else of inner products)
-        evaluate (callable, optional): ``evaluate(model, batches)`` returns a score, of which a
-            higher one is better; tables show it times 100. (default: accuracy for classes, R² for
+        evaluate (callable, optional): ``evaluate(model, batches)`` returns a score, the
+            higher the better; tables show it times 100. (default: accuracy for classes, R² for
             values, area under the ROC curve for links)
         epochs (int, optional): The number of epochs. (default: :obj:`200`)
         lr, weight_decay (float, optional): Of Adam. (default: :obj:`0.01` and :obj:`0.0`)
@@ -152,8 +152,8 @@ def compare(
             :class:`Epoch` after every epoch. (default: :obj:`()`)
         margin (float, optional): The largest difference, in percentage points, that does not
             matter. (default: :obj:`0.5`)
-        look (int, optional): How often this comparison is looked at by now, this time included: a
-            comparison that goes on with more runs has to show more. (default: :obj:`1`)
+        look (int, optional): How often this comparison has been looked at, including this time; one
+            that continues with more runs has to meet a stricter level. (default: :obj:`1`)
     """
     names = _names(model, activations)
     check_margin(margin)
@@ -197,7 +197,7 @@ def compare(
 
 
 def _names(model: Any, activations: Any) -> list[str]:
-    """The activations to compare, with ReLU in the place of a model as it is."""
+    """The activations to compare, with ReLU in place of a model as it is."""
     if isinstance(model, Module):
         if activations is not None:
             raise ValueError("activations must be left out with a model, which is converted.")

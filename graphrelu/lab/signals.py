@@ -48,7 +48,7 @@ def kept() -> Iterator[None]:
 @contextmanager
 def terminable() -> Iterator[None]:
     """In here SIGTERM raises :class:`Terminated`, and both it and Ctrl-C wait where they are
-    :func:`held`; unless somebody else has a use for them."""
+    :func:`held`, unless other code handles them already."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -66,8 +66,8 @@ def terminable() -> Iterator[None]:
 def held() -> Iterator[None]:
     """In here the first interruption of :func:`terminable` waits for the end, the second does not.
 
-    For calls that cannot be left at any moment: torch's vmap keeps books that an exception in the
-    wrong place leaves wrong, and then fails with an error of its own.
+    For calls that cannot be left at any moment: torch's vmap keeps a state that an exception
+    in the wrong place leaves inconsistent, and later fails with another error.
 
     An interruption that fell into the callback of a weak reference was printed and lost there. The
     next block raises it again.

@@ -4,7 +4,7 @@ A t-interval of the differences, paired by seed, decides alone. Two things keep 
 finding:
 
 - **Looks.** Whoever looks at the k-th set of runs of a comparison spends alpha / (k (k + 1)). These
-  shares add up to alpha over all k, so anybody may look and go on, however often.
+  shares add up to alpha over all k, so you may look and continue as often as you like.
 - **Families.** Comparisons that are made together are corrected together, by Holm. An interval has
   the level at which Holm's procedure tested it, and so agrees with the word beside it.
 
@@ -293,7 +293,7 @@ def relative_to_relu(errors: Mapping[str, Scores]) -> dict[str, Scores]:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions on a comparison by activation, and the command that goes on with it, but for
+    """The decisions on a comparison by activation, and the command that continues with it, but for
     the number of runs and the record. A look that could not be written to the record is not
     ``counted``."""
 

@@ -33,7 +33,7 @@ LEADS |= {"gelu": 5, "silu": -2}
 
 def choose_device(name: str = "auto") -> torch.device:
     if name not in ("auto", "cpu"):
-        raise ValueError(f"There is no device {name!r}; known are auto, cpu and cuda.")
+        raise ValueError(f"There is no device {name!r}; choose from auto, cpu and cuda.")
     return torch.device("cpu")
 
 
@@ -71,7 +71,7 @@ def made_up(
     points: Callable[[Any], float],
     seeds: Sequence[int] = range(12),
 ) -> list[Result]:
-    """Runs with so many points by place; they grow a bit with the seed, as ties are slow."""
+    """Runs whose score depends on their place; they grow a bit with the seed, as ties are slow."""
     return [
         make_result(config, seed, (50 + seed % 5 + points(place) * (1 + seed / 100)) / 100)
         for place, config in cells.items()

@@ -300,7 +300,7 @@ def test_margin_and_looks(graph: Data) -> None:
     few, many = (quick(Net, graph, TWO, runs=n, epochs=1, margin=1e3) for n in (2, 6))
     assert (lead(few).margin, lead(few).outcome) == (1e3, "undecided")
     assert lead(many).outcome == "no difference"
-    assert few.verdict.endswith("; 10 seeds give an interval. Go on with runs=10, look=2.")
+    assert few.verdict.endswith("; 10 seeds give an interval. Continue with runs=10, look=2.")
     third = lead(quick(Net, graph, TWO, runs=6, epochs=2, look=3))
     assert (third.look, third.error) == (3, pytest.approx(0.05 / 12))
 

@@ -15,7 +15,7 @@ import graphrelu
 from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
 
 COMMANDS = {
-    "compare": "Train each activation on a graph, and say whether GReLU is better than ReLU there.",
+    "compare": "Train each activation on your data, and say whether GReLU is better than ReLU.",
     "report": "Make a page for a browser from finished runs. Nothing is trained.",
     "reproduce": "Run the paper's experiments again, and some of our own.",
 }
@@ -54,7 +54,7 @@ for name, what in COMMANDS.items():
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code. A misused option costs one sentence, too."""
+    """The command; returns its exit code. A misused option gets a one-line error, too."""
     # PyG's own, when it is imported under a recent torch.
     warnings.filterwarnings("ignore", "`torch.jit", FutureWarning)
     try:
@@ -85,4 +85,4 @@ def options_of_all(
         typer.Option("--version", callback=show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Does GReLU help on this graph? Compare activations on the same seeds and splits."""
+    """Does GReLU help on your data? Compare activations with the same seeds and splits."""

@@ -126,33 +126,33 @@ def compare(
     backbone: Annotated[str, typer.Option(help=BACKBONE)] = "gcn",
     activations: Annotated[str | None, typer.Option(help=NAMES)] = None,
     runs: Annotated[int | None, typer.Option(help=SEEDS)] = None,
-    margin: Annotated[float, typer.Option(help="Points that do not matter to you.")] = MARGIN,
+    margin: Annotated[float, typer.Option(help="A difference that does not matter.")] = MARGIN,
     until_decided: Annotated[bool, typer.Option("--until-decided", help=UNTIL)] = False,
     device: Device = "auto",
     data: Root = None,
     json: Annotated[Path | None, typer.Option(help="Write table and scores here.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Keep runs here (.jsonl), and go on from there.")
+        Path | None, typer.Option(help="Keep runs here (.jsonl), or continue them.")
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write a page here (.html).")] = None,
     split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
     metric: Annotated[str | None, typer.Option(help=METRIC)] = None,
     hidden: Annotated[int | None, typer.Option(help="Hidden units of each layer.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="The largest number of epochs.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout rate.")] = None,
     layers: Annotated[
-        int | None, typer.Option(help="Convolutions. Default: 4, on the paper's graphs as there.")
+        int | None, typer.Option(help="Convolutions. Default: 4, or as in the paper.")
     ] = None,
     norm: Annotated[
-        str | None, typer.Option(help="layer, batch or none. Default: layer, of sets batch.")
+        str | None, typer.Option(help="layer, batch or none. Default: layer; for sets, batch.")
     ] = None,
     residual: Annotated[bool | None, typer.Option(help="Skip connections.")] = None,
     engine: Annotated[str | None, typer.Option(help=ENGINE)] = None,
     patience: Annotated[int | None, _of("Single graphs", PATIENCE)] = None,
     normalize_features: Annotated[
-        bool | None, _of("Single graphs", "Features of a node sum to 1.")
+        bool | None, _of("Single graphs", "Scale node features to sum to 1.")
     ] = None,
     target: Annotated[
         str | None, _of_sets("Columns of a .csv to predict. Default: all but smiles and split.")
@@ -161,7 +161,7 @@ def compare(
     head_layers: Annotated[int | None, _of_sets("Layers after the pooling. Default: 2.")] = None,
     rwse: Annotated[int | None, _of_sets("Steps of random walks as encodings. Default: 0.")] = None,
     virtual_node: Annotated[
-        bool | None, _of_sets("A node that is joined to all others of its graph.")
+        bool | None, _of_sets("Add a node joined to all others in its graph.")
     ] = None,
     batch_size: Annotated[int | None, _of_sets("Graphs in a mini-batch. Default: 128.")] = None,
 ) -> None:
@@ -196,7 +196,7 @@ def compare(
         given |= {"device": None if device == "auto" else device, "engine": engine}
         command = command_of(dataset, given)
         repeat = f"{command} --runs {runs}"
-    go_on = f"Interrupted; go on with: {repeat} --out {shlex.quote(str(record.path))}"
+    go_on = f"Interrupted; continue with: {repeat} --out {shlex.quote(str(record.path))}"
     with one_sentence(INTERRUPTED if out else go_on):
         splits = splits_in(graph, configs[0])
         record.add_look(Look.announced(configs[0], margin, splits, command))
@@ -233,7 +233,7 @@ def compare(
         screen.print(*filter(None, notes), sep="\n")
         screen.print(verdict.sentence, style="bold")
         if further:
-            screen.print(f"Go on with: {further}", soft_wrap=True)
+            screen.print(f"Continue with: {further}", soft_wrap=True)
         if json is not None:
             content = to_json(graph, results, rows, verdict.sentence, further, where)
             output.write_json(json, content)
@@ -267,7 +267,7 @@ def _check_files(record: Path | None, json: Path | None, report: Path | None) ->
     files = [path for path in (record, json, report) if path is not None]
     for i, path in enumerate(files):
         if path.resolve() in [other.resolve() for other in files[:i]]:
-            raise ValueError(f"{path} cannot be two of record, summary and page at once.")
+            raise ValueError(f"{path} cannot be more than one of record, summary and page.")
     if record is not None:
         check_ending(output.check_record(record), ".jsonl", "a record")
     if report is not None:
@@ -386,7 +386,7 @@ def _metric(graph: Graph | GraphSet, asked: Metric | None, usual: Metric | None)
     if asked not in known:
         raise ValueError(
             f"The metric {asked} does not fit {graph.name}, whose y holds {LABELS[graph.task]}; "
-            f"known are {', '.join(known)}."
+            f"choose from {', '.join(known)}."
         )
     return asked
 
@@ -413,7 +413,7 @@ def to_json(
     device: torch.device,
 ) -> dict[str, Any]:
     """Everything about a comparison in plain JSON types; the rows are in percent, or errors, and
-    ``table`` as they are shown. The command goes on with what is undecided."""
+    ``table`` as they are shown. The command continues what is undecided."""
     config = results[0].config
     runs = [{"activation": r.config.activation, **r.to_dict()} for r in results]
     return {

@@ -16,7 +16,7 @@ from graphrelu.lab.signals import INTERRUPTIONS, exit_code
 
 # A package that may be missing -> the extra that installs it.
 PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
-INTERRUPTED = "Interrupted; the same command continues where this one stopped."
+INTERRUPTED = "Interrupted; repeat the command to continue."
 
 
 DATA = "Folder of the datasets; else $GRAPHRELU_DATA, else a cache folder."

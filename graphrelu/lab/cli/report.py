@@ -34,7 +34,7 @@ def report(
         if not paths:
             raise ValueError(f"There are no records in {RESULTS}/; name one to show.")
         if out.resolve() in [path.resolve() for path in paths]:
-            raise ValueError(f"{out} cannot be a record and the page at once.")
+            raise ValueError(f"{out} cannot be both a record and the page.")
         check_ending(output.check_file(out), ".html", "a page")
         page.write(out, page.from_records(paths, data))
         terminal.console().print(f"Written: {out}.", soft_wrap=True)

@@ -122,9 +122,9 @@ def load(name: str, root: str | Path | None = None) -> Graph:
             graph = from_data(FILE_READERS[path.suffix.lower()](path), called)
         return graph if path.suffix.lower() == ".pt" else undirected(graph)
     if Path(name).expanduser().exists():
-        raise DataError(f"{name} is of no known layout; {own_files.LAYOUTS}.")
+        raise DataError(f"{name} has an unknown format; {own_files.LAYOUTS}.")
     raise DataError(
-        f"There is no dataset {name!r}{hint(name, KNOWN)}; known are {', '.join(KNOWN)}, "
+        f"There is no dataset {name!r}{hint(name, KNOWN)}; choose from {', '.join(KNOWN)}, "
         f"paths to .npz, .pt, .csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, "
         f"csbm:NAME=VALUE,..., and graphs:PATH."
     )
@@ -174,7 +174,7 @@ def load_graphs(
         graphs = replace(pyg.read_pyg_graphs(place, home), name=key)
     else:
         raise DataError(
-            f"There is no set of graphs {name!r}{hint(name, GRAPH_NAMES)}; known are "
+            f"There is no set of graphs {name!r}{hint(name, GRAPH_NAMES)}; choose from "
             f"{', '.join(GRAPH_NAMES)}, .csv and .csv.gz files with a column smiles, "
             f"pyg:CLASS/NAME, ogbg-NAME, sets:NAME=VALUE,..., and graphs:PATH."
         )

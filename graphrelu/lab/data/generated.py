@@ -103,7 +103,7 @@ class BlockModel(Generated):
         require(self.shift < self.classes, below)
         require(
             self.edge_probabilities().max() <= 1,
-            f"degree must be smaller than {self.degree}: there are not so many nodes of one "
+            f"degree must be below {self.degree}: there are too few nodes of one "
             f"class in one region.",
         )
 

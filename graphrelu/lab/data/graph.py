@@ -207,7 +207,7 @@ def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
     few = f"{name} has fewer than {MIN_NODES} nodes with labels ({len(labelled)})."
     require(len(labelled) >= MIN_NODES, few)
     varied = (labelled != labelled[0]).any()
-    require(varied, f"{name}: y is the same for all nodes, there is nothing to learn.")
+    require(varied, f"{name}: y is the same for all nodes, so there is nothing to learn.")
     return y, y[0].numel()
 
 
@@ -215,7 +215,7 @@ def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
     classes, sizes = y[y >= 0].unique(return_counts=True)
     count = len(classes)
     require(count > 0, f"{name} has no labels (every y is negative).")
-    one = f"{name}: all labelled nodes are of one class, there is nothing to learn."
+    one = f"{name}: all labelled nodes have one class, so there is nothing to learn."
     require(count > 1, one)
     require(
         classes[-1] == count - 1,

@@ -168,7 +168,7 @@ def _targets(y: Tensor, is_flat: bool, name: str) -> Tensor:
     require(not y.isinf().any(), f"{name}: y contains infinite values.")
     known = y[~y.isnan()]
     varied = len(known) > 0 and bool((known != known[0]).any())
-    require(varied, f"{name}: y is the same for all graphs, there is nothing to learn.")
+    require(varied, f"{name}: y is the same for all graphs, so there is nothing to learn.")
     if y.is_floating_point() or y.size(1) > 1 or not (is_flat or y.max() > 1):
         return y.float()
     unknown = int(y.argmin())

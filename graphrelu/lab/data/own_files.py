@@ -29,9 +29,8 @@ FIELDS = ("x", "edge_index", "edge_weight", "edge_attr", "y", *MASKS)  # of a Da
 # The fields of a graph by the names that they have in .npz files.
 ALIASES = {"node_features": "x", "node_labels": "y"}
 LAYOUTS = (
-    "known are .npz files with x, y and edge_index, or with node_features, node_labels and edges; "
-    ".pt files with a PyG Data; edges.csv beside nodes.csv, or the folder of both; and a .csv with "
-    "a column smiles"
+    "use a .npz with x, y and edge_index, or with node_features, node_labels and edges; a .pt with "
+    "a PyG Data; edges.csv beside nodes.csv, or their folder; or a .csv with a column smiles"
 )
 add_safe_globals([Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage])
 
@@ -81,9 +80,12 @@ def read_npz(path: Path) -> Data:
     """
     # A damaged file raises many kinds of errors, in numpy and zipfile.
     with as_data_error(f"{path} cannot be read as an .npz file"):
+        with path.open("rb") as stream:
+            if not zipfile.is_zipfile(stream):
+                raise ValueError("it is not a zip archive")
         arrays = read_arrays(path)
         known = not arrays.keys().isdisjoint(("edge_index", "edges"))
-        require(known, f"{path} is of no known layout; {LAYOUTS}.")
+        require(known, f"{path} has an unknown format; {LAYOUTS}.")
         fields = {ALIASES.get(name, name): array for name, array in arrays.items()}
         data = Data(**{key: torch.from_numpy(fields[key]) for key in FIELDS if key in fields})
         if "edges" in fields:

@@ -65,7 +65,7 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
         return planetoid_like(graph.y, seed)
     require(
         how in ("random", "full"),
-        f"There is no split {how!r}; known are random, full, masks and published.",
+        f"There is no split {how!r}; choose from random, full, masks and published.",
     )
     shares = FULL_SHARES if how == "full" else SMALL_SHARES
     of = "every class" if has_classes else "the labelled nodes"
@@ -86,7 +86,7 @@ def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split
         split = _split(parts, NOTES[how])
     for part in PARTS:
         chosen = y[getattr(split, part)]
-        require(len(chosen) > 0, f"{name}: the split leaves no graph for the {part} part.")
+        require(len(chosen) > 0, f"{name}: the split leaves the {part} part empty.")
         require((~chosen.isnan()).any(), f"{name}: no target is known in the {part} part.")
         if graphs.task == "values":
             continue

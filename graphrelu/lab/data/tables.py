@@ -18,12 +18,12 @@ BYTES_PER_BYTE = 16
 
 
 def nodes_beside(edges: Path) -> Path:
-    """The table of nodes: named as that of edges, with `nodes` in the place of `edges`."""
+    """The table of nodes: named as that of edges, with `nodes` in place of `edges`."""
     head, found, tail = edges.name.rpartition("edges")
     require(
         bool(found),
-        f"{edges} must have a column smiles, or edges in its name, as in edges{edges.suffix} "
-        f"beside nodes{edges.suffix}.",
+        f"{edges} has no column smiles; a table of edges must have edges in its name, as in "
+        f"edges{edges.suffix} beside nodes{edges.suffix}.",
     )
     return edges.with_name(f"{head}nodes{tail}")
 
@@ -75,7 +75,7 @@ def read_table(path: Path, rows: int | None = None) -> Any:
 def with_header(table: Any, path: Path) -> Any:
     """The table with its first line as the names of its columns."""
     header = table.iloc[0].tolist()
-    require(len(set(header)) == len(header), f"{path} has two columns of one name.")
+    require(len(set(header)) == len(header), f"{path} has two columns with the same name.")
     return table.iloc[1:].set_axis(header, axis=1)
 
 
@@ -103,7 +103,7 @@ def _read_nodes(path: Path) -> tuple[Data, Any]:
     labels = [name for name in table if name.partition("_")[0] == "label"]
     masks = [name for name in table if name.partition("_")[0] in PARTS]
     features = [name for name in table if name not in ("id", *labels, *masks)]
-    named = f"{path} must begin with a line of names, one of which is label."
+    named = f"{path} needs a header line with a column label."
     require(len(labels) > 0, named)
     both = f"{path} must have a column label, or columns label_NAME, not both."
     require("label" not in labels or len(labels) == 1, both)
@@ -159,7 +159,7 @@ def _masks(table: Any, path: Path) -> dict[str, Tensor | None]:
 def _read_edges(path: Path, names: Any) -> tuple[Tensor, Tensor | None]:
     """The pairs of nodes as they stand in the table, and their weights, if any."""
     table = read_table(path)
-    sentence = f"{path} must have two nodes in a line, and a weight if any."
+    sentence = f"{path} must have two nodes per line, and optionally a weight."
     require(table.shape[1] in (2, 3), sentence)
     if not table.iloc[0, :2].isin(names).any():
         table = table.iloc[1:]  # a header

@@ -48,7 +48,7 @@ def choose_device(name: str = "auto") -> torch.device:
     except RuntimeError:
         device = torch.device("meta")
     if device.type not in MOST_SEEDS:
-        raise ValueError(f"There is no device {name!r}; known are auto, cpu and cuda.")
+        raise ValueError(f"There is no device {name!r}; choose from auto, cpu and cuda.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"There is no device {name!r} here: torch finds no such GPU.")
     return device

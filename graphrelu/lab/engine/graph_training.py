@@ -39,7 +39,7 @@ PAPERS_TRAINING = {"halve_every": 50, "warmup": 0}
 @dataclass(frozen=True)
 class Schedule:
     """The mini-batches and the learning rate, which rises linearly for ``warmup`` epochs and falls
-    as a half cosine to ``min_lr``; or is halved every so many epochs."""
+    as a half cosine to ``min_lr``; or is halved every ``halve_every`` epochs."""
 
     batch_size: int = 128
     warmup: int = 5

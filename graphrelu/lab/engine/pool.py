@@ -36,7 +36,7 @@ Pool: TypeAlias = "Here | Workers"
 Report: TypeAlias = Callable[[Config, tuple[int, ...], int], None]  # with the epoch
 
 MOST_PROCESSES = 256
-# A batch at which so many Ray workers died, one after the other, is at fault itself.
+# A batch at which this many Ray workers died, one after the other, is at fault itself.
 MOST_TRIES = 4
 
 
@@ -194,7 +194,7 @@ def cluster(device: str) -> Iterator[Pool]:
             stack.callback(ray.shutdown)
         if device not in ("auto", *MOST_SEEDS):
             raise ValueError(
-                f"There is no device {device!r} for Ray; known are auto, cpu and cuda."
+                f"There is no device {device!r} for Ray; choose from auto, cpu and cuda."
             )
         has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
         if device == "cuda" and not has_gpu:

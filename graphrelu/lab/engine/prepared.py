@@ -41,7 +41,7 @@ def train(
     seconds: float | None = None,
     pool: str = "local",
 ) -> str:
-    """Train what the record lacks of the runs in a file; return a sentence on what is there."""
+    """Train the runs of a file that the record lacks; return a sentence on how many it has."""
     with torch.serialization.safe_globals([Graph, GraphSet, Features]):
         content = torch.load(path, weights_only=True)
     deadline = None if seconds is None else time.monotonic() + seconds
@@ -74,7 +74,7 @@ def main() -> None:
         print(sentence(error), file=sys.stderr)
         sys.exit(2)
     except INTERRUPTIONS as error:
-        print("Interrupted; the same command continues where this one stopped.", file=sys.stderr)
+        print("Interrupted; repeat the command to continue.", file=sys.stderr)
         sys.exit(exit_code(error))
 
 

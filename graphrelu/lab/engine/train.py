@@ -120,8 +120,8 @@ class Nodes:
 
 
 class SeedBatch:
-    """The runs of one configuration that are trained together: their state, and the books that
-    choosing an epoch and the record need."""
+    """The runs of one configuration that are trained together: their state, and what is
+    noted for the choice of an epoch and for the record."""
 
     def __init__(
         self, config: Config, graph: Graph, inputs: Any, seeds: Sequence[int], device: torch.device
@@ -180,7 +180,7 @@ class SeedBatch:
         return loss.detach()
 
     def epoch(self) -> None:
-        """One step of every run, and the books that early stopping and the record need."""
+        """One step of every run, and the notes for early stopping and the record."""
         loss = self.descend()
         with torch.no_grad():
             logits = self.val.chosen(self.logits(self.state, training=False))
@@ -248,7 +248,7 @@ class SeedBatch:
             best.copy_(torch.where(chosen, self.state[name], best))
 
     def run(self, progress: Callable[[int], None] | None = None) -> float:
-        """Trains until every run has stopped or the epochs are over; returns the seconds of it."""
+        """Trains until every run has stopped or the epochs are over; returns the seconds."""
         if self.device.type == "cuda":
             with torch.no_grad():
                 self.outputs()  # a stream keeps memory for products: let the first batch count it
@@ -343,8 +343,8 @@ def train(
 ) -> tuple[SeedBatch, list[Result]]:
     """Trains the runs of a cell at once; returns the trained batch and its results.
 
-    Their time and memory are those of the epochs: without first calls, which compile kernels, and
-    without what a batch before has left.
+    Time and memory are measured over the epochs: without the first calls, which compile kernels,
+    and without what earlier batches left behind.
     """
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

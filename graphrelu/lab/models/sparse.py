@@ -25,8 +25,8 @@ from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, index_dtype
 SPARSE_DENSITY = 0.1
 
 # The gradients of stacked weights are products that sum over all nodes, and one product for each
-# model leaves most of a GPU idle. With up to so many products, each over at least so many nodes,
-# ten models of 64 channels and 10,000 nodes take 45 us instead of 350 (H200).
+# model leaves most of a GPU idle. With up to this many products, each over at least this many
+# nodes, ten models of 64 channels and 10,000 nodes take 45 us instead of 350 (H200).
 _PRODUCTS = 64
 _LEAST_NODES = 1024
 

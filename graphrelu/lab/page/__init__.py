@@ -63,10 +63,10 @@ NAMES = attrgetter("dataset", "backbone")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
 PLANNED = (
-    "Differences are paired by seed. The intervals of an activation are corrected together over "
-    "the cells (Holm), but for cells that were compared on their own. Better, worse: the interval "
-    "lies above, below 0. No difference that matters: it lies within the margin, 0.5 if nothing "
-    "else was asked for."
+    "Differences are paired by seed. The intervals of an activation share Holm's correction over "
+    "all networks and graphs, except where a comparison was made on its own. Better or worse: the "
+    "interval lies above or below 0. No difference that matters: it lies within the margin, 0.5 "
+    "unless another was chosen."
 )
 
 
@@ -86,8 +86,8 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
         decided = decide_all(record, results)
         if not all(one.counted for one in decided.values()):
             content["missing"].append(
-                f"{path.name} cannot be written to, so that this look at its runs is not counted; "
-                "the verdict is that of a look that is."
+                f"{path.name} cannot be written to, so this look at its runs does not count; "
+                "the verdict is the one that a counted look would give."
             )
         if len(paths) == 1 and len(decided) == 1:
             ((key, one),) = decided.items()
@@ -124,7 +124,8 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
         cells.setdefault((config.dataset, config.backbone), set()).add(count)
     if uneven := sum(len(counts) > 1 for counts in cells.values()):
         sentences.append(
-            f"{name}: in {uneven} of {len(cells)} cells some settings have fewer runs than others."
+            f"{name}: in {uneven} of {len(cells)} comparisons, some settings have fewer runs "
+            "than others."
         )
     return sentences
 
@@ -327,8 +328,9 @@ def pace(grelu: Sequence[Result], relu: Sequence[Result]) -> str:
     if not ours < its:
         return ""
     first, score = grelu[0], median(best)
-    amount = f"{-score:.3g}" if first.config.metric in ERRORS else f"{100 * score:.1f} %"
-    what = "score" if SET_SCORES in first.curves else "accuracy"
+    what, amount = "score" if SET_SCORES in first.curves else "accuracy", f"{100 * score:.1f} %"
+    if first.config.metric in ERRORS:
+        what, amount = "error", f"{-score:.3g}"
     return (
         f"{label_of(first.config)} reaches ReLU's best validation {what} ({amount}) after {ours:g} "
         f"of {median(run.epochs_run for run in grelu):g} epochs, ReLU after {its:g} (medians over "

@@ -125,9 +125,9 @@ def modern(dataset: str, backbone: str, activation: str, **overrides: Any) -> Co
         dataset: The name of the graph.
         backbone: One of :data:`~graphrelu.lab.models.backbones.DEEP_BACKBONES`.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        **overrides: Fields of :class:`Config`, in the place of :data:`DEEP`, as in
+        **overrides: Fields of :class:`Config`, in place of :data:`DEEP`, as in
             :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together. Or
-            arguments of :class:`~graphrelu.lab.models.backbones.DeepGNN`, in the place of
+            arguments of :class:`~graphrelu.lab.models.backbones.DeepGNN`, in place of
             :data:`DEEP_NETWORK`.
     """
     backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
@@ -143,7 +143,7 @@ def on_sets(dataset: str, backbone: str, activation: str, **overrides: Any) -> C
         dataset: The name of the set.
         backbone: One of :data:`SET_BACKBONES`.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        **overrides: Fields of :class:`Config`, in the place of :data:`SETS`, as in :func:`recipe`;
+        **overrides: Fields of :class:`Config`, in place of :data:`SETS`, as in :func:`recipe`;
             or of :class:`~graphrelu.lab.models.graph_networks.Network`.
     """
     backbone = check_name("backbone for sets of graphs", backbone, (*SET_BACKBONES, "bond"))

@@ -174,7 +174,7 @@ class Record:
 
 
 def kept_positions(length: int, at_most: int = 50) -> list[int]:
-    """Which of so many values :func:`thin` keeps: evenly spaced, the first and last included."""
+    """Where the values lie that :func:`thin` keeps: evenly spaced, first and last included."""
     if length <= at_most:
         return list(range(length))
     return [round(i * (length - 1) / (at_most - 1)) for i in range(at_most)]

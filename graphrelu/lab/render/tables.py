@@ -199,10 +199,10 @@ def price(runs: Sequence[Result]) -> Price:
 
 def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
     """The rows of a comparison as they are shown, by the titles of the columns; what is not known
-    of any row has no column."""
+    of any row has no column, what is not known of one a dash."""
     lines = [{"activation": label(row.activation), **shown(row)} for row in rows]
     known = [name for name in lines[0] if any(line[name] for line in lines)]
-    return [{name: line[name] for name in known} for line in lines]
+    return [{name: line[name] or "-" for name in known} for line in lines]
 
 
 def shown(row: CompareRow) -> dict[str, str]:
@@ -228,14 +228,14 @@ def reading(leads: Mapping[str, Decision]) -> str:
     sentences = [f"Differences are paired by seed, in {one.unit}; the intervals are {one.about}."]
     if "grelu" in leads:
         lead = leads["grelu"]
-        looks = f" at look {lead.look}; all looks together have 95 %" if lead.look else ""
-        sentences.append(f"GReLU's has {100 * (1 - lead.error):.4g} % confidence{looks}.")
+        looks = f" at look {lead.look} (95 % over all looks)" if lead.look else ""
+        sentences.append(f"GReLU's interval has {100 * (1 - lead.error):.4g} % confidence{looks}.")
     if leads.keys() - {"grelu"}:
-        sentences.append("The other activations are corrected together (Holm).")
+        sentences.append("The other activations share Holm's correction.")
     return " ".join(
         [
             *sentences,
-            "Better, worse: the interval lies above, below 0.",
+            "Better or worse: the interval lies above or below 0.",
             f"No difference that matters: it lies within {one.margin:g} of 0.",
         ]
     )
@@ -261,10 +261,10 @@ def verdict(rows: Sequence[CompareRow], baseline: str = "ReLU") -> Verdict:
         why = "GReLU stands alone in this table, so there is nothing to compare it with."
         return Verdict("", why)
     if relu is None:
-        why = "Whether GReLU helps is open, as ReLU is not among these activations."
+        why = "Whether GReLU helps is an open question: ReLU is not among these activations."
         return Verdict("", why)
     if grelu.over_relu is None:
-        return Verdict("", "Whether GReLU helps is open, as it shares no seed with ReLU.")
+        return Verdict("", "Whether GReLU helps is an open question: it shares no seed with ReLU.")
     best = (min if rows[0].is_error else max)(rows, key=lambda row: row.mean)
     rest = ""
     if best not in (relu, grelu) and best.over_relu is not None:
@@ -276,7 +276,7 @@ def verdict(rows: Sequence[CompareRow], baseline: str = "ReLU") -> Verdict:
 
 
 def going_on(found: Verdict, command: str, record: Path) -> str:
-    """The command that goes on with an undecided comparison; empty where that gains nothing."""
+    """The command that continues with an undecided comparison; empty where that gains nothing."""
     if found.runs is None:
         return ""
     return f"{command} --runs {found.runs} --out {shlex.quote(str(record))}"

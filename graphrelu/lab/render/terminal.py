@@ -27,9 +27,9 @@ PIPED_WIDTH = 100
 # By the columns that they explain.
 PRICE_NOTES = {
     "ECE": "ECE: expected calibration error in percentage points, 15 bins.",
-    "s per epoch": "s per epoch: seconds of the seeds trained at once, divided by their number and "
-    "the epochs computed.",
-    "MB per run": "MB per run: the GPU's peak memory for the seeds trained at once, divided by "
+    "s per epoch": "s per epoch: seconds for all seeds trained together, divided by their number "
+    "and the epochs computed.",
+    "MB per run": "MB per run: the GPU's peak memory for all seeds trained together, divided by "
     "their number.",
 }
 METRICS = {
@@ -117,11 +117,12 @@ def headline(
 def size_of(graph: Graph | GraphSet) -> str:
     """How many nodes, edges and features there are, and what is learned, as the labels say."""
     graphs = f"{graph.num_graphs:,} graphs, " if isinstance(graph, GraphSet) else ""
+    features = "feature" if graph.num_features == 1 else "features"
     left_out = getattr(graph, "num_unlabelled", 0)
     unlabelled = f", {left_out:,} nodes left out (no label)" if left_out else ""
     return (
         f"{graphs}{graph.num_nodes:,} nodes, {graph.num_edges:,} edges, "
-        f"{graph.num_features:,} features, {task_of(graph)}{unlabelled}"
+        f"{graph.num_features:,} {features}, {task_of(graph)}{unlabelled}"
     )
 
 

@@ -53,7 +53,7 @@ def test_compare_prints_a_table_and_a_verdict(folder: Path) -> None:
     assert titles == "activation mean std runs difference to ReLU verdict"
     table = [line.split() for line in lines[head + 2 : head + 8]]
     assert [cells[0] for cells in table] == ["ReLU", "PReLU", "Maxout", "GELU", "SiLU", "GReLU"]
-    assert " ".join(table[0]) == "ReLU 81.4 1.0 10"
+    assert " ".join(table[0]) == "ReLU 81.4 1.0 10 - -"
     assert " ".join(table[5]) == "GReLU 82.2 1.1 10 +0.8 [+0.8, +0.9] better"
     titles = " ".join(lines[head + 9].split())
     assert titles == "activation test loss ECE s per epoch parameters"

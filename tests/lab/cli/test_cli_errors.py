@@ -54,7 +54,7 @@ BAD = {
     "metric of labels": (
         ["several.pt", "--metric", "r2"],
         "The metric r2 does not fit several.pt, whose y holds labels, any number at "
-        "once; known are rocauc, f1, ap, accuracy.",
+        "once; choose from rocauc, f1, ap, accuracy.",
     ),
     "corrupt file": (["corrupt.npz"], "corrupt.npz cannot be read as an .npz file"),
     "missing raw files": (["cora"], "There is no network."),
@@ -64,7 +64,7 @@ BAD = {
     "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
     "json is out": (
         ["--json", "x", "--out", "./x"],
-        "x cannot be two of record, summary and page at",
+        "x cannot be more than one of record, summary and",
     ),
 }
 
@@ -121,10 +121,10 @@ def test_interruption(out: tuple[str, ...], cache: Path, monkeypatch: pytest.Mon
         result = invoke("compare", "--runs", 3, *out)
     assert (result.exit_code, result.stderr.count("\n"), len(finished)) == (130, 1, 1)
     if out:
-        assert result.stderr.startswith("Interrupted; the same command continues")
+        assert result.stderr.startswith("Interrupted; repeat the command")
         return
     said, command = result.stderr.strip().split(": ", 1)
-    assert said == "Interrupted; go on with"
+    assert said == "Interrupted; continue with"
     (record,) = cache.rglob("runs.jsonl")
     assert len(Record(record).read()) == 3
     result = invoke(*shlex.split(command)[1:])

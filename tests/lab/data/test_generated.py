@@ -81,7 +81,7 @@ def test_one_name_one_graph_on_every_machine() -> None:
         ("dregee=2", "csbm has no parameter 'dregee'; it has nodes, classes, regions, degree,"),
         ("features=4,classes=3", "features must be two for each of 3 classes, not 4."),
         ("shift=2", "shift must be below 2 classes, not 2."),
-        ("degree=100", r"degree must be smaller than 100\.0: there are not so many nodes of one"),
+        ("degree=100", r"degree must be below 100\.0: there are too few nodes of one"),
     ],
 )
 def test_bad_parameters_cost_one_sentence(parameters: str, message: str) -> None:

@@ -27,7 +27,7 @@ FINITE = (
     ": y must hold finite values, not NaN or infinite ones; masks can leave a node without a "
     "value out."
 )
-SAME = ": y is the same for all nodes, there is nothing to learn."
+SAME = ": y is the same for all nodes, so there is nothing to learn."
 GAPS = ": the labels of 2 classes must run from 0 to 1 without gaps, but the largest is 2."
 
 
@@ -84,7 +84,7 @@ def test_a_sound_graph(ring: Data) -> None:
         ("y", torch.full((12,), 0.5), SAME),
         ("y", NAN[:, :1], FINITE),
         ("y", 1 / LABELS.float(), FINITE),
-        ("y", 0 * LABELS, ": all labelled nodes are of one class, there is nothing to learn."),
+        ("y", 0 * LABELS, ": all labelled nodes have one class, so there is nothing to learn."),
         ("y", 2 * LABELS, GAPS),
         ("y", (torch.arange(12) > 7).long(), ": class 1 has fewer than 5 nodes (4)."),
         ("val_mask", LABELS[:5].bool(), ": val_mask must have the shape [12] or [12, splits]."),

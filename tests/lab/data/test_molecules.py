@@ -71,7 +71,7 @@ def test_scaffolds_stay_together(tmp_path: Path) -> None:
 BAD = [
     ("smiles,split", ["C,train"], {}, "has no column to predict."),
     ("smiles,y", ["C,1"], {"targets": ["z"]}, "has no column 'z' to predict."),
-    ("smiles,y,y", ["C,1,2"], {}, "has two columns of one name."),
+    ("smiles,y,y", ["C,1,2"], {}, "has two columns with the same name."),
     ("smiles,y", [], {}, "RDKit can read none of the 0 SMILES."),
     ("smiles,y", ["X,1", "Y1,0"], {}, "RDKit can read none of the 2 SMILES."),
     ("smiles,y", ["C,low", "CC,high"], {}, "bad.csv, line 2: y must hold numbers, not 'low'."),
@@ -97,7 +97,7 @@ def test_bad_files_get_one_sentence(
 def test_bad_parts_get_one_sentence(tmp_path: Path) -> None:
     rows = ["smiles,y,split", "C,1,train", "CC,0,train", "CCC,1,val", "CCCC,0,val"]
     empty = load_graphs(table(tmp_path / "bad.csv", *rows))
-    with pytest.raises(DataError, match=r"^bad: the split leaves no graph for the test part\.$"):
+    with pytest.raises(DataError, match=r"^bad: the split leaves the test part empty\.$"):
         split_of(empty, 0)
     one = load_graphs(table(tmp_path / "bad.csv", *rows, "CO,1,test"))
     with pytest.raises(DataError, match=r"^bad: the test part has one class only, in every tar"):

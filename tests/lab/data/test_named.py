@@ -85,7 +85,7 @@ def test_a_failed_download_and_a_damaged_file(
         ("pyg:KarateClub/Photo", r"KarateClub/Photo \(.* unexpected keyword argument 'name'\)"),
         ("pyg:Amazon/Nothing", r"PyG cannot load Amazon/Nothing \(AssertionError\); if a "),
         ("pyg:KarateClub", r"pyg:KarateClub: class \d has fewer than 5 nodes"),
-        ("graph.gml", r"no dataset 'graph\.gml'; known are"),
+        ("graph.gml", r"no dataset 'graph\.gml'; choose from"),
     ],
 )
 def test_faulty_requests(name: str, sentence: str, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
         load("coar")
     said = str(caught.value)
     assert said.startswith(
-        "There is no dataset 'coar' (did you mean cora?); known are digits, cora"
+        "There is no dataset 'coar' (did you mean cora?); choose from digits, cora"
     )
     assert said.endswith("ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and graphs:PATH.")
 

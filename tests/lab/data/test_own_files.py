@@ -84,7 +84,7 @@ def test_npz_with_a_list_of_edges(tmp_path: Path, changes: dict[str, Any]) -> No
         ({"edges": np.zeros((2, 11), dtype=np.int64)}, "edges must have the shape [edges, 2]."),
         ({"edges": np.full((3, 2), 12)}, "has faulty edges ('edge_index' contains larger"),
         ({"train_masks": np.ones((5, 11), dtype=bool)}, "train_mask must have the shape [12]"),
-        ({"edges": None}, "is of no known layout; known are .npz files with x, y and edge_index"),
+        ({"edges": None}, "has an unknown format; use a .npz with x, y and edge_index"),
         ({"node_labels": np.array(12 * ["a"])}, CANNOT),
         ({"node_labels": np.array(12 * [None])}, CANNOT),  # a pickle
         ({"node_features": np.full((12, 1), 1e300)}, "the features contain NaN or infinite"),

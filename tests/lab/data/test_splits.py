@@ -152,7 +152,9 @@ def test_rules_by_name(graph: Graph) -> None:
     split = make_split(graph, 1, "full")
     assert torch.equal(split.train, full(graph.y, 1).train)
     assert split.note == "60 / 20 / 20 % of every class, at random"
-    with pytest.raises(DataError, match="no split 'public'; known are random, full, masks and pub"):
+    with pytest.raises(
+        DataError, match="no split 'public'; choose from random, full, masks and pub"
+    ):
         make_split(graph, 0, "public")
 
 

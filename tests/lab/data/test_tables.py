@@ -109,8 +109,8 @@ def nodes_with(line: str, header: str = "label,f") -> list[str]:
     return [header, *(f"{node % 2},1" for node in range(12)), line]
 
 
-PAIRS = "edges.csv must have two nodes in a line, and a weight if any"
-NAMES = "nodes.csv must begin with a line of names, one of which is label"
+PAIRS = "edges.csv must have two nodes per line, and optionally a weight"
+NAMES = "nodes.csv needs a header line with a column label"
 FAULTY_EDGES = [
     (["0,1,2,3"], PAIRS),
     ([",", ","], "edges.csv is empty"),
@@ -124,7 +124,7 @@ FAULTY_EDGES = [
 FAULTY_NODES = [
     ([], "nodes.csv cannot be read as a table .*"),
     (["0,1", "1,2"], NAMES),
-    (["label,f,f", "0,1,2"], "nodes.csv has two columns of one name"),
+    (["label,f,f", "0,1,2"], "nodes.csv has two columns with the same name"),
     (nodes_with("0,1,2"), "Expected 2 fields in line 14, .*"),
     (nodes_with("0,nan"), "nodes.csv, line 14: f must hold numbers, not 'nan'"),
     (nodes_with("0"), "nodes.csv, line 14: f must hold numbers, not ''"),
@@ -166,9 +166,9 @@ def test_files_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with pytest.raises(DataError, match=rf"^There is no file .*{gone}\.$"):
             load(str(path))
     for name, sentence in (
-        ("graph.csv", r"graph\.csv must have a column smiles, or edges in its name, as in "),
-        ("", r"is of no known layout; known are \.npz files with .*\.$"),
-        ("graph.gml", r"gml is of no known layout; known are \.npz files .*\.$"),
+        ("graph.csv", r"graph\.csv has no column smiles; a table of edges must "),
+        ("", r"has an unknown format; use a \.npz with .*\.$"),
+        ("graph.gml", r"gml has an unknown format; use a \.npz .*\.$"),
     ):
         with pytest.raises(DataError, match=sentence):
             load(str(tmp_path / name))

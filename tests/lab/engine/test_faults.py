@@ -129,7 +129,7 @@ def largest_file(size: int) -> Iterator[None]:
 def test_a_disk_that_fills_up() -> None:
     record, chance = Path("runs.jsonl"), random.Random(0)
     for size in sorted(chance.sample(range(6_000), 7)):
-        # The looks inside of models lie beside the record; they may be what does not fit.
+        # The looks inside models lie beside the record; they may be what does not fit.
         with largest_file(size):
             fails(": File too large.")
         kept = finished(record)

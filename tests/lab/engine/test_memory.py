@@ -23,7 +23,7 @@ GRAPHS = {"blocks": blocks()}
 
 
 def fitting(at_most: int, error: Exception, trained: list[tuple[int, ...]]) -> Callable[..., Any]:
-    """Stands in for the training on a device with room for so many runs."""
+    """Stands in for the training on a device with room for a given number of runs."""
 
     def train_what_fits(
         config: Any, graph: Any, inputs: Any, seeds: Sequence[int], *rest: Any

@@ -67,7 +67,7 @@ OF_ONE: dict[str, Callable[[Any, Any], float]] = {
     [(task, name) for task in ("labels", "values") for name in TASKS[task].scores],
 )
 def test_several_outputs(task: str, metric: str, ties: bool, gaps: bool) -> None:
-    """Each by itself, but for micro F1; with gaps, which are NaN, as sets of graphs have them."""
+    """Each on its own, but for micro F1; with gaps, which are NaN, as sets of graphs have them."""
     logits, _, known = runs(3, ties)
     generator = torch.Generator().manual_seed(0)
     label = (torch.rand(logits.shape, generator=generator) < 0.4).float()

@@ -76,7 +76,7 @@ def test_layers_of_the_tuned_gcn() -> None:
 
 
 def test_layers_of_the_tuned_gine() -> None:
-    """The activation is inside of the MLP, and nowhere else."""
+    """The activation is inside the MLP, and nowhere else."""
     network = Network("gine", 2, 8, None, True, 0.1, 1, plain="gelu", inside=True)
     model, graphs = model_of(network, "gelu"), batch_of(0, 1)
     x = embedded(model, GRAPHS.nodes, graphs.nodes)

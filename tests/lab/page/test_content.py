@@ -128,8 +128,9 @@ def test_how_soon_grelu_is_where_relu_ends(
         own = make_result(config, 0, -1.0 if metric == "mae" else 0.5)
         run = replace(own, epochs_run=len(curve), curves={"val": curve})
         sides.append([run, replace(run, seed=1)])
+    what = "error" if metric == "mae" else "score"
     if sentence:
-        sentence = f"GReLU reaches ReLU's best validation score {sentence} (medians over 2 seeds)."
+        sentence = f"GReLU reaches ReLU's best validation {what} {sentence} (medians over 2 seeds)."
     assert page.pace(sides[1], sides[0]) == sentence
     if metric == "mae":
         assert page.bands(sides[1])["val"]["middle"] == [1.25, 2, 1]

@@ -106,7 +106,7 @@ def test_report_says_whose_models_it_cannot_draw(
         (["report", "gone.jsonl"], "There is no record gone.jsonl."),
         (
             ["report", "empty.jsonl", "-o", "empty.jsonl"],
-            "empty.jsonl cannot be a record and the page at once.",
+            "empty.jsonl cannot be both a record and the page.",
         ),
         (["report", "empty.jsonl"], "empty.jsonl has no finished runs to show."),
         (["report", "none.jsonl"], "none.jsonl has no finished runs to show."),
@@ -137,7 +137,7 @@ def test_it_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert content["missing"] == [
         "empty.jsonl has no finished runs to show.",
         "runs.jsonl: 1 line cannot be read (number 2).",
-        "runs.jsonl: in 1 of 1 cells some settings have fewer runs than others.",
+        "runs.jsonl: in 1 of 1 comparisons, some settings have fewer runs than others.",
     ]
     assert len(content["tables"]) == 1
 

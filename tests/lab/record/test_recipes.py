@@ -113,7 +113,7 @@ def test_networks_for_sets_of_graphs() -> None:
 
 
 GCNN = (
-    r"^There is no backbone 'gcnn' \(did you mean gcn\?\); known are cheb, gcn, sage, gat, arma, "
+    r"^There is no backbone 'gcnn' \(did you mean gcn\?\); choose from cheb, gcn, sage, gat, arma, "
     r"appnp, sgc\.$"
 )
 
@@ -123,7 +123,7 @@ GCNN = (
     [
         (("citation", "gcnn", "relu"), {}, GCNN),
         (("citation", "gcn", "greul"), {}, r"no activation 'greul' \(did you mean grelu\?\)"),
-        (("citation", "gcn", "zzz"), {}, "no activation 'zzz'; known are relu, lrelu"),
+        (("citation", "gcn", "zzz"), {}, "no activation 'zzz'; choose from relu, lrelu"),
         (("citation", "gcn", "relu"), {"epoch": 3}, r"no setting 'epoch' \(did you mean epochs"),
         (("paper", "gcn", "relu"), {}, "no family 'paper'"),
         (("citation", "sgc", "relu"), {}, "^sgc has no activation, so it takes none, not 'relu'"),

@@ -39,7 +39,7 @@ LEADS = {
     "seeds should settle it.": replace(UNDECIDED, num_test=12),
     "GReLU is better than ReLU here (+1.2 [+0.5, +1.9] points over 20 seeds), but each run tests "
     "only 99 items.": replace(BETTER, num_test=99),
-    "Whether GReLU helps is open, as it shares no seed with ReLU.": None,
+    "Whether GReLU helps is an open question: it shares no seed with ReLU.": None,
 }
 ROWS = {
     "GReLU is better than ReLU here (+1.2 [+0.5, +1.9] points over 20 seeds). The highest mean is "
@@ -48,7 +48,7 @@ ROWS = {
         row("elu", UNDECIDED, mean=80.6),
         row("grelu", BETTER, mean=80.5),
     ],
-    "Whether GReLU helps is open, as ReLU is not among these activations.": [
+    "Whether GReLU helps is an open question: ReLU is not among these activations.": [
         row("elu"),
         row("grelu"),
     ],

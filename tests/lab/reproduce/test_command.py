@@ -79,8 +79,8 @@ def test_ours_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("node --out a_file/node.jsonl", "a_file cannot be a folder"),
         ("node --out x.csv", "The name of a record must end in .jsonl, unlike x.csv."),
         ("tuned --backbones ,", "There is no name in the list ','."),
-        ("graph --backbones gat", "There is no backbone 'gat'; known are gcn, sage, gin."),
-        ("graph --datasets cora", "There is no dataset 'cora'; known are mutag, proteins."),
+        ("graph --backbones gat", "There is no backbone 'gat'; choose from gcn, sage, gin."),
+        ("graph --datasets cora", "There is no dataset 'cora'; choose from mutag, proteins."),
         ("graph --runs 5", "runs must be at least 10, which choose, not 5."),
     ],
 )

@@ -93,7 +93,7 @@ def test_the_claim() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """Rings and paths in the place of MUTAG, and few points."""
+    """Rings and paths in place of MUTAG, and few points."""
     graphs = rings_and_paths(60, name="mutag")
     monkeypatch.setattr("graphrelu.lab.data.load_graphs", lambda name, root, split: graphs)
     monkeypatch.setattr(graph, "POINTS", ((4, 1), (4, 2)))

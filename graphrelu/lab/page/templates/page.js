@@ -43,10 +43,10 @@ function drawRuns() {
     drawRuns();
     [...document.querySelectorAll("#table th")].find((head) => head.dataset.column === column).firstChild.focus();
   });
-  const price = "Means over the seeds. ECE is the expected calibration error in percentage points (15 bins). Seconds and memory are those of the seeds trained at once, divided by their number, and the seconds by the epochs computed, those of stopped seeds included.";
+  const price = "Means over the seeds. ECE is the expected calibration error in percentage points (15 bins). Seconds and memory are totals of the seeds trained together, divided by their number; seconds also by the epochs computed, including those of seeds that had stopped.";
   const classes = "Accuracy of the test nodes of each class in percent, and in brackets the difference to ReLU, paired by seed: means over the seeds. These differences are not tested: of many classes, some differ by chance.";
   document.getElementById("table-note").textContent = rows.length
-    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows: ${unique(rows.map((row) => row.scale)).join(", ")} on the test set, mean ± standard deviation over seeds. Hover over a row, or move to it with Tab and the arrow keys, for every seed. The best mean of a cell is bold. ${DATA.tables[state.table].note}`
+    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows: ${unique(rows.map((row) => row.scale)).join(", ")} on the test set, mean ± standard deviation over seeds. Hover over a row, or move to it with Tab and the arrow keys, to see every seed. Best means are bold. ${DATA.tables[state.table].note}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);
@@ -58,7 +58,7 @@ function drawDifferences(rows) {
   show("differences", led.length > 0);
   if (!led.length) return;
   drawForest(part("differences", ".figure"), led);
-  part("differences", ".note").textContent = `Each dot is the difference of one seed. Mark and line: their mean, with the intervals of the table. ▲ better, ▼ worse, ■ no difference that matters, ◇ undecided.${many ? " Of several cells GReLU's are shown; choose an activation above for another's." : ""}`;
+  part("differences", ".note").textContent = `Each dot is one seed's difference; mark and line are their mean and its interval, as in the table. ▲ better, ▼ worse, ■ no difference that matters, ◇ undecided.${many ? " Only GReLU's differences are shown; choose another activation above to see its own." : ""}`;
 }
 
 function drawCurves(rows) {
@@ -105,7 +105,7 @@ function drawExplorer() {
   drawGraph(part("graph", ".figure"), graph, model, state.colour, state.node, (node) => { state.node = node; drawExplorer(); });
   drawFunctions(part("graph", ".functions"), graph, model, state.node);
   const sampled = graph.nodes.length < graph.total ? `${graph.nodes.length} of ${graph.total} nodes: some evenly spaced ones, and neighbours of theirs` : `All ${graph.total} nodes`;
-  part("graph", "> .note").textContent = `${sampled}. Large nodes can be chosen. The model is that of seed ${seed}${graph.label ? "" : " after its last epoch, the graph one of its test graphs"}; gamma is the node's factor of the slopes and intercepts.`;
+  part("graph", "> .note").textContent = `${sampled}. Click a large node to see its functions. The model is the one trained with seed ${seed}${graph.label ? "" : ", after its last epoch; the graph is one of its test graphs"}. Gamma scales how far a node's functions move away from ReLU.`;
 }
 
 function facts(pairs) {
@@ -114,7 +114,7 @@ function facts(pairs) {
 
 function drawOrigin() {
   const parts = DATA.tables.map(({ name, origin, cells }) => {
-    const details = el("details", {}, el("summary", {}, `Settings of ${cells.length} ${cells.length === 1 ? "cell" : "cells"}`));
+    const details = el("details", {}, el("summary", {}, `Settings of ${cells.length} ${cells.length === 1 ? "comparison" : "comparisons"}`));
     details.addEventListener("toggle", () => { if (details.childElementCount === 1) details.append(...cells.flatMap(cellSettings)); });
     return el("div", {}, el("h3", {}, name), facts([
       ["runs", origin.runs.toLocaleString("en")], ["device", origin.devices.join("; ")], ["versions", origin.versions.join(", ")],
@@ -151,7 +151,7 @@ put(document.getElementById("about"), DATA.graph || null, DATA.facts.length ? fa
 show("card", DATA.verdict);
 show("answer", DATA.answer);
 show("next", DATA.next);
-if (DATA.next) document.getElementById("next").append("Go on with ", el("code", {}, DATA.next));
+if (DATA.next) document.getElementById("next").append("Continue with ", el("code", {}, DATA.next));
 show("missing", DATA.missing.length > 0);
 drawFilters();
 drawOrigin();

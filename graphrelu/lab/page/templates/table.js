@@ -65,7 +65,7 @@ function drawTable(where, rows, tab, sort, changed) {
     const line = el("tr", { class: row.highest ? "highest" : "", tabindex: body.childElementCount ? -1 : 0 });
     for (const column of columns) {
       const outcome = column.class === "lead" && row.lead ? outcomeClass(row.lead) : "";
-      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, textOf(column, row), narrow && cells > 1 && column.name === "activation" ? el("small", {}, cellOf(row)) : null));
+      line.append(el("td", { class: `${column.number ? "number " : ""}${column.class || ""} ${outcome}` }, textOf(column, row) || "-", narrow && cells > 1 && column.name === "activation" ? el("small", {}, cellOf(row)) : null));
     }
     tipOn(line, () => seedsOf(row));
     body.append(line);
