@@ -122,7 +122,7 @@ class NeighbourReLU(GraphActivation):
         return (x + torch.tanh(self.scale * self.weight) * neighbours(x, graph)).relu()
 
 
-ACTIVATIONS |= {"context-grelu": ContextGReLU, "neighbour-relu": NeighbourReLU}
+MODULES = {"context-grelu": ContextGReLU, "neighbour-relu": NeighbourReLU}
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "ReLU": ("relu", {}),
@@ -290,6 +290,7 @@ def main() -> None:
     parser.add_argument("--engine", default="local")
     parser.add_argument("--prepare", type=Path)
     options = parser.parse_args()
+    ACTIVATIONS.update(MODULES)  # for configurations to name them
     if options.what == "page":
         write_text(options.record.with_suffix(".md"), page(options.record))
         return

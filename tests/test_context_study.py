@@ -4,14 +4,15 @@ import pytest
 import torch
 
 from graphrelu.functional import graph_mean
-from scripts.context_study import ACTIVATIONS, CANDIDATES, FORMS, TUNING, config, neighbours
+from graphrelu.lab.models.activations import ACTIVATIONS
+from scripts.context_study import CANDIDATES, FORMS, MODULES, TUNING, config, neighbours
 from tests.helpers import batch_of_graphs
 
 
 @pytest.mark.parametrize("name", [*CANDIDATES, "control"])
 def test_a_form_is_its_equation(name: str) -> None:
     module, options = FORMS[name]
-    act = ACTIVATIONS[module](6, **options).double()
+    act = MODULES[module](6, **options).double()
     edge_index, batch = batch_of_graphs([5, 1, 9])
     x = torch.randn(15, 6, dtype=torch.double)
     assert torch.equal(act(x, edge_index, batch=batch), x.relu())  # until it is trained
@@ -41,7 +42,9 @@ def test_a_form_is_its_equation(name: str) -> None:
     assert torch.allclose(act(x, edge_index, batch=batch), expected)
 
 
-def test_settings_are_the_same_for_every_form() -> None:
+def test_settings_are_the_same_for_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, module in MODULES.items():
+        monkeypatch.setitem(ACTIVATIONS, name, module)
     for dataset in TUNING:
         keys = {config(dataset, "gcn", name).cell_key() for name in FORMS}
         assert len(keys) == 1
