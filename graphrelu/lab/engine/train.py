@@ -21,7 +21,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from graphrelu.lab.data.graph import Graph, Task
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
-from graphrelu.lab.engine.timing import captured, synchronize
+from graphrelu.lab.engine.timing import captured, synchronize, undone
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config, Metric
@@ -130,8 +130,8 @@ class SeedBatch:
         self.graph, self.inputs = graph, inputs
         models = [build(config, graph, seed) for seed in seeds]
         parameters, buffers = stack_module_state(models)
-        self.initial = {n: v.detach().clone() for n, v in {**parameters, **buffers}.items()}
-        self.state = {name: value.to(device, copy=True) for name, value in self.initial.items()}
+        stacked = {**parameters, **buffers}
+        self.state = {name: v.detach().to(device, copy=True) for name, v in stacked.items()}
         self.parameters = {name: self.state[name].requires_grad_() for name in parameters}
         self.best = {name: value.detach().clone() for name, value in self.state.items()}
         self.skeleton = models[0].to("meta")
@@ -270,23 +270,14 @@ class SeedBatch:
         if self.device.type != "cuda":
             return self.epoch
         # A step beyond the last has no place in the curves.
-        advance = captured(self.epoch, self.device, min(2, self.config.epochs))
-        self.restart()
-        return advance
+        with undone(self.changed):
+            return captured(self.epoch, self.device, min(2, self.config.epochs))
 
-    def restart(self) -> None:
-        """Back to the start, in place: a captured graph keeps the addresses."""
-        with torch.no_grad():
-            for name, value in self.initial.items():
-                self.state[name].copy_(value)
-                self.best[name].copy_(value)
-            for state in self.optimizer.state.values():
-                for value in state.values():
-                    value.zero_()
-            for counter in (self.step, self.best_epoch, self.epochs_run, *self.curves.values()):
-                counter.zero_()
-            self.active.fill_(True)
-            self.best_value.fill_(torch.inf)
+    def changed(self) -> list[Tensor]:
+        """All that an epoch changes."""
+        own = (self.step, self.active, self.best_value, self.best_epoch, self.epochs_run)
+        states = (self.state, self.best, self.curves, *self.optimizer.state.values())
+        return [*own, *(value for state in states for value in state.values())]
 
     @torch.no_grad()
     def results(self, seconds: float) -> list[Result]:

@@ -16,6 +16,7 @@ from torch_geometric.nn import GCNConv
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
+from graphrelu.lab.engine.timing import undone
 from graphrelu.lab.engine.train import SeedBatch, build, train
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
@@ -271,13 +272,12 @@ def test_test_nodes_choose_nothing() -> None:
     assert first.score != second.score
 
 
-def test_restart_in_place() -> None:
-    """What precedes a capture on a GPU leaves no trace."""
+def test_what_precedes_a_capture_leaves_no_trace() -> None:
     graph, config = blocks(), cell("sage", "grelu", epochs=8)
     plain, warmed = batch_of(config, graph, [1, 2]), batch_of(config, graph, [1, 2])
-    warmed.epoch()
-    warmed.epoch()
-    warmed.restart()
+    with undone(warmed.changed):
+        warmed.epoch()
+        warmed.epoch()
     for batch in (plain, warmed):
         batch.run()
     for a, b in zip(plain.results(0.0), warmed.results(0.0), strict=True):
