@@ -303,7 +303,7 @@ def run() -> str:
     """What `make run` prints: the scores and the verdict."""
     record = Record(ROOT / "results" / "esol.jsonl")
     found = list(record.read())
-    lines = tables.compare_rows(found, decide_at_look(record, found, must_count=False).decisions)
+    lines = tables.compare_rows(found, decide_at_look(record, found).decisions)
     out = StringIO()
     screen = Console(file=out, width=100)
     scores, *_ = terminal.compare_table(lines).renderables

@@ -84,11 +84,6 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             continue
         content["missing"] += gaps(path.name, results, record.corrupt_lines)
         decided = decide_all(record, results)
-        if not all(one.counted for one in decided.values()):
-            content["missing"].append(
-                f"{path.name} cannot be written to, so this look at its runs does not count; "
-                "the verdict is the one that a counted look would give."
-            )
         if len(paths) == 1 and len(decided) == 1:
             ((key, one),) = decided.items()
             own = [result for result in results if result.config.cell_key() == key]
@@ -133,10 +128,7 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
 def decide_all(record: Record, results: Sequence[Result]) -> dict[str, Decided]:
     """The decisions on the comparisons of a record, by the key of their cell."""
     looked = {key: own for key, own in runs_by_cell(results).items() if record.looks(key)}
-    return {
-        key: decide_at_look(record, [*chain(*own.values())], must_count=False)
-        for key, own in looked.items()
-    }
+    return {key: decide_at_look(record, [*chain(*own.values())]) for key, own in looked.items()}
 
 
 def from_comparison(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.config import ERRORS, Config
-from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.journal import Journal
 from graphrelu.lab.record.looks import Look
 
 # A line says once what its runs have in common; the rest are lists, a value for each run. The note
@@ -153,11 +153,9 @@ class Record:
 
     def _refresh(self) -> None:
         before = self._journal.lines
-        for number, line in enumerate(self._journal.news(), start=before + 1):
-            if not line.strip():
-                continue
+        for number, entry in enumerate(self._journal.news(), start=before + 1):
             try:
-                self._take(parse_line(line))
+                self._take(entry or {})
             except (AttributeError, KeyError, TypeError, ValueError):
                 self._corrupt.append(number)
 
