@@ -51,7 +51,8 @@ class Journal:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other commands from writing until the end of the block.
+        """Keep other commands from writing until the end of the block; a ``ValueError`` where one
+        does already.
 
         The system opens the lock again when a process ends, however it ends.
         """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,7 +89,7 @@ class Batch(NamedTuple):
     seeds: tuple[int, ...]
 
 
-class Record:
+class Record(Journal):
     """A JSONL file of runs, which one command at a time writes and any number may read.
 
     A line that a killed process left incomplete is not data, and the next writer starts on a
@@ -99,9 +98,8 @@ class Record:
     """
 
     def __init__(self, path: str | Path, curves: bool = True) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self._curves = curves
-        self._journal = Journal(path)
         self._results: dict[str, dict[int, Result]] = {}
         self._looks: dict[str, list[Look]] = {}
         self._corrupt: list[int] = []
@@ -109,16 +107,12 @@ class Record:
     @property
     def corrupt_lines(self) -> list[int]:
         """The numbers, from 1, of the lines that could not be read, at the last look."""
-        return self._corrupt + ([self._journal.lines + 1] if self._journal.torn else [])
+        return self._corrupt + ([self.lines + 1] if self.torn else [])
 
     def read(self) -> list[Result]:
         """All finished runs, cell by cell; of the same configuration and seed, the first."""
         self._refresh()
         return [result for cell in self._results.values() for result in cell.values()]
-
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Keep other commands from writing; a ``ValueError`` where one does already."""
-        return self._journal.exclusive()
 
     def append(self, results: Iterable[Result]) -> None:
         """Write finished runs; on return they are on the disk."""
@@ -129,7 +123,7 @@ class Record:
             ]
         entries = list(together(results))
         with self.exclusive():
-            self._journal.write("finished", entries)
+            self.write("finished", entries)
 
     def looks(self, cell: str) -> list[Look]:
         """The looks at a comparison, in their order."""
@@ -142,7 +136,7 @@ class Record:
         if not look.says_nothing_new(self.looks(look.cell)):
             with self.exclusive():
                 self._refresh()
-                self._journal.write("looked", [asdict(look)])
+                self.write("looked", [asdict(look)])
         return self.looks(look.cell)
 
     def left(self, config: Config, seeds: Iterable[int]) -> list[int]:
@@ -152,8 +146,8 @@ class Record:
         return [seed for seed in dict.fromkeys(seeds) if seed not in finished]
 
     def _refresh(self) -> None:
-        before = self._journal.lines
-        for number, entry in enumerate(self._journal.news(), start=before + 1):
+        first = self.lines + 1
+        for number, entry in enumerate(self.news(), start=first):
             try:
                 self._take(entry or {})
             except (AttributeError, KeyError, TypeError, ValueError):

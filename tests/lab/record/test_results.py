@@ -176,7 +176,7 @@ def test_lines_that_are_no_data_are_numbered(record: Record) -> None:
 
 def test_what_is_not_written(record: Record) -> None:
     with record.exclusive(), pytest.raises(ValueError, match="JSON"):
-        record._journal.write("timed", [{"a": 1}, {"a": float("nan")}])
+        record.write("timed", [{"a": 1}, {"a": float("nan")}])
     assert not record.path.exists()
 
 
@@ -240,8 +240,8 @@ def test_a_set_of_runs_is_one_look_and_each_question_has_its_own_count() -> None
 
 def test_only_looks_that_are_new_are_written(record: Record) -> None:
     for look in (BEGUN, BEGUN, looked(grelu="0-9"), BEGUN, looked(grelu="0-9")):
-        record.add_look(replace(look, date=f"day {record._journal.lines}"))
-    assert record._journal.lines == 2
+        record.add_look(replace(look, date=f"day {record.lines}"))
+    assert record.lines == 2
     wider = replace(looked(grelu="0-9"), margin=1.0)
     assert record.add_look(wider)[-1] == wider  # which `report` is to use
     again = Record(record.path)
