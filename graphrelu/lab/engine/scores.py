@@ -158,13 +158,6 @@ def calibration_error(logits: Tensor, label: Tensor, known: Tensor) -> Tensor:
     return bins.abs().sum(dim=1) / known.sum(dim=(1, 2))
 
 
-def class_accuracy(logits: Tensor, label: Tensor, known: Tensor) -> Tensor:
-    """The share of each class's nodes that are predicted right, `[R, classes]`; NaN without any."""
-    of_class = _one_hot(label, logits.size(2)) & known
-    right = of_class & (logits.argmax(dim=2) == label).unsqueeze(2)
-    return right.sum(dim=1).double() / of_class.sum(dim=1)
-
-
 def _one_hot(label: Tensor, classes: int) -> Tensor:
     return label.unsqueeze(2) == torch.arange(classes, device=label.device)
 

@@ -20,7 +20,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from graphrelu.lab.data.graph import Graph, Task
 from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
+from graphrelu.lab.engine.scores import TASKS, calibration_error
 from graphrelu.lab.engine.timing import captured, synchronize, undone
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
@@ -33,7 +33,6 @@ from graphrelu.lab.signals import held
 CHECK_EVERY = {"cpu": 1, "cuda": 20}
 CURVES = ("train_loss", "val_loss", "val_accuracy")
 CURVE_POINTS = 20
-MOST_CLASSES = 30  # more are not kept apart on record
 
 
 def build(config: Config, graph: Graph, seed: int) -> GNN:
@@ -299,13 +298,8 @@ class SeedBatch:
         if config.select == "loss":
             values["val_loss"] = self.best_value.tolist()
         if self.test.task == "classes":
-            tested = (outs["test"], self.test.label, self.test.known)
-            values["calibration_error"] = calibration_error(*tested).tolist()
-            if self.graph.num_classes <= MOST_CLASSES:
-                values["class_accuracy"] = [
-                    [None if math.isnan(share) else round(share, 4) for share in run]
-                    for run in class_accuracy(*tested).tolist()
-                ]
+            errors = calibration_error(outs["test"], self.test.label, self.test.known)
+            values["calibration_error"] = errors.tolist()
         common = surroundings(self.device) | {"config": config, "seconds": seconds / runs}
         common["parameters"] = sum(p[0].numel() for p in self.parameters.values())
         common["epochs_computed"] = int(self.step)

@@ -29,13 +29,11 @@ class Result:
     nodes, or graphs, then. ``curves`` are thinned (see :func:`thin`), but for :data:`SET_SCORES`;
     ``note`` says how the nodes were split.
     ``seconds``, of the epochs, and ``peak_memory``, the bytes that a GPU held at most, are those of
-    the batch that the run was trained in, divided by the runs of the batch. ``class_accuracy`` is
-    the share of each class's test nodes that are predicted right, ``None`` for a class without test
-    nodes. ``diverged`` says whether the training loss was not finite in the last epoch.
-    ``epochs_computed`` are the epochs that ``seconds`` were spent on: a run that has stopped is
-    computed until its whole batch has. ``steps`` are those of the optimiser on mini-batches. Older
-    records have seconds that include first calls, and none of the fields with a default; a CPU has
-    no peak memory either, and many classes have no accuracy of their own.
+    the batch that the run was trained in, divided by the runs of the batch. ``diverged`` says
+    whether the training loss was not finite in the last epoch. ``epochs_computed`` are the epochs
+    that ``seconds`` were spent on: a run that has stopped is computed until its whole batch has.
+    ``steps`` are those of the optimiser on mini-batches. Older records have seconds that include
+    first calls, and none of the fields with a default; a CPU has no peak memory either.
     """
 
     config: Config
@@ -57,7 +55,6 @@ class Result:
     calibration_error: float = math.nan
     parameters: int | None = None
     peak_memory: int | None = None
-    class_accuracy: list[float | None] | None = None
     diverged: bool | None = None
     epochs_computed: int | None = None
     steps: int | None = None
@@ -192,7 +189,9 @@ def together(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
 
 
 def _apart(entry: dict[str, Any]) -> list[Result]:
-    """The runs of an entry; those of an older one lack fields that have a default."""
+    """The runs of an entry; those of an older one lack fields that have a default, and may have the
+    accuracy of each class."""
+    entry.pop("class_accuracy", None)
     if isinstance(entry["note"], str):
         entry["note"] = [entry["note"]] * len(entry["seed"])
     common: dict[str, Any] = {"config": Config.from_dict(entry.pop("config"))}
