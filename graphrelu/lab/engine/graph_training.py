@@ -115,10 +115,7 @@ class Targets:
         if self.task == "classes":
             label = self.raw.index_select(0, index).view(-1)
             return F.cross_entropy(out, label, ignore_index=_NO_CLASS)
-        if self.task == "values":
-            losses = (out - y).abs()
-        else:
-            losses = F.binary_cross_entropy_with_logits(out, y, reduction="none")
+        losses = TASKS[self.task].loss(out, y)
         return (losses * known).sum() / known.sum().clamp(min=1)
 
     def score(self, metric: Metric, out: Tensor, index: Tensor) -> Tensor:

@@ -108,7 +108,7 @@ class Nodes:
         if self.units is not None:
             mean, std = self.units
             label = (label - mean) / std
-        losses = TASKS[self.task].loss(logits, label)
+        losses = TASKS[self.task].loss(logits, label).mean(dim=2)
         return (self.weight.to(logits.dtype) * losses).sum(dim=1)
 
     def score(self, logits: Tensor, metric: Metric) -> Tensor:
