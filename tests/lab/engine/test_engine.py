@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,14 +40,6 @@ def test_without_a_record_and_in_small_batches(monkeypatch: pytest.MonkeyPatch) 
     assert [r.seed for r in parts] == [0, 1, 2, 3, 4] * 2
     assert (seen[-1].runs_done, seen[-1].runs_total) == (10, 10)
     assert [p.epoch for p in seen if p.config == configs[0]] == [1, 2, 3, 4, 5, 6]
-
-
-def test_deadline(tmp_path: Path) -> None:
-    record = Record(tmp_path / "runs.jsonl")
-    late = time.monotonic() - 1
-    graphs = {"blocks": blocks()}
-    assert run(cells("relu"), range(2), record, graphs=graphs, device="cpu", deadline=late) == []
-    assert not record.path.exists()
 
 
 def test_inspection(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,62 +22,40 @@ CELL = recipe("blocks", "other", "gcn", "grelu", hidden=4, epochs=6, dtype="floa
 GRAPHS = {"blocks": blocks()}
 
 
-def fitting(at_most: int, error: Exception, trained: list[tuple[int, ...]]) -> Callable[..., Any]:
-    """Stands in for the training on a device with room for a given number of runs."""
-
-    def train_what_fits(
-        config: Any, graph: Any, inputs: Any, seeds: Sequence[int], *rest: Any
-    ) -> Any:
-        if len(seeds) > at_most:
-            raise error
-        trained.append(tuple(seeds))
-        return train(config, graph, inputs, seeds, *rest)
-
-    return train_what_fits
-
-
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
 def test_a_batch_is_halved(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And what is finished of it is kept."""
     expected = run([CELL], range(7), None, graphs=GRAPHS, device="cpu")
-    trained: list[tuple[int, ...]] = []
-    seen: list[Progress] = []
-    monkeypatch.setattr(engine.cells, "train", fitting(2, error, trained))
-    for record in (None, Record(tmp_path / "runs.jsonl")):
-        trained.clear()
-        results = run([CELL], range(7), record, graphs=GRAPHS, device="cpu", progress=seen.append)
-        assert trained == [(0,), (1, 2), (3, 4), (5, 6)]
-        assert [(r.seed, r.score, r.best_epoch) for r in results] == [
-            (r.seed, r.score, r.best_epoch) for r in expected
-        ]
-        assert [r.test_loss for r in results] == pytest.approx([r.test_loss for r in expected])
-    finished = [(p.seeds, p.runs_done) for p in seen if p.epoch == CELL.epochs]
-    assert finished[-1] == ((5, 6), 7)
-    assert record is not None
-    assert len(record.read()) == 7
-    assert record.path.read_text().count('"event":"finished"') == len(trained)
+    record, trained, seen = Record(tmp_path / "runs.jsonl"), [], list[Progress]()
+    options: dict[str, Any] = {"graphs": GRAPHS, "device": "cpu", "progress": seen.append}
+    at_most = 2  # parts, before Ctrl-C
 
-
-def test_what_is_finished_of_a_halved_batch_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = Record(tmp_path / "runs.jsonl")
-    trained: list[tuple[int, ...]] = []
-    train_what_fits = fitting(2, torch.OutOfMemoryError(), trained)
-
-    def interrupted(config: Any, graph: Any, inputs: Any, seeds: Sequence[int], *rest: Any) -> Any:
-        if trained:
+    def train_what_fits(
+        config: Any, graph: Any, inputs: Any, seeds: Sequence[int], *rest: Any
+    ) -> Any:
+        if len(seeds) > 2:
+            raise error
+        if len(trained) == at_most:
             raise KeyboardInterrupt
-        return train_what_fits(config, graph, inputs, seeds, *rest)
+        trained.append(tuple(seeds))
+        return train(config, graph, inputs, seeds, *rest)
 
-    monkeypatch.setattr(engine.cells, "train", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run([CELL], range(4), record, graphs=GRAPHS, device="cpu")
-    assert [result.seed for result in record.read()] == [0, 1]
     monkeypatch.setattr(engine.cells, "train", train_what_fits)
-    assert len(run([CELL], range(4), record, graphs=GRAPHS, device="cpu")) == 4
-    assert trained == [(0, 1), (2, 3)]
+    with pytest.raises(KeyboardInterrupt):
+        run([CELL], range(7), record, **options)
+    assert [result.seed for result in record.read()] == [0, 1, 2]
+    at_most = 4
+    results = run([CELL], range(7), record, **options)
+    assert trained == [(0,), (1, 2), (3, 4), (5, 6)]
+    assert record.path.read_text().count('"event":"finished"') == len(trained)
+    finished = [(p.seeds, p.runs_done) for p in seen if p.epoch == CELL.epochs]
+    assert finished == list(zip(trained, (1, 3, 5, 7), strict=True))
+    assert [(r.seed, r.score, r.best_epoch) for r in results] == [
+        (r.seed, r.score, r.best_epoch) for r in expected
+    ]
+    assert [r.test_loss for r in results] == pytest.approx([r.test_loss for r in expected])
 
 
 def test_larger_networks_need_more() -> None:

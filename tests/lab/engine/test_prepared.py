@@ -54,6 +54,7 @@ def test_sets_of_graphs_and_what_is_there_already(
     prepared.write(path, {config: range(10)}, graphs)
     record = tmp_path / "record.jsonl"
     assert prepared.train(path, record, seconds=1e-9).startswith("0 of these 10 runs")
+    assert not record.exists()
     assert prepared.train(path, record, "cpu").startswith("10 of these 10 runs are in")
     content = record.read_bytes()
     prepared.train(path, record, "cpu")
