@@ -102,7 +102,7 @@ def test_code_of_a_page_runs(
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "RANK": "0", "WORLD_SIZE": "1"}
     for name, value in address.items():  # what torchrun tells the only process
         monkeypatch.setenv(name, value)
-    # Datasets and clusters are elsewhere; tests/lab/engine/test_ray_engine.py starts a cluster.
+    # Datasets and clusters are elsewhere; tests/lab/engine/test_pool.py starts a cluster.
     monkeypatch.setattr(engine, "run", create_autospec(engine.run))
     monkeypatch.chdir(tmp_path)
     code = code_of(page)

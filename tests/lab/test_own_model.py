@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import GAE, GCN, GCNConv, Linear, global_mean_pool
 from torch_geometric.transforms import RandomLinkSplit
 from torch_geometric.utils import subgraph, to_undirected
@@ -147,15 +145,6 @@ def test_each_seed_takes_one_of_several_masks(graph: Data) -> None:
     expected = [graph[part][:, seed % 2] for seed in range(3) for part in PARTS[1:]]
     assert all(map(torch.equal, seen, expected))
     assert len(seen) == len(expected)
-
-
-@pytest.mark.skipif(
-    not any(importlib.util.find_spec(name) for name in ("pyg_lib", "torch_sparse")),
-    reason="neither pyg-lib nor torch-sparse is installed",
-)
-def test_neighbor_loader(graph: Data) -> None:
-    loaders = tuple(NeighborLoader(graph, [5, 5], graph[part], batch_size=8) for part in PARTS)
-    assert quick(Net, loaders, epochs=30).rows[0].mean > 50
 
 
 def test_only_the_first_nodes_of_a_neighbor_loader_count(graph: Data) -> None:

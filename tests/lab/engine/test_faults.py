@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import os
 import random
 import resource
@@ -32,9 +31,6 @@ from tests.lab import fake_engine
 from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke
 
-# Processes of their own that need not import everything anew.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["graphrelu.lab.cli", "graphrelu.lab.engine", "sklearn.datasets"])
 NAMES = ("relu", "elu", "grelu")
 COMMAND = ["compare", "blocks", "--epochs", 3, "--hidden", 4, "--runs", 2, "--device", "cpu"]
 COMMAND += ["--activations", ",".join(NAMES), "--out", "runs.jsonl"]
@@ -202,22 +198,4 @@ def test_signals(number: int, code: int, monkeypatch: pytest.MonkeyPatch) -> Non
         assert cli.run() == code
     assert len(finished(Path("runs.jsonl"))) == 2
     assert Record("runs.jsonl").corrupt_lines == []
-    continues()
-
-
-def die() -> None:
-    """The command in a process of its own, which is killed in its second batch."""
-    torch.set_num_threads(1)  # as the tests, since records tell
-    patch = pytest.MonkeyPatch()
-    patch.setattr(data, "load", lambda name, root=None: blocks())
-    at_the_second_batch(patch, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    cli.run([str(argument) for argument in COMMAND])
-
-
-def test_kill_and_continue() -> None:
-    process = FORKS.Process(target=die)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert len(finished(Path("runs.jsonl"))) == 2
     continues()
