@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -80,39 +79,38 @@ class Workers:
     """Several workers, which train a batch each.
 
     Attributes:
-        slots: How many batches can be trained at once, at this moment.
+        count: How many batches are trained at once.
         send: Makes a graph known to the workers, once for all batches.
         begin: Begins a batch on what was sent, with a look inside the model of a seed.
         deaths: The errors of a worker that ended without an answer.
         end: How such a worker ended, in words.
-        in_flight: What is being trained.
     """
 
     device: torch.device
-    slots: Callable[[], int]
+    count: int
     send: Callable[[Graph | GraphSet], Any]
     begin: Callable[[Batch, Any, int | None], Future[list[Trained]]]
     deaths: type[Exception]
     end: str
     share: int = 1
-    in_flight: dict[Future[list[Trained]], Batch] = field(default_factory=dict)
 
     def train(
         self, batches: Iterator[Batch], prepared: PreparedCells, seed: int | None, report: Report
     ) -> Iterator[Trained]:
         sent: dict[str, Any] = {}
+        in_flight: dict[Future[list[Trained]], Batch] = {}
         while True:
             finished: list[Trained] = []
             with held():  # an interruption inside Ray, or inside a lock, would be lost
-                while len(self.in_flight) < self.slots() and (batch := next(batches, None)):
+                while len(in_flight) < self.count and (batch := next(batches, None)):
                     name = batch.config.dataset
                     if name not in sent:
                         sent[name] = self.send(prepared.graph(batch.config))
-                    self.in_flight[self.begin(batch, sent[name], seed)] = batch
-                if not self.in_flight:
+                    in_flight[self.begin(batch, sent[name], seed)] = batch
+                if not in_flight:
                     return
-                for future in wait(self.in_flight, 1, return_when=FIRST_COMPLETED).done:
-                    finished += self._outcome(future, self.in_flight.pop(future))
+                for future in wait(in_flight, 1, return_when=FIRST_COMPLETED).done:
+                    finished += self._outcome(future, in_flight.pop(future))
             yield from finished
 
     def _outcome(self, future: Future[list[Trained]], batch: Batch) -> list[Trained]:
@@ -145,7 +143,7 @@ def processes(count: int, device: str) -> Iterator[Pool]:
 
         try:
             yield Workers(
-                where, lambda: count, send, begin, BrokenProcessPool, "A process ended", share=count
+                where, count, send, begin, BrokenProcessPool, "A process ended", share=count
             )
         finally:  # what is still being trained is forgotten
             for worker in set(multiprocessing.active_children()) - before:
@@ -209,27 +207,14 @@ def cluster(device: str) -> Iterator[Pool]:
         # Ray tries again only where a worker died, not where the training raised.
         options = {"max_retries": MOST_TRIES - 1, f"num_{resource.lower()}s": 1}
         task = ray.remote(**options)(_train)
-        references: WeakKeyDictionary[Future[Any], Any] = WeakKeyDictionary()
 
         def begin(batch: Batch, graph: Any, seed: int | None) -> Future[Any]:
             named = task.options(name=f"train {batch.config.dataset}")
-            reference = named.remote(batch, graph, where, seed)
-            future: Future[Any] = reference.future()
-            references[future] = reference
+            future: Future[Any] = named.remote(batch, graph, where, seed).future()
             return future
-
-        def slots() -> int:
-            return max(1, int(ray.cluster_resources().get(resource, 0)))
 
         # The memory of the workers' GPUs cannot be seen from here.
         here = choose_device("cpu" if where == "cpu" else "auto")
-        workers = Workers(
-            here, slots, ray.put, begin, ray.exceptions.RayError, f"{MOST_TRIES} Ray workers died"
-        )
-        try:
-            yield workers
-        finally:  # end what is still being trained
-            for future in workers.in_flight:
-                # Ray may abort this process when a finished task is cancelled.
-                if not future.done():
-                    ray.cancel(references[future], force=True)
+        count = max(1, int(ray.cluster_resources().get(resource, 0)))
+        ended = f"{MOST_TRIES} Ray workers died"
+        yield Workers(here, count, ray.put, begin, ray.exceptions.RayError, ended)
