@@ -87,15 +87,13 @@ def told(name: str, **numbers: Any) -> str:
 
 
 def tally_table() -> str:
-    """How often GReLU is ahead of each rival in the main table, on PubMed and elsewhere."""
-    head, lines = ["rival"], []
-    for part in ("PubMed", "tuning"):
-        head += [f"{part}: {outcome}" for outcome in OUTCOMES]
-    for rival in dict.fromkeys(row.name for row in rows("node") if row.name != "grelu"):
-        parts = deep.parts(row for row in rows("node") if row.name == rival)
-        outcomes = [counts(row["grelu_over_it"] for row in own) for own in parts.values()]
-        lines.append((label(rival), *outcomes[0], *outcomes[1]))
-    return export.table(head, lines, numbers=1)
+    """How often GReLU is ahead of each rival in the main table, on its held-out graph."""
+    held_out = [row for row in rows("node") if is_held_out(row.dataset) and row.name != "grelu"]
+    lines = []
+    for rival in dict.fromkeys(row.name for row in held_out):
+        outcomes = counts(row["grelu_over_it"] for row in held_out if row.name == rival)
+        lines.append((label(rival), *outcomes))
+    return export.table(("rival", *OUTCOMES), lines, numbers=1)
 
 
 def main_table() -> str:
