@@ -3,8 +3,9 @@
     torchrun --nproc_per_node=2 --max-restarts=3 examples/distributed.py
 
 Every process trains on one part of the graph per step. A checkpoint is written every few steps: if
-a process dies, torchrun restarts all of them, and they continue from there; so does the same command
-after an interruption. It uses NCCL on GPUs and Gloo elsewhere; without torchrun it is one process.
+a process dies, torchrun restarts all of them, and they continue from there; so does the same
+command after an interruption. It uses NCCL on GPUs and Gloo elsewhere; without torchrun, one
+process does everything.
 """
 
 import argparse
