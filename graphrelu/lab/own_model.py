@@ -322,7 +322,7 @@ def _built(build: Any, name: str, seed: int, device: torch.device, example: Exam
         if not isinstance(model, Module):
             raise TypeError(f"model must return a torch.nn.Module, got {type(model).__name__}.")
         if not any(isinstance(module, kind) for module in model.modules()):
-            raise ValueError("model must build its activations by act, got a model without one.")
+            raise ValueError("model must make its activations with act, got one without any.")
         if any(map(is_lazy, model.to(device).parameters())):
             example(model.eval())
         return model
@@ -435,8 +435,7 @@ def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
     """Classes, values or links, with what the model makes of them and what they are."""
     if not isinstance(batch, Data):
         raise TypeError(
-            f"data must be of PyG's Data where train or evaluate is left out, got "
-            f"{type(batch).__name__}."
+            f"data must hold PyG Data if train or evaluate is left out, got {type(batch).__name__}."
         )
     graph = read_graph([], (batch,), {})
     # For activations that are called with x alone, as by PyG's models.
@@ -450,20 +449,22 @@ def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
     count = batch.batch_size if "batch_size" in batch else len(batch.y)
     out, y = out[:count], batch.y[:count]
     if len(out) != len(y):
-        raise ValueError(f"model must give a row for each of the {len(y)} labels, got {len(out)}.")
+        raise ValueError(
+            f"model must return a row for each of the {len(y)} labels, got {len(out)}."
+        )
     if "part_mask" in batch:
         mask = batch.part_mask[:count]
         out, y = out[mask], y[mask]
     if not y.is_floating_point():
         if out.dim() != 2 or y.numel() != len(y) or (len(y) and int(y.max()) >= out.size(1)):
             raise ValueError(
-                "model must give a column for each class where labels are whole numbers, got "
+                "model must return a column for each class if labels are whole numbers, got "
                 f"{tuple(out.shape)} for labels {tuple(y.shape)}."
             )
         return "classes", out, y.view(-1)
     if out.numel() != y.numel():
         raise ValueError(
-            f"model must give a number for each label, got {tuple(out.shape)} for labels "
+            f"model must return a number for each label, got {tuple(out.shape)} for labels "
             f"{tuple(y.shape)}."
         )
     return "values", out.view_as(y), y
