@@ -139,7 +139,7 @@ def compare(
             with a model. (default: ReLU, PReLU, GELU and GReLU)
         runs (int, optional): The number of seeds. (default: :obj:`10`)
         train (callable, optional): ``train(model, batches, optimizer)`` trains for an epoch and
-            returns the loss. Where a batch has masks, its ``part_mask`` is that of the part.
+            returns the loss. If a batch has masks, its ``part_mask`` is that of the part.
             (default: cross-entropy for classes, squared error for values, and for links the
             cross-entropy of ``model.decode(z, edge_label_index)`` or else of inner products)
         evaluate (callable, optional): ``evaluate(model, batches)`` returns a score, the
@@ -152,8 +152,8 @@ def compare(
             :class:`Epoch` after every epoch. (default: :obj:`()`)
         margin (float, optional): The largest difference, in percentage points, that does not
             matter. (default: :obj:`0.5`)
-        look (int, optional): How often this comparison has been looked at, including this time; one
-            that continues with more runs has to meet a stricter level. (default: :obj:`1`)
+        look (int, optional): How often this comparison has been looked at, including this time;
+            later looks, after more runs, have to meet a stricter level. (default: :obj:`1`)
     """
     names = _names(model, activations)
     check_margin(margin)
@@ -307,14 +307,14 @@ def _parts(sources: Sequence[Any], seed: int, device: torch.device) -> list[Iter
                 f"{type(several).__name__}."
             )
         batches = _Batches(several, part, seed, device)
-        # What is in memory goes to the device once, which GReLU needs to remember its graph.
+        # What is in memory goes to the device once: otherwise GReLU could not recognise its graph.
         found.append(list(batches) if isinstance(several, (list, Dataset)) else batches)
     return found
 
 
 def _built(build: Any, name: str, seed: int, device: torch.device, example: Example) -> Module:
-    """The model with an activation. All but the activation's own weights are those of the model
-    with ReLU, copied: whatever an activation draws for itself, the runs of a seed start alike."""
+    """The model with an activation. All but the activation's own weights are copied from the model
+    with ReLU: whatever an activation draws for itself, the runs of a seed start alike."""
 
     def make(kind: type[Module]) -> Module:
         seed_everything(seed)

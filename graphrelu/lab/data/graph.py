@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 Family = Literal["citation", "other"]
-# One class of each node, or graph; any number of labels of it, each 0 or 1; or a number to predict.
+# A class for each node, or graph; any number of labels, each 0 or 1; or a number to predict.
 Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -41,7 +41,7 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def as_data_error(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[None]:
-    """In here an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
+    """Inside, an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
     try:
         yield
     except DataError:
