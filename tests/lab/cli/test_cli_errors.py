@@ -101,6 +101,7 @@ def test_misuse_costs_one_sentence(folder: Path, capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.count("\n") == 1
+        assert printed.err[-3:-1].strip("?.") != ""  # one mark at the end
     for arguments in ([], ["reproduce"]):
         cli.run(arguments)
         printed = capsys.readouterr()
