@@ -1,6 +1,6 @@
 """Experiments as configurations: the paper's, from one table of hyperparameters, and deep networks.
 
-Of its own the paper gives the widths, the dropout and the splits. The rest comes from PyG's
+The paper itself gives the widths, the dropout and the splits. The rest comes from PyG's
 ``benchmark/citation`` scripts and from the public pre-publication code that grew out of them. The
 numbers depend on the backbone and the graph, never on the activation.
 """
@@ -31,7 +31,7 @@ SET_BACKBONES = ("gcn", "gine", "gin", "gat", "sage")  # of the general networks
 
 
 class Row(NamedTuple):
-    """What is set for one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
+    """The settings of one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
 
     hidden: int
     epochs: int

@@ -228,7 +228,9 @@ def reading(leads: Mapping[str, Decision]) -> str:
     sentences = [f"Differences are paired by seed, in {one.unit}; the intervals are {one.about}."]
     if "grelu" in leads:
         lead = leads["grelu"]
-        looks = f" at look {lead.look} (95 % over all looks)" if lead.look else ""
+        looks = ""
+        if lead.look:
+            looks = f" at look {lead.look} (95 % over all looks; adding runs makes a new look)"
         sentences.append(f"GReLU's interval has {100 * (1 - lead.error):.4g} % confidence{looks}.")
     if leads.keys() - {"grelu"}:
         sentences.append("The other activations share Holm's correction.")
