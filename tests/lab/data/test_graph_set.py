@@ -134,6 +134,18 @@ def test_folds() -> None:
     assert [*map(len, parts(values, 0, "folds"))] == [32, 4, 4]
 
 
+def test_a_seed_is_a_split_on_every_machine() -> None:
+    """Numbers written down once: a change would make results incomparable."""
+    graphs, values = classes(30, 70), replace(ring_set(40, values=True), split=None)
+    for begins, found in (
+        ([[0, 1, 3, 5], [4, 16, 27, 31], [2, 25, 28, 43]], parts(graphs, 13, "folds")),
+        ([[0, 1, 2, 4], [10, 24, 25, 51], [3, 8, 28, 37]], parts(graphs, 3)),
+        ([[0, 1, 2, 3], [8, 17, 22, 35], [5, 20, 23, 29]], parts(values, 3, "folds")),
+        ([[1, 2, 4, 6], [0, 3, 27, 34], [5, 11, 15, 16]], parts(values, 3)),
+    ):
+        assert [part[:4].tolist() for part in found] == begins
+
+
 @pytest.mark.parametrize(
     ("graphs", "how", "sentence"),
     [
