@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.backbones import BACKBONES, DEEP_BACKBONES, GNN, DeepGNN
+from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.graph_networks import GraphNetwork, Network
 from tests.lab.molecule_sets import ring_set
 
