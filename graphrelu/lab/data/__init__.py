@@ -11,7 +11,8 @@ from typing import NamedTuple, get_args
 
 from torch_geometric.data import Data
 
-from graphrelu.lab.data import digits, molecules, ogb, own_files, pyg, tables
+from graphrelu.lab.data import molecules, ogb, own_files, pyg, tables
+from graphrelu.lab.data.digits import read_digits
 from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.data.generated_sets import ColouredGraphs
 from graphrelu.lab.data.graph import (
@@ -70,14 +71,12 @@ GRAPH_SOURCES: dict[str, Source] = {
 }
 # Beside these, what scikit-learn brings along, and a file of this package.
 NAMES = ("digits", *SOURCES)
-GRAPH_NAMES = ("digit-graphs", "esol", *GRAPH_SOURCES)
-KNOWN = (*NAMES, *GRAPH_NAMES)
+GRAPH_NAMES = ("esol", *GRAPH_SOURCES)
 LIST_PREFIX = "graphs:"
-TABLES = (".csv", ".tsv")
 FILE_READERS: dict[str, Callable[[Path], Data]] = {
     ".npz": own_files.read_npz,
     ".pt": own_files.read_pt,
-    **dict.fromkeys(TABLES, tables.read_tables),
+    ".csv": tables.read_tables,
 }
 
 
@@ -95,9 +94,9 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     Args:
         name: One of :data:`NAMES`; a path to a ``.npz`` in a usual form, to a ``.pt`` with a saved
             PyG ``Data``, or to a table of edges beside that of the nodes
-            (:func:`~graphrelu.lab.data.tables.read_tables`), or the folder of these;
-            ``pyg:CLASS/NAME`` for a dataset class of PyG's; ``ogbn-NAME`` for one of OGB's; or
-            ``csbm:NAME=VALUE,...`` for a :class:`~graphrelu.lab.data.generated.BlockModel`.
+            (:func:`~graphrelu.lab.data.tables.read_tables`); ``pyg:CLASS/NAME`` for a dataset class
+            of PyG's; ``ogbn-NAME`` for one of OGB's; or ``csbm:NAME=VALUE,...`` for a
+            :class:`~graphrelu.lab.data.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     require(not holds_graphs(name), f"{name} holds many graphs; choose a dataset of one graph.")
@@ -110,7 +109,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if key.startswith("ogbn-"):
         return from_data(ogb.read_ogb(key, home), key)
     if key == "digits":
-        return from_data(digits.read_digits(), key)
+        return from_data(read_digits(), key)
     if key in SOURCES:
         place = SOURCES[key].place
         where = str(home / place) if place.endswith(".npz") else f"{pyg.PREFIX}{place}"
@@ -123,11 +122,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         return graph if path.suffix.lower() == ".pt" else undirected(graph)
     if Path(name).expanduser().exists():
         raise DataError(f"{name} has an unknown format; {own_files.LAYOUTS}.")
-    raise DataError(
-        f"There is no dataset {name!r}{hint(name, KNOWN)}; choose from {', '.join(KNOWN)}, "
-        f"paths to .npz, .pt, .csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, "
-        f"csbm:NAME=VALUE,..., and graphs:PATH."
-    )
+    raise unknown(name)
 
 
 def load_graphs(
@@ -147,10 +142,9 @@ def load_graphs(
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
         targets: The columns of a CSV file to predict; all but ``smiles`` and ``split`` unless
             given.
-        split: ``"column"`` for the split that comes with the set, which is the default where there
-            is one; ``"scaffold"`` for molecules of a CSV file; ``"random"`` or ``"folds"`` for
-            none, so that the seed of a run draws it
-            (:func:`~graphrelu.lab.data.splits.split_of`).
+        split: How the set will be split (:func:`~graphrelu.lab.data.splits.split_of`): only
+            molecules of a CSV file can be split by ``"scaffold"``, and only a set that comes with
+            a split by ``"column"``.
     """
     require(split in (None, *get_args(SplitKind)), f"There is no split {split!r} of graphs.")
     key, home = name.lower(), data_root(root)
@@ -167,51 +161,45 @@ def load_graphs(
         graphs = ColouredGraphs.parse(name).generate()
     elif key.startswith("ogbg-"):
         graphs = ogb.read_ogb_graphs(key, home)
-    elif key == "digit-graphs":
-        graphs = GraphSet.from_data(key, digits.read_digit_graphs())
     elif key in GRAPH_SOURCES:
         place = f"{pyg.PREFIX}{GRAPH_SOURCES[key].place}"
         graphs = replace(pyg.read_pyg_graphs(place, home), name=key)
     else:
-        raise DataError(
-            f"There is no set of graphs {name!r}{hint(name, GRAPH_NAMES)}; choose from "
-            f"{', '.join(GRAPH_NAMES)}, .csv and .csv.gz files with a column smiles, "
-            f"pyg:CLASS/NAME, ogbg-NAME, sets:NAME=VALUE,..., and graphs:PATH."
-        )
+        raise unknown(name)
     own = split != "column" or graphs.split is not None
     require(own, f"{name} has no split of its own; choose random or folds.")
-    return replace(graphs, split=None) if split in ("random", "folds") else graphs
+    return graphs
+
+
+def unknown(name: str) -> DataError:
+    """What a name can be, and the nearest one that is known."""
+    known = (*NAMES, *GRAPH_NAMES)
+    return DataError(
+        f"There is no dataset {name!r}{hint(name, known)}; choose from {', '.join(known)}, "
+        f"paths to .npz, .pt and .csv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, "
+        f"csbm:NAME=VALUE,..., sets:NAME=VALUE,..., and graphs:PATH."
+    )
 
 
 def holds_graphs(name: str) -> bool:
     """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
     key = name.lower()
-    if ColouredGraphs.is_named(name):
-        return True
     if name.startswith(pyg.PREFIX):
         return pyg.class_of(name) in pyg.GRAPH_CLASSES
-    if key in KNOWN or not key.endswith((".csv", ".csv.gz")):
-        return key in GRAPH_NAMES or key.startswith(("ogbg-", LIST_PREFIX))
-    return molecules.has_smiles(Path(name).expanduser())
+    if key in GRAPH_NAMES or ColouredGraphs.is_named(name):
+        return True
+    if key.startswith(("ogbg-", LIST_PREFIX)) or key.endswith(".csv.gz"):
+        return True
+    return key.endswith(".csv") and molecules.has_smiles(Path(name).expanduser())
 
 
 def files_of(name: str) -> tuple[Path, ...]:
-    """The files of a path, the named file first; none if the name is not a path.
-
-    A folder stands for its table of edges, unless a dataset is known by its name.
-    """
-    named = name.lower() in KNOWN or name.lower().startswith(("ogbn-", "ogbg-"))
-    if named or name.startswith(pyg.PREFIX) or ColouredGraphs.is_named(name):
-        return ()
+    """The files of a path, the named file first; none if the name is not a path."""
     path = Path(name.removeprefix(LIST_PREFIX)).expanduser()
-    if path.is_dir():
-        inside = (path / f"edges{ending}" for ending in TABLES)
-        path = next((file for file in inside if file.is_file()), path)
-    many = holds_graphs(name)
-    if not many and path.suffix.lower() not in FILE_READERS:
+    if not (name.startswith(LIST_PREFIX) or name.lower().endswith((*FILE_READERS, ".csv.gz"))):
         return ()
     require(path.is_file(), f"There is no file {path}.")
-    is_edges = not many and path.suffix.lower() in TABLES
+    is_edges = path.suffix.lower() == ".csv" and not holds_graphs(name)
     return (path, tables.nodes_beside(path)) if is_edges else (path,)
 
 

@@ -13,21 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch_geometric.data import Data
-from torch_geometric.utils import index_to_mask, scatter, to_undirected
+from torch_geometric.utils import index_to_mask, to_undirected
 
-from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
+from graphrelu.lab.data.graph import PARTS, DataError, as_data_error
 from graphrelu.lab.data.graph_set import GraphSet
-
-FAILURES = (Exception, SystemExit)
 
 
 @contextmanager
 def _opened(name: str, root: Path, module: str, class_name: str) -> Iterator[Any]:
     """The dataset, from files in ``root/ogbn_NAME``, laid out as OGB does, or downloaded there."""
     home = root / name.replace("-", "_")
-    failed = as_data_error(
-        f"OGB cannot load {name}", f"; it looks for its files in {home}", FAILURES
-    )
+    place, kinds = f"; it looks for its files in {home}", (Exception, SystemExit)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # OGB asks the network for a newer version of itself
         try:
@@ -35,7 +31,7 @@ def _opened(name: str, root: Path, module: str, class_name: str) -> Iterator[Any
         except ImportError:
             remedy = "install it with: pip install ogb."
             raise DataError(f"{name} needs the package ogb; {remedy}") from None
-        with failed, redirect_stdout(sys.stderr):
+        with as_data_error(f"OGB cannot load {name}", place, kinds), redirect_stdout(sys.stderr):
             # OGB's own cache is a pickle, which torch does not load any more; it is made anew.
             (home / "processed" / "data_processed").unlink(missing_ok=True)
             yield cls(name, root=str(root))
@@ -68,19 +64,11 @@ def read_ogb(name: str, root: Path) -> Data:
     """The graph ``ogbn-NAME``, made undirected, with OGB's split as its masks."""
     with _opened(name, root, "nodeproppred", "NodePropPredDataset") as dataset:
         graph, labels = dataset[0]
-        split = dataset.get_idx_split()
-        several = isinstance(labels, dict)
-        require(not several, f"{name} has nodes of several kinds; choose a graph of one kind.")
-    num_nodes = int(graph["num_nodes"])
-    if labels.dtype.kind == "f" and labels.ndim == 2 and labels.shape[1] == 1:
-        labels = np.where(np.isnan(labels), -1, labels).astype(np.int64)  # where none is known
-    edge_index = torch.from_numpy(graph["edge_index"])
-    x, of_edges = _tensor(graph["node_feat"]), graph.get("edge_feat")
-    if x is None and of_edges is not None:  # ogbn-proteins: the mean over a node's edges
-        x = scatter(torch.from_numpy(of_edges), edge_index[1], 0, num_nodes, "mean")
-    masks = {
-        f"{part}_mask": index_to_mask(torch.as_tensor(split[key]).long(), num_nodes)
-        for part, key in zip(PARTS, ("train", "valid", "test"), strict=True)
-    }
-    edge_index = to_undirected(edge_index, num_nodes=num_nodes)
-    return Data(x=x, edge_index=edge_index, y=torch.from_numpy(labels), **masks)
+        split, num_nodes = dataset.get_idx_split(), int(graph["num_nodes"])
+        masks = {
+            f"{part}_mask": index_to_mask(torch.as_tensor(split[key]).long(), num_nodes)
+            for part, key in zip(PARTS, ("train", "valid", "test"), strict=True)
+        }
+        edge_index = to_undirected(torch.from_numpy(graph["edge_index"]), num_nodes=num_nodes)
+        x, y = _tensor(graph["node_feat"]), torch.from_numpy(labels)
+        return Data(x=x, edge_index=edge_index, y=y, **masks)

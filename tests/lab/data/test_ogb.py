@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from graphrelu.lab.data import DataError, load, load_graphs
-from graphrelu.lab.data.splits import from_masks, split_of
+from graphrelu.lab.data.splits import Split, from_masks, split_of
 
 NODE = np.arange(12)
 FEATURES = np.ones((12, 3), dtype=np.float32) * NODE[:, None]
@@ -22,8 +22,6 @@ class Fake:
     """A ring of twelve nodes, or twelve paths of three, as OGB's datasets give them."""
 
     labels: Any = NODE[:, None] % 2
-    node_feat: Any = FEATURES
-    edge_feat: Any = None
 
     def __init__(self, name: str, root: str) -> None:
         if name not in ("ogbn-arxiv", "ogbg-molhiv"):
@@ -38,11 +36,11 @@ class Fake:
         return 12 if self.is_set else 1
 
     def __getitem__(self, i: int) -> tuple[dict[str, Any], Any]:
-        graph = {"node_feat": self.node_feat, "edge_feat": self.edge_feat}
         if not self.is_set:
-            ring = {"edge_index": np.stack([NODE, (NODE + 1) % 12]), "num_nodes": 12}
-            return graph | ring, self.labels
-        graph |= {"edge_index": np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), "num_nodes": 3}
+            edges = np.stack([NODE, (NODE + 1) % 12])
+            graph = {"node_feat": FEATURES, "edge_feat": None, "edge_index": edges, "num_nodes": 12}
+            return graph, self.labels
+        graph = {"edge_index": np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), "num_nodes": 3}
         graph |= {"node_feat": np.full((3, 9), i), "edge_feat": np.ones((4, 3), dtype=np.int64)}
         return graph, self.labels[i]
 
@@ -58,6 +56,11 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, f"ogb.{module}proppred", stand_in)
 
 
+def assert_ogbs(split: Split) -> None:
+    parts = (split.train, split.val, split.test)
+    assert [part.tolist() for part in parts] == [part.tolist() for part in SPLIT.values()]
+
+
 def test_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):  # what OGB has processed, a pickle, is not read
         graph = load("OGBN-arxiv", tmp_path)
@@ -65,35 +68,19 @@ def test_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == ("ogbn-arxiv", 12, 24, 2)
     assert np.array_equal(graph.x.numpy(), FEATURES)
     assert graph.y.tolist() == 6 * [0, 1]
-    split = from_masks(graph, 0)
-    assert (split.train.tolist(), split.val.tolist()) == ([0, 1, 2, 3, 4, 5], [6, 7, 8])
-    # As in ogbn-proteins: a node has the mean over the edges that end there.
-    monkeypatch.setattr(Fake, "node_feat", None)
-    monkeypatch.setattr(Fake, "edge_feat", np.stack([NODE, NODE**2], axis=1).astype(np.float32))
-    graph = load("ogbn-arxiv", tmp_path)
-    assert graph.x[:2].tolist() == [[11, 121], [0, 0]]  # edge 0 ends at node 1
+    assert_ogbs(from_masks(graph, 0))
+    monkeypatch.setattr(Fake, "labels", {"paper": NODE})  # of nodes of several kinds
+    with pytest.raises(DataError, match=r"^OGB cannot load ogbn-arxiv \(.*\); it looks for its"):
+        load("ogbn-arxiv", tmp_path)
 
 
-def test_a_set_of_graphs(tmp_path: Path) -> None:
+def test_a_set_of_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = load_graphs("ogbg-molhiv", tmp_path)
     assert (graphs.name, graphs.num_graphs, graphs.task) == ("ogbg-molhiv", 12, "labels")
     assert (graphs.nodes.sizes, graphs.edges.sizes) == ((12,) * 9, (2,) * 3)
-    split = split_of(graphs, 0)
-    parts = (split.train, split.val, split.test)
-    assert [part.tolist() for part in parts] == [part.tolist() for part in SPLIT.values()]
-
-
-def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some may be unknown; several of a node are a matrix; kinds of nodes are not for us."""
-    known = np.where(NODE < 10, NODE % 2, np.nan)[:, None]
-    monkeypatch.setattr(Fake, "labels", known)
-    assert load("ogbn-arxiv", tmp_path).num_unlabelled == 2
+    assert_ogbs(split_of(graphs, 0))
+    monkeypatch.setattr(Fake, "labels", np.where(NODE < 10, NODE % 2, np.nan)[:, None])
     assert load_graphs("ogbg-molhiv", tmp_path).y.isnan().sum() == 2
-    monkeypatch.setattr(Fake, "labels", (np.arange(48) % 5 == 0).reshape(12, 4).astype(np.int64))
-    assert load("ogbn-arxiv", tmp_path).task == "labels"
-    monkeypatch.setattr(Fake, "labels", {"paper": NODE})
-    with pytest.raises(DataError, match=r"^ogbn-arxiv has nodes of several kinds"):
-        load("ogbn-arxiv", tmp_path)
 
 
 def test_an_unknown_name_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
