@@ -95,7 +95,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         name: One of :data:`NAMES`; a path to a ``.npz`` in a usual form, to a ``.pt`` with a saved
             PyG ``Data``, or to a table of edges beside that of the nodes
             (:func:`~graphrelu.lab.data.tables.read_tables`); ``pyg:CLASS/NAME`` for a dataset class
-            of PyG's; ``ogbn-NAME`` for one of OGB's; or ``csbm:NAME=VALUE,...`` for a
+            of PyG's; or ``csbm:NAME=VALUE,...``, a
             :class:`~graphrelu.lab.data.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
@@ -106,8 +106,6 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if BlockModel.is_named(name):
         model = BlockModel.parse(name)
         return from_data(model.generate(), model.name)
-    if key.startswith("ogbn-"):
-        return from_data(ogb.read_ogb(key, home), key)
     if key == "digits":
         return from_data(read_digits(), key)
     if key in SOURCES:
@@ -160,7 +158,7 @@ def load_graphs(
     elif ColouredGraphs.is_named(name):
         graphs = ColouredGraphs.parse(name).generate()
     elif key.startswith("ogbg-"):
-        graphs = ogb.read_ogb_graphs(key, home)
+        graphs = ogb.read_ogb(key, home)
     elif key in GRAPH_SOURCES:
         place = f"{pyg.PREFIX}{GRAPH_SOURCES[key].place}"
         graphs = replace(pyg.read_pyg_graphs(place, home), name=key)
@@ -176,7 +174,7 @@ def unknown(name: str) -> DataError:
     known = (*NAMES, *GRAPH_NAMES)
     return DataError(
         f"There is no dataset {name!r}{hint(name, known)}; choose from {', '.join(known)}, "
-        f"paths to .npz, .pt and .csv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, "
+        f"paths to .npz, .pt and .csv files, pyg:CLASS/NAME, ogbg-NAME, "
         f"csbm:NAME=VALUE,..., sets:NAME=VALUE,..., and graphs:PATH."
     )
 
