@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from torch_geometric.data import Data
 
@@ -17,7 +17,6 @@ from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.data.generated_sets import ColouredGraphs
 from graphrelu.lab.data.graph import (
     DataError,
-    Family,
     Graph,
     as_data_error,
     from_data,
@@ -32,43 +31,25 @@ __all__ = ["GRAPH_NAMES", "GRAPH_SOURCES", "NAMES", "SOURCES", "DataError", "Gra
 __all__ += ["at_hand", "data_root", "files_of", "holds_graphs", "load", "load_graphs"]
 
 
-class Source(NamedTuple):
-    """A dataset known by name: PyG's ``CLASS/NAME``, or a file below the data root."""
-
-    place: str
-
-    @property
-    def family(self) -> Family:
-        return pyg.family_of(self.place)
-
-    @property
-    def label(self) -> str:
-        """The name as a table shows it."""
-        name = Path(self.place).stem.partition("_")[0]
-        return name[0].upper() + name[1:]
-
-
-HETEROPHILOUS = "HeterophilousGraphDataset"
-SOURCES: dict[str, Source] = {
-    "cora": Source("Planetoid/Cora"),
-    "citeseer": Source("Planetoid/CiteSeer"),
-    "pubmed": Source("Planetoid/PubMed"),
-    "blogcatalog": Source("AttributedGraphDataset/BlogCatalog"),
-    "flickr": Source("AttributedGraphDataset/Flickr"),
-    "photo": Source("Amazon/Photo"),
-    "computers": Source("Amazon/Computers"),
-    "cs": Source("Coauthor/CS"),
-    "physics": Source("Coauthor/Physics"),
-    "minesweeper": Source(f"{HETEROPHILOUS}/minesweeper"),
-    "tolokers": Source(f"{HETEROPHILOUS}/tolokers"),
-    "squirrel": Source("Heterophilous/squirrel_filtered.npz"),
-    "chameleon": Source("Heterophilous/chameleon_filtered.npz"),
-    "actor": Source("Heterophilous/actor.npz"),
+# Datasets known by name: PyG's, or a file below the data root.
+HETEROPHILOUS = "pyg:HeterophilousGraphDataset"
+SOURCES = {
+    "cora": "pyg:Planetoid/Cora",
+    "citeseer": "pyg:Planetoid/CiteSeer",
+    "pubmed": "pyg:Planetoid/PubMed",
+    "blogcatalog": "pyg:AttributedGraphDataset/BlogCatalog",
+    "flickr": "pyg:AttributedGraphDataset/Flickr",
+    "photo": "pyg:Amazon/Photo",
+    "computers": "pyg:Amazon/Computers",
+    "cs": "pyg:Coauthor/CS",
+    "physics": "pyg:Coauthor/Physics",
+    "minesweeper": f"{HETEROPHILOUS}/minesweeper",
+    "tolokers": f"{HETEROPHILOUS}/tolokers",
+    "squirrel": "Heterophilous/squirrel_filtered.npz",
+    "chameleon": "Heterophilous/chameleon_filtered.npz",
+    "actor": "Heterophilous/actor.npz",
 }
-GRAPH_SOURCES: dict[str, Source] = {
-    "mutag": Source("TUDataset/MUTAG"),
-    "proteins": Source("TUDataset/PROTEINS"),
-}
+GRAPH_SOURCES = {"mutag": "pyg:TUDataset/MUTAG", "proteins": "pyg:TUDataset/PROTEINS"}
 # Beside these, what scikit-learn brings along, and a file of this package.
 NAMES = ("digits", *SOURCES)
 GRAPH_NAMES = ("esol", *GRAPH_SOURCES)
@@ -109,8 +90,8 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if key == "digits":
         return from_data(read_digits(), key)
     if key in SOURCES:
-        place = SOURCES[key].place
-        where = str(home / place) if place.endswith(".npz") else f"{pyg.PREFIX}{place}"
+        place = SOURCES[key]
+        where = place if place.startswith(pyg.PREFIX) else str(home / place)
         return replace(load(where, root), name=key)
     if files := files_of(name):
         path = files[0]
@@ -160,8 +141,7 @@ def load_graphs(
     elif key.startswith("ogbg-"):
         graphs = ogb.read_ogb(key, home)
     elif key in GRAPH_SOURCES:
-        place = f"{pyg.PREFIX}{GRAPH_SOURCES[key].place}"
-        graphs = replace(pyg.read_pyg_graphs(place, home), name=key)
+        graphs = replace(pyg.read_pyg_graphs(GRAPH_SOURCES[key], home), name=key)
     else:
         raise unknown(name)
     own = split != "column" or graphs.split is not None
@@ -205,6 +185,6 @@ def at_hand(name: str, root: str | Path | None = None) -> bool:
     """Whether a graph known by name needs no download."""
     if name not in SOURCES:
         return name == "digits"
-    place = data_root(root) / SOURCES[name].place
+    place = data_root(root) / SOURCES[name].removeprefix(pyg.PREFIX)
     # PyG's folders of the social networks have small letters.
     return place.is_file() or any((p / "raw").is_dir() for p in (place, place.parent / name))
