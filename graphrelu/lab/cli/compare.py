@@ -82,7 +82,7 @@ app = typer.Typer(add_completion=False)
 
 DATASET = (
     f"{', '.join(on_disk.NAMES)}; your .npz, .pt, or edges.csv beside nodes.csv; pyg:CLASS/NAME; "
-    "ogbn-NAME; csbm:NAME=VALUE,... (generated). Sets of graphs: "
+    "csbm:NAME=VALUE,... (generated). Sets of graphs: "
     f"{', '.join(on_disk.GRAPH_NAMES)}; your .csv of SMILES; graphs:FILE.pt; pyg:CLASS/NAME; "
     "ogbg-NAME; sets:NAME=VALUE,... (generated)."
 )

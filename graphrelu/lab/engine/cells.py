@@ -184,9 +184,8 @@ def _kept(config: Config, graph: Graph) -> int:
     numbers = 12 * layers * nodes * width
     if config.backbone == "gat":  # the attention of each layer, and once the messages
         numbers += edges * (12 * layers * heads + 4 * width)
-    if config.activation == "undecomposed":  # 2K coefficients for each node and channel
-        segments = int(dict(config.activation_options).get("K") or 2)
-        numbers += 12 * layers * nodes * 2 * segments * width
+    if config.activation == "undecomposed":  # four coefficients for each node and channel
+        numbers += 12 * layers * nodes * 4 * width
     return numbers
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
-from graphrelu.lab.data import SOURCES
+from graphrelu.lab.data import SOURCES, pyg
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
@@ -191,7 +191,7 @@ def compared() -> tuple[str, ...]:
 
 def family_of(dataset: str) -> Family:
     """The family of a dataset known by name; ``other`` of the embedded ones."""
-    return SOURCES[dataset].family if dataset in SOURCES else "other"
+    return pyg.family_of(SOURCES.get(dataset, ""))
 
 
 def node_table(

@@ -21,7 +21,9 @@ from graphrelu.lab.record.recipes import SET_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats import Decision, Scores
 
-LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
+LABELS = {name: Path(place).stem.partition("_")[0] for name, place in SOURCES.items()}
+LABELS = {name: label[0].upper() + label[1:] for name, label in LABELS.items()}
+LABELS |= {name: name.upper() for name in GRAPH_SOURCES}
 LABELS |= {name: name.upper() for name in (*TABLE, *SET_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
 
