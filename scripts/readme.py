@@ -330,7 +330,7 @@ def made_run() -> tuple[list[Result], Mapping[str, Decision]]:
     """What `make run` trains, and the leads over ReLU."""
     record = Record(ROOT / "results" / "esol.jsonl")
     found = list(record.read())
-    return found, decide_at_look(record, found, must_count=False).decisions
+    return found, decide_at_look(record, found).decisions
 
 
 def run() -> str:
