@@ -15,7 +15,7 @@ import torch
 import typer
 
 from graphrelu.lab import data as on_disk
-from graphrelu.lab import page
+from graphrelu.lab import page, render
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import (
     INTERRUPTED,
@@ -49,7 +49,6 @@ from graphrelu.lab.record.recipes import (
     recipe,
 )
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.stats import (
     FIRST_LOOK,
     MARGIN,
@@ -186,8 +185,8 @@ def compare(
         graph, configs = prepare(
             dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
         )
-        screen = terminal.console()
-        screen.print(terminal.headline(graph, configs[0], runs, until_decided))
+        screen = render.console()
+        screen.print(render.headline(graph, configs[0], runs, until_decided))
         if graph.note:
             screen.print(graph.note)
         record = Record(out or record_in_cache(graph.name))
@@ -215,21 +214,21 @@ def compare(
                     "--activations shorten it."
                 )
         for look in looks_until(runs) if until_decided else [runs]:
-            with terminal.progress_bar() as progress:
+            with render.progress_bar() as progress:
                 results = training.run(
                     configs, range(look), record, root=data, progress=progress, pool=pool, **how
                 )
             found = decide_at_look(record, results)
             if decided(found.decisions):
                 break
-        rows = tables.compare_rows(results, found.decisions)
-        verdict = tables.verdict(rows)
-        further = tables.going_on(verdict, command, record.path)
+        rows = render.compare_rows(results, found.decisions)
+        verdict = render.verdict(rows)
+        further = render.going_on(verdict, command, record.path)
         if report is not None:
             page.write(report, page.from_comparison(results, found, graph, record.path, repeat))
-        screen.print(f"Split: {tables.split_rule(results)}.")
-        screen.print("", terminal.compare_table(rows), "", sep="\n")
-        notes = (terminal.compare_notes(rows), divergence.sentence(results))
+        screen.print(f"Split: {render.split_rule(results)}.")
+        screen.print("", render.compare_table(rows), "", sep="\n")
+        notes = (render.compare_notes(rows), divergence.sentence(results))
         screen.print(*filter(None, notes), sep="\n")
         screen.print(verdict.sentence, style="bold")
         if further:
@@ -407,7 +406,7 @@ def splits_in(graph: Graph | GraphSet, config: Config) -> Splits:
 def to_json(
     graph: Graph | GraphSet,
     results: Sequence[Result],
-    rows: Sequence[tables.CompareRow],
+    rows: Sequence[render.CompareRow],
     verdict: str,
     command: str,
     device: torch.device,
@@ -426,10 +425,10 @@ def to_json(
         "classes": graph.num_classes,
         "backbone": config.backbone,
         "metric": config.metric,
-        "split": tables.split_rule(results),
+        "split": render.split_rule(results),
         "verdict": verdict,
         "next": command,
-        "table": tables.compare_cells(rows),
+        "table": render.compare_cells(rows),
         "rows": [asdict(row) for row in rows],
         "configs": {result.config.activation: result.config.to_dict() for result in results},
         "runs": [{name: run[name] for name in run if name != "config"} for run in runs],

@@ -11,7 +11,7 @@ from graphrelu.lab import page
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import Root, check_ending, one_sentence
 from graphrelu.lab.record import output
-from graphrelu.lab.render import terminal
+from graphrelu.lab.render import console
 
 RESULTS = Path("results")
 RECORDS = "Files that compare --out or reproduce wrote (.jsonl). By default all in results/."
@@ -37,7 +37,7 @@ def report(
             raise ValueError(f"{out} cannot be both a record and the page.")
         check_ending(output.check_file(out), ".html", "a page")
         page.write(out, page.from_records(paths, data))
-        terminal.console().print(f"Written: {out}.", soft_wrap=True)
+        console().print(f"Written: {out}.", soft_wrap=True)
 
 
 def _of_runs(folder: Path) -> list[Path]:

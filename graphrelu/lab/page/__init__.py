@@ -29,7 +29,8 @@ from graphrelu.lab.record import divergence, machine, output
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import SET_SCORES, Record, Result, kept_positions
-from graphrelu.lab.render.tables import (
+from graphrelu.lab.render import (
+    METRICS,
     amount,
     compare_rows,
     going_on,
@@ -38,10 +39,11 @@ from graphrelu.lab.render.tables import (
     reading,
     row_of,
     shown,
+    size_of,
     split_rule,
+    task_of,
     verdict,
 )
-from graphrelu.lab.render.terminal import METRICS, size_of, task_of
 from graphrelu.lab.stats import (
     Decided,
     Decision,

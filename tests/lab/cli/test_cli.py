@@ -18,7 +18,7 @@ from graphrelu import __version__
 from graphrelu.lab import cli
 from graphrelu.lab.record.config import CONSTANTS
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render import terminal
+from graphrelu.lab.render import PIPED_WIDTH
 from graphrelu.lab.reproduce.command import EXPERIMENTS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
@@ -68,7 +68,7 @@ def test_piped_output_is_plain_and_narrow() -> None:
     for result in (invoke("compare"), invoke("compare", "--runs", 100)):
         assert "\x1b" not in result.output
         short = [line for line in result.stdout.splitlines() if not line.startswith("Runs: ")]
-        assert max(map(len, short)) <= terminal.PIPED_WIDTH
+        assert max(map(len, short)) <= PIPED_WIDTH
 
 
 def test_json_holds_everything(folder: Path) -> None:
