@@ -72,7 +72,7 @@ PLANNED = (
 )
 
 
-def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
+def from_records(paths: Sequence[Path]) -> dict[str, Any]:
     """The content of a page, from records; the graphs of kept models are read from the disk, where
     they are known by name."""
     content = _empty("Activations compared")
@@ -102,7 +102,7 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             )
             looks = looks[:MOST_MODELS]
         names = {config.dataset for config, look in looks if not shows_a_set(look)}
-        graphs = {name: data.load(name, root) for name in names if data.at_hand(name, root)}
+        graphs = {name: data.load(name) for name in names if data.at_hand(name)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
             content["missing"].append(
                 f"{path.name}: the explorer lacks {lacking}; the page of graphrelu compare has it."

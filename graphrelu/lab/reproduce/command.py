@@ -28,9 +28,12 @@ EXPERIMENTS = {
 EXAMPLE = "graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
 RESULTS = Path("results")
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 experiments = typer.Typer(
-    help=COMMANDS["reproduce"], epilog=f"Example: {EXAMPLE}", no_args_is_help=True
+    help=COMMANDS["reproduce"],
+    epilog=f"Example: {EXAMPLE}",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(experiments, name="reproduce")
 
