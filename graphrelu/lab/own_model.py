@@ -34,8 +34,15 @@ from graphrelu.conversion import call_with, convert, read_graph
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.names import check_name
-from graphrelu.lab.render.export import frame
-from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, label, percent, verdict
+from graphrelu.lab.render import (
+    CompareRow,
+    Price,
+    compare_cells,
+    frame,
+    label,
+    percent,
+    verdict,
+)
 from graphrelu.lab.stats import MARGIN, Splits, check_margin, over_relu
 
 if TYPE_CHECKING:

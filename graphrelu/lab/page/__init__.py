@@ -29,7 +29,8 @@ from graphrelu.lab.record import divergence, machine, output
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import SET_SCORES, Record, Result, kept_positions
-from graphrelu.lab.render.tables import (
+from graphrelu.lab.render import (
+    METRICS,
     amount,
     compare_rows,
     going_on,
@@ -38,10 +39,11 @@ from graphrelu.lab.render.tables import (
     reading,
     row_of,
     shown,
+    size_of,
     split_rule,
+    task_of,
     verdict,
 )
-from graphrelu.lab.render.terminal import METRICS, size_of, task_of
 from graphrelu.lab.stats import (
     Decided,
     Decision,
@@ -70,7 +72,7 @@ PLANNED = (
 )
 
 
-def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
+def from_records(paths: Sequence[Path]) -> dict[str, Any]:
     """The content of a page, from records; the graphs of kept models are read from the disk, where
     they are known by name."""
     content = _empty("Activations compared")
@@ -95,7 +97,7 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             )
             looks = looks[:MOST_MODELS]
         names = {config.dataset for config, look in looks if not shows_a_set(look)}
-        graphs = {name: data.load(name, root) for name in names if data.at_hand(name, root)}
+        graphs = {name: data.load(name) for name in names if data.at_hand(name)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
             content["missing"].append(
                 f"{path.name}: the explorer lacks {lacking}; the page of graphrelu compare has it."

@@ -15,7 +15,7 @@ from graphrelu.lab.data.graph import from_data
 from graphrelu.lab.page import explorer
 from graphrelu.lab.record.recipes import on_sets
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render.tables import amount, compare_rows, shown
+from graphrelu.lab.render import amount, compare_rows, shown
 from graphrelu.lab.reproduce import node
 from tests.lab.fake_engine import make_result
 from tests.lab.molecule_sets import ring_set
