@@ -29,7 +29,8 @@ from graphrelu.lab.record import divergence, machine, output
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import SET_SCORES, Record, Result, kept_positions
-from graphrelu.lab.render.tables import (
+from graphrelu.lab.render import (
+    METRICS,
     amount,
     compare_rows,
     going_on,
@@ -38,10 +39,11 @@ from graphrelu.lab.render.tables import (
     reading,
     row_of,
     shown,
+    size_of,
     split_rule,
+    task_of,
     verdict,
 )
-from graphrelu.lab.render.terminal import METRICS, size_of, task_of
 from graphrelu.lab.stats import (
     Decided,
     Decision,
@@ -70,7 +72,7 @@ PLANNED = (
 )
 
 
-def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
+def from_records(paths: Sequence[Path]) -> dict[str, Any]:
     """The content of a page, from records; the graphs of kept models are read from the disk, where
     they are known by name."""
     content = _empty("Activations compared")
@@ -95,7 +97,7 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             )
             looks = looks[:MOST_MODELS]
         names = {config.dataset for config, look in looks if not shows_a_set(look)}
-        graphs = {name: data.load(name, root) for name in names if data.at_hand(name, root)}
+        graphs = {name: data.load(name) for name in names if data.at_hand(name)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
             content["missing"].append(
                 f"{path.name}: the explorer lacks {lacking}; the page of graphrelu compare has it."
@@ -161,14 +163,15 @@ def from_comparison(
 
 def facts(graphs: GraphSet, results: Sequence[Result]) -> list[tuple[str, str]]:
     """What a set of graphs is, line by line."""
-    count = graphs.node_count
+    count, config = graphs.node_count, results[0].config
     return [
         ("graphs", f"{graphs.num_graphs:,}"),
         ("nodes per graph", f"median {count.median():,}, from {count.min():,} to {count.max():,}"),
-        ("features", f"{_kinds(graphs.nodes)} of a node, {_kinds(graphs.edges)} of an edge"),
+        ("features", f"{_kinds(graphs.nodes)} per node, {_kinds(graphs.edges)} per edge"),
         ("to predict", task_of(graphs)),
         ("split", split_rule(results)),
-        ("metric", METRICS[results[0].config.metric]),
+        ("metric", METRICS[config.metric]),
+        ("training", f"{config.epochs} epochs"),
     ]
 
 
@@ -228,13 +231,13 @@ def write(path: Path, content: dict[str, Any]) -> Path:
 def tables_of(
     results: Sequence[Result], source: str, decided: Mapping[str, Decided] = {}
 ) -> list[Plain]:
-    """A table for a record; errors, which are no shares, have one of their own.
+    """A table for a record; errors, which are not percentages, have one of their own.
 
     ``decided`` are the decisions on comparisons, by the key of their cell. All other cells are
     those of a table whose runs were fixed beforehand."""
     parts: dict[str, list[Result]] = {}
     for result in results:
-        name = f"{source}, errors" if result.config.metric in ERRORS else source
+        name = f"{source} (lower is better)" if result.config.metric in ERRORS else source
         parts.setdefault(name, []).append(result)
     return [_table(part, name, decided) for name, part in parts.items()]
 

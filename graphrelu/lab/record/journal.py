@@ -54,7 +54,7 @@ class Journal:
         """Keep other commands from writing until the end of the block; a ``ValueError`` where one
         does already.
 
-        The system opens the lock again when a process ends, however it ends.
+        The system releases the lock when a process ends, however it ends.
         """
         if self._held:
             yield

@@ -146,7 +146,7 @@ def test_a_look_is_kept_before_anything_is_printed(monkeypatch: pytest.MonkeyPat
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphrelu.lab.cli.compare.tables.compare_rows", killed)
+    monkeypatch.setattr("graphrelu.lab.render.compare_rows", killed)
     done = invoke("compare", "--activations", "relu,grelu", "--runs", 10, *OUT)
     assert done.exit_code == 130
     assert [look["pairs"] for look in looks()] == [{"grelu": "0-9"}]

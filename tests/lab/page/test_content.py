@@ -15,7 +15,7 @@ from graphrelu.lab.data.graph import from_data
 from graphrelu.lab.page import explorer
 from graphrelu.lab.record.recipes import on_sets
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render.tables import amount, compare_rows, shown
+from graphrelu.lab.render import amount, compare_rows, shown
 from graphrelu.lab.reproduce import node
 from tests.lab.fake_engine import make_result
 from tests.lab.molecule_sets import ring_set
@@ -127,7 +127,7 @@ def test_a_set_of_graphs_in_a_few_lines() -> None:
     lines = dict(page.facts(graphs, [make_result(config, 0, 0.5)]))
     assert lines["graphs"] == "30"
     assert lines["nodes per graph"] == f"median {sizes[14]}, from {sizes[0]} to {sizes[-1]}"
-    assert lines["features"] == "2 categories of a node, 1 category of an edge"
+    assert lines["features"] == "2 categories per node, 1 category per edge"
     assert lines["to predict"] == "1 label (binary classification)"
     assert lines["metric"] == "average precision in percent"
 
