@@ -7,7 +7,7 @@ numbers depend on the backbone and the graph, never on the activation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
@@ -184,20 +184,6 @@ def compared() -> tuple[str, ...]:
 def family_of(dataset: str) -> Family:
     """The family of a dataset known by name; ``other`` of the embedded ones."""
     return pyg.family_of(SOURCES.get(dataset, ""))
-
-
-def node_table(
-    datasets: Sequence[str] = NODE_DATASETS,
-    backbones: Sequence[str] = BACKBONES,
-    activations: Sequence[str] = ACTIVATIONS,
-) -> list[Config]:
-    """The paper's main table, a dataset's cells together, the activations innermost."""
-    cells = []
-    for dataset in [check_name("dataset", name, NODE_DATASETS) for name in datasets]:
-        for backbone in [check_name("backbone", name, tuple(TABLE)) for name in backbones]:
-            for activation in ("none",) if backbone == "sgc" else activations:
-                cells.append(recipe(dataset, family_of(dataset), backbone, activation))
-    return cells
 
 
 def graph_cell(

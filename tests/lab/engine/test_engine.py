@@ -19,7 +19,7 @@ from graphrelu.lab.engine.keep import inspection_path, read_look
 from graphrelu.lab.engine.train import build, train
 from graphrelu.lab.models.sparse import row_normalized
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import modern, node_table, on_sets, recipe
+from graphrelu.lab.record.recipes import modern, on_sets, recipe
 from graphrelu.lab.record.results import Record
 from tests.lab.engine.test_train import blocks
 from tests.lab.molecule_sets import ring_set
@@ -118,7 +118,7 @@ def test_devices() -> None:
 @pytest.mark.parametrize("activation", ["relu", "grelu"])
 def test_the_record_is_reproduced(real_root: Path, activation: str) -> None:
     """A cell that a GPU trained comes out the same on a CPU, up to rounding."""
-    (config,) = node_table(["cora"], ["gcn"], [activation])
+    config = recipe("cora", "citation", "gcn", activation)
     kept = {r.seed: r for r in Record(ROOT / "results" / "node.jsonl").read() if r.config == config}
     again = run([config], range(10), None, root=real_root, device="cpu")
     differences = [100 * (result.score - kept[result.seed].score) for result in again]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.record.recipes import node_table
+from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.reproduce import deep, strong
 from graphrelu.lab.reproduce.command import EXPERIMENTS, experiment
@@ -69,7 +69,7 @@ def deep_runs() -> list[Result]:
 
 def test_runs_of_other_tables_are_left_out(tmp_path: Path) -> None:
     record = Record(tmp_path / "deep.jsonl")
-    (config,) = node_table(["cora"], ["cheb"], ["elu"])
+    config = recipe("cora", "citation", "cheb", "elu")
     record.append([*deep_runs(), make_result(config, 0, 0.5)])
     page, table = experiment("deep").render(record.path)
     text = page.read_text()
@@ -82,7 +82,7 @@ def test_runs_of_other_tables_are_left_out(tmp_path: Path) -> None:
 def test_no_page_without_runs(tmp_path: Path) -> None:
     """A run with other settings is none of the table's."""
     record = tmp_path / "x.jsonl"
-    (config,) = node_table(["cora"], ["cheb"], ["elu"])
+    config = recipe("cora", "citation", "cheb", "elu")
     Record(record).append([make_result(replace(config, lr=0.5), 0, 0.5)])
     with pytest.raises(ValueError, match=r"x\.jsonl has no runs of reproduce node\.$"):
         experiment("node").render(record)
