@@ -25,7 +25,6 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.config import ERRORS, Config
-from graphrelu.lab.record.divergence import MARK
 from graphrelu.lab.record.recipes import SET_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats import Decision, Scores
@@ -41,6 +40,9 @@ LABELS = {name: label[0].upper() + label[1:] for name, label in LABELS.items()}
 LABELS |= {name: name.upper() for name in GRAPH_SOURCES}
 LABELS |= {name: name.upper() for name in (*TABLE, *SET_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
+
+DIVERGED = "†"
+MOST_NAMED = 5  # of the runs that diverged
 
 # The columns of a price: its field, and how the field is shown.
 PRICES = {
@@ -247,13 +249,30 @@ def shown(row: CompareRow) -> dict[str, str]:
     return {
         "mean": f"{row.mean:.{digits}}",
         "std": f"{row.std:.{digits}}" if row.n > 1 else "",
-        "runs": f"{row.n}{MARK if row.diverged else ''}",
+        "runs": f"{row.n}{DIVERGED if row.diverged else ''}",
         "difference to ReLU": amount(lead) if lead else "",
         "verdict": lead.outcome if lead else "",
     } | {
         title: "" if paid[name] is None else form.format(factor * paid[name])
         for title, (name, form, factor) in PRICES.items()
     }
+
+
+def diverged(results: Sequence[Result]) -> str:
+    """Which runs have a loss that became infinite or NaN, and of how many that is not recorded;
+    empty where none did. Their score is that of the best epoch before, as for any run."""
+    told = []
+    if lost := [result for result in results if result.diverged]:
+        runs = ", ".join(f"seed {r.seed} of {r.config.title}" for r in lost[:MOST_NAMED])
+        more = f" and {len(lost) - MOST_NAMED:,} more" if len(lost) > MOST_NAMED else ""
+        told.append(
+            f"{DIVERGED} {len(lost):,} of {len(results):,} runs diverged, to a loss that is not "
+            f"finite ({runs}{more}); the best epoch before that counts."
+        )
+    if unknown := sum(result.diverged is None for result in results):
+        which = "these runs" if unknown == len(results) else f"{unknown:,} of these runs"
+        told.append(f"Whether {which} diverged is not recorded.")
+    return " ".join(told)
 
 
 def frame(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:

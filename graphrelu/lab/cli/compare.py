@@ -35,7 +35,7 @@ from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.names import check_name
-from graphrelu.lab.record import divergence, machine, output
+from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.config import Config, GraphSplit, Metric, SetSplit
 from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.recipes import (
@@ -244,7 +244,7 @@ def compare(
             page.write(report, page.from_comparison(results, found, graph, record.path, repeat))
         screen.print(f"Split: {render.split_rule(results)}.")
         screen.print("", render.compare_table(rows), "", sep="\n")
-        notes = (render.compare_notes(rows), divergence.sentence(results))
+        notes = (render.compare_notes(rows), render.diverged(results))
         screen.print(*filter(None, notes), sep="\n")
         screen.print(verdict.sentence, style="bold")
         if further:

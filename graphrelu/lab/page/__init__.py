@@ -25,7 +25,7 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.explorer import kept_looks, kept_models, shows_a_set
-from graphrelu.lab.record import divergence, machine, output
+from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import SET_SCORES, Record, Result, kept_positions
@@ -33,6 +33,7 @@ from graphrelu.lab.render import (
     METRICS,
     amount,
     compare_rows,
+    diverged,
     going_on,
     in_order,
     label,
@@ -351,7 +352,7 @@ def origin_of(results: Sequence[Result]) -> Plain:
         "dates": [dates[0], dates[-1]],
         "commits": sorted({result.commit for result in results if result.commit}),
         "splits": list(dict.fromkeys(result.note for result in results))[:3],
-        "diverged": divergence.sentence(results),
+        "diverged": diverged(results),
     }
 
 

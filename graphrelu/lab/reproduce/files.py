@@ -9,10 +9,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab.record import divergence, output
+from graphrelu.lab.record import output
 from graphrelu.lab.record.config import FEW_LABELS, Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import frame, label
+from graphrelu.lab.render import diverged, frame, label
 from graphrelu.lab.reproduce import figures
 from graphrelu.lab.stats import MARGIN, Decision
 
@@ -36,7 +36,7 @@ def provenance(
     versions = ", ".join(sorted({f"torch {result.versions.get('torch')}" for result in results}))
     hasty = protocol is not None and not {result.config for result in results} <= set(protocol)
     origin = f"Made from `{record.name}`: {len(results):,} runs ({devices}; {versions})."
-    told = [grelu_form(results), divergence.sentence(results)]
+    told = [grelu_form(results), diverged(results)]
     warnings = "".join(f"\n\n{sentence}" for sentence in told if sentence)
     return f"{origin}{HASTE * hasty}{warnings}\n"
 

@@ -18,10 +18,9 @@ from graphrelu.lab.engine import run
 from graphrelu.lab.engine.graph_training import Training
 from graphrelu.lab.engine.train import SeedBatch
 from graphrelu.lab.page import origin_of
-from graphrelu.lab.record.divergence import sentence
 from graphrelu.lab.record.recipes import on_sets, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import price
+from graphrelu.lab.render import diverged, price
 from graphrelu.lab.reproduce import files
 from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke, make_result
@@ -112,18 +111,18 @@ def test_tables_say_so(
 def test_the_sentence_is_on_every_page() -> None:
     config = recipe("cora", "citation", "gcn", "relu")
     sound = [make_result(config, seed, 0.5) for seed in range(8)]
-    assert sentence(sound) == origin_of(sound)["diverged"] == ""
+    assert diverged(sound) == origin_of(sound)["diverged"] == ""
     assert "diverged" not in files.provenance(sound, Path("node.jsonl"))
     lost = [replace(result, diverged=True) for result in sound]
-    said = sentence(lost)
+    said = diverged(lost)
     assert said.startswith("† 8 of 8 runs diverged, ")
     assert "seed 4 of cora gcn relu and 3 more);" in said
     assert origin_of(lost)["diverged"] == said
     assert files.provenance(lost, Path("node.jsonl")).endswith(f"\n\n{said}\n")
     # A record that does not say is not taken for none.
     older = [replace(result, diverged=None) for result in sound]
-    assert sentence(older) == "Whether these runs diverged is not recorded."
-    assert sentence([*sound, *older[:1]]) == "Whether 1 of these runs diverged is not recorded."
+    assert diverged(older) == "Whether these runs diverged is not recorded."
+    assert diverged([*sound, *older[:1]]) == "Whether 1 of these runs diverged is not recorded."
 
 
 def test_stopped_runs_count_with_the_epochs_that_they_were_computed() -> None:
