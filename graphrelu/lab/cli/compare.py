@@ -17,15 +17,7 @@ import typer
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import page, render
 from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.options import (
-    INTERRUPTED,
-    Device,
-    Root,
-    check_ending,
-    check_runs,
-    names,
-    one_sentence,
-)
+from graphrelu.lab.cli.options import Device, Root, check_ending, check_runs, names
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.own_files import sha256
@@ -38,6 +30,7 @@ from graphrelu.lab.names import check_name
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.config import Config, GraphSplit, Metric, SetSplit
 from graphrelu.lab.record.looks import Look
+from graphrelu.lab.record.output import INTERRUPTED, one_sentence
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,

@@ -1,23 +1,11 @@
-"""What the commands share: lists of names, checks of files, and errors of one sentence."""
+"""What the commands share: options, lists of names, and checks of them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from graphrelu.lab.record import output
-from graphrelu.lab.record.machine import MachineError
-from graphrelu.lab.signals import INTERRUPTIONS, exit_code
-
-# A package that may be missing -> the extra that installs it.
-PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
-INTERRUPTED = "Interrupted; repeat the command to continue."
-
 
 DATA = "Folder of the datasets; else $GRAPHRELU_DATA, else a cache folder."
 Device = Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")]
@@ -50,24 +38,3 @@ def standing(finished: int, wanted: int, record: Path) -> str:
     """A sentence on how much of a table is in the record."""
     rest = "." if finished == wanted else "; the same command continues."
     return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
-
-
-@contextmanager
-def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
-    """An error of the input or the machine becomes one sentence and exit code 2; an interruption
-    ends with the exit code of the signal."""
-    try:
-        yield
-    except (ValueError, OSError, MachineError) as error:
-        message, code = output.sentence(error), 2
-    except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
-            raise
-        extra = PACKAGES[error.name]
-        message, code = f'This needs {error.name}: pip install "graphrelu[{extra}]".', 2
-    except INTERRUPTIONS as error:
-        message, code = interrupted, exit_code(error)
-    else:
-        return
-    print(message, file=sys.stderr)
-    raise SystemExit(code)

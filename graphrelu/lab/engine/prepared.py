@@ -7,7 +7,6 @@ record is taken back to where the file was written.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +18,9 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.machine import MachineError
-from graphrelu.lab.record.output import check_record, complete, sentence
+from graphrelu.lab.record.output import INTERRUPTED, check_record, complete, one_sentence
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
+from graphrelu.lab.signals import terminable
 
 
 def write(
@@ -67,15 +65,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="start no run after this many seconds")
     parser.add_argument("--engine", default="local", help="local, or a number of processes")
     given = parser.parse_args()
-    try:
-        with terminable():
-            print(train(given.runs, given.record, given.device, given.seconds, given.engine))
-    except (ValueError, OSError, MachineError) as error:
-        print(sentence(error), file=sys.stderr)
-        sys.exit(2)
-    except INTERRUPTIONS as error:
-        print("Interrupted; repeat the command to continue.", file=sys.stderr)
-        sys.exit(exit_code(error))
+    with one_sentence(INTERRUPTED), terminable():
+        print(train(given.runs, given.record, given.device, given.seconds, given.engine))
 
 
 if __name__ == "__main__":

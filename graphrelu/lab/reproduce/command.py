@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.options import INTERRUPTED, Device, Root, names, one_sentence
+from graphrelu.lab.cli.options import Device, Root, names
+from graphrelu.lab.record.output import INTERRUPTED, one_sentence
 from graphrelu.lab.render import console, markdown, progress_bar
 from graphrelu.lab.reproduce.table import Request
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from graphrelu.lab import data
-from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.record.output import INTERRUPTED
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import PIPED_WIDTH
 from tests.lab import fake_engine
