@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from graphrelu.lab.data.graph import DataError, Graph
+from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.engine.timing import undone
@@ -164,7 +164,7 @@ CELLS = [
     *(cell(*names, epochs=5, patience=0) for names in product(BACKBONES, ("relu", "grelu"))),
     *(
         cell(*names, epochs=25, patience=0, dtype="float64")
-        for names in product(BACKBONES, ACTIVATIONS)
+        for names in (*product(BACKBONES, ("prelu", "grelu")), *product(["gcn"], ACTIVATIONS))
     ),
     *(
         deep_cell(name, "grelu", norm=norm, epochs=12)
@@ -369,17 +369,3 @@ def test_losses_by_hand() -> None:
     labels = Nodes.stack(index, torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]), CPU, "labels")
     loss = labels.loss(torch.zeros(2, 2, 2).double())
     torch.testing.assert_close(loss, torch.full((2,), 2.0).log().double(), rtol=1e-6, atol=0.0)
-
-
-@pytest.mark.parametrize("task", ["labels", "values"])
-def test_splits_without_classes(task: str) -> None:
-    graph = labelled(task)
-    known = 60 if task == "values" else 51
-    for how, shares in (("random", (0.48, 0.32)), ("full", (0.6, 0.2))):
-        split = make_split(graph, 3, how)
-        assert (len(split.train), len(split.val)) == tuple(round(s * known) for s in shares)
-        assert len(split.train) + len(split.val) + len(split.test) == known
-        assert bool((graph.strata[split.test] == 0).all())
-        assert split.note.endswith("% of the labelled nodes, at random")
-    with pytest.raises(DataError, match=r"^The split published is one of classes; choose "):
-        make_split(graph, 0, "published")
