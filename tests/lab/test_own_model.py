@@ -145,6 +145,8 @@ def test_each_seed_takes_one_of_several_masks(graph: Data) -> None:
     expected = [graph[part][:, seed % 2] for seed in range(3) for part in PARTS[1:]]
     assert all(map(torch.equal, seen, expected))
     assert len(seen) == len(expected)
+    for data in (graph, own_sampler(graph)):
+        assert own_model._splits(*own_model._sources(data, 0)).count == 2
 
 
 def test_only_the_first_nodes_of_a_neighbor_loader_count(graph: Data) -> None:
