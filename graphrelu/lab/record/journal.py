@@ -34,7 +34,7 @@ class Journal:
 
     def news(self) -> list[dict[str, Any] | None]:
         """The complete lines that were added since the last look; ``None`` for one that is no
-        object of standard JSON."""
+        JSON object."""
         content, size = b"", 0
         if self.path.exists():
             with self.path.open("rb") as file:
@@ -92,11 +92,7 @@ class Journal:
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line.decode(), parse_constant=_refuse)
+        entry = json.loads(line.decode())
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number of standard JSON.")

@@ -149,7 +149,7 @@ NO_LOOKS: tuple[dict[str, Any], ...] = (
 
 
 def test_lines_that_are_no_data_are_numbered(record: Record) -> None:
-    """No standard JSON, or of fields of the wrong kind."""
+    """No JSON, or of fields of the wrong kind."""
     for seed in range(2):
         record.append([make_result(seed=seed)])
     first, last = record.path.read_bytes().splitlines()
@@ -160,6 +160,7 @@ def test_lines_that_are_no_data_are_numbered(record: Record) -> None:
     damaged += [{key: run[key] for key in run if key != name} for name in (*COMMON, "score")]
     damaged += [run | {"config": run["config"] | {n: None}} for n in run["config"]]
     damaged += [run | {"epochs_run": [1]}, run | {"seconds": [None]}, run | {"score": [7]}]
+    damaged += [run | {"score": [math.nan]}, run | {"test_loss": [math.nan]}]
     damaged += [run | {"more": [1]}, run | {"config": {"dataset": "cora"}}]
     damaged += [{}, {"event": "unheard of"}, {"event": "timed", "seconds": 1.0}]
     damaged += [{"event": "looked", **asdict(BEGUN), **damage} for damage in NO_LOOKS]
