@@ -92,6 +92,7 @@ def test_bad_input_costs_one_sentence(folder: Path, arguments: list[object], sen
 def test_looks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
     command = ["compare", "digit-graphs", "--out", "a.jsonl", "--json", "a.json"]
+    command += ["--engine", "local"]
     assert "digit-graphs: 200 graphs, 6,363 nodes" in invoke(*command).stdout
     found = json.loads(Path("a.json").read_text())
     assert [row["activation"] for row in found["rows"]] == ["relu", "gelu", "grelu"]

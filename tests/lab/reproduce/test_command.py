@@ -10,6 +10,7 @@ import torch
 from graphrelu.lab import data
 from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.engine.cells import PreparedCells
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import PIPED_WIDTH
 from tests.lab import fake_engine
@@ -60,7 +61,7 @@ def test_ours_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "| ReLU | 4 | 0 | 0 | 0 | 4 |" in text
     assert len(table.read_text().splitlines()) == 1 + 8
     page.unlink()
-    monkeypatch.setattr(fake_engine, "run", None)
+    monkeypatch.setattr(PreparedCells, "train", None)
     assert invoke("reproduce", "node", "--render").stdout.endswith(f"{written}\n")
     assert page.read_text() == text
 
@@ -110,9 +111,9 @@ def test_a_damaged_dataset_is_found_before_any_training(
 
 
 def test_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*arguments: object, **options: object) -> None:
+    def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fake_engine, "run", interrupted)
+    monkeypatch.setattr(PreparedCells, "train", interrupted)
     shown = invoke("reproduce", "node", *SMALL)
     assert (shown.exit_code, shown.stderr) == (130, INTERRUPTED + "\n")
