@@ -59,8 +59,6 @@ Plain: TypeAlias = dict[str, Any]
 Runs: TypeAlias = dict[str, dict[str, list[Result]]]  # key of a cell -> variant -> runs
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
-MOST_BYTES = 3_000_000
-MOST_MODELS = 16  # in the explorer, of a record; each takes up to 130 kB
 NAMES = attrgetter("dataset", "backbone")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
@@ -96,11 +94,6 @@ def from_records(paths: Sequence[Path]) -> dict[str, Any]:
             own = [result for result in results if result.config.cell_key() == key]
             _answer(content, own, one, path)
         looks = kept_looks(results, path)
-        if len(looks) > MOST_MODELS:
-            content["missing"].append(
-                f"{path.name}: the explorer shows {MOST_MODELS} of {len(looks)} models."
-            )
-            looks = looks[:MOST_MODELS]
         names = {config.dataset for config, look in looks if not shows_a_set(look)}
         graphs = {name: data.load(name) for name in names if data.at_hand(name)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
@@ -225,13 +218,7 @@ def template(name: str) -> str:
 
 def write(path: Path, content: dict[str, Any]) -> Path:
     """Write the page, complete or not at all."""
-    text = render(content)
-    if len(text.encode()) > MOST_BYTES:
-        raise ValueError(
-            f"The page would take {len(text.encode()) / 1e6:.1f} MB, more than "
-            f"{MOST_BYTES / 1e6:g}; choose fewer records."
-        )
-    output.write_text(path, text)
+    output.write_text(path, render(content))
     return path
 
 

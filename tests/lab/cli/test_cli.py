@@ -20,12 +20,8 @@ from graphrelu.lab.reproduce.command import EXPERIMENTS
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
+pytestmark = pytest.mark.usefixtures("folder")
 ODD = "мои данные ü 'x' $HOME & 100 %"  # spaces, quotes, other alphabets
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return fake_engine.only_fakes(tmp_path, monkeypatch)
 
 
 def text(result: Result) -> str:

@@ -21,12 +21,8 @@ from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
+pytestmark = pytest.mark.usefixtures("folder")
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return fake_engine.only_fakes(tmp_path, monkeypatch)
 
 
 BAD = {

@@ -13,7 +13,6 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.cells import PreparedCells
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import PIPED_WIDTH
-from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
 REPOSITORY = Path(__file__).parents[3]
@@ -27,8 +26,7 @@ def small_graph(name: str, root: object = None) -> Graph:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.only_fakes(tmp_path, monkeypatch)
+def _small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "load", small_graph)
 
 
