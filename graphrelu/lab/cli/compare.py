@@ -15,6 +15,7 @@ import torch
 import typer
 
 from graphrelu.lab import data as on_disk
+from graphrelu.lab import engine as training
 from graphrelu.lab import page, render
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import (
@@ -180,8 +181,6 @@ def compare(
         int | None, _option("Of sets: graphs in a mini-batch. Default: 128.")
     ] = None,
 ) -> None:
-    from graphrelu.lab import engine as training
-
     settings = {name: ctx.params[name] for name in SETTINGS}
     with one_sentence(INTERRUPTED if out else "Interrupted."):
         runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
@@ -280,9 +279,8 @@ def seconds_of_a_run(
 def _check_files(record: Path | None, json: Path | None, report: Path | None) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
     files = [path for path in (record, json, report) if path is not None]
-    for i, path in enumerate(files):
-        if path.resolve() in [other.resolve() for other in files[:i]]:
-            raise ValueError(f"{path} cannot be more than one of record, summary and page.")
+    if len({path.resolve() for path in files}) < len(files):
+        raise ValueError("The record, the summary and the page must be different files.")
     if record is not None:
         check_ending(output.check_record(record), ".jsonl", "a record")
     if report is not None:

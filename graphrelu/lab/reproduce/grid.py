@@ -9,9 +9,17 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from graphrelu.lab.cli.options import standing
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce.table import Found, Place, Request, Row, Runs, Table, train_missing
+from graphrelu.lab.reproduce.table import (
+    Found,
+    Place,
+    Request,
+    Row,
+    Runs,
+    Table,
+    standing,
+    train_missing,
+)
 
 
 @dataclass(frozen=True)

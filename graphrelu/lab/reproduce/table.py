@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from graphrelu.lab.cli.options import check_ending, check_runs, standing
-from graphrelu.lab.engine import check_pool, load_dataset
+from graphrelu.lab import engine
+from graphrelu.lab.cli.options import check_ending, check_runs
+from graphrelu.lab.engine import Progress, check_pool, load_dataset, prepared
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import ERRORS, Config
@@ -33,9 +34,6 @@ from graphrelu.lab.stats import (
     relative_to_relu,
     splits_of,
 )
-
-if TYPE_CHECKING:
-    from graphrelu.lab.engine import Progress
 
 QUICK_EPOCHS = 30
 AXES = ("dataset", "backbone", "activation")
@@ -333,14 +331,17 @@ def beside_paper(source: str, row: Row) -> dict[str, Any]:
     return {"paper_mean": paper.mean, "paper_std": paper.std, "difference": difference}
 
 
+def standing(finished: int, wanted: int, record: Path) -> str:
+    """A sentence on how much of a table is in the record."""
+    rest = "." if finished == wanted else "; the same command continues."
+    return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
+
+
 def train_missing(
     runs: Runs, request: Request, load: Callable[[Config, Any], Any] = load_dataset
 ) -> tuple[int, int]:
     """Train the runs that the record lacks; return the number of finished and of all runs. What
     they are trained on comes from ``load``, by the first of its configurations."""
-    from graphrelu.lab import engine
-    from graphrelu.lab.engine import prepared
-
     deadline = request.deadline
     if request.engine != "ray":
         engine.choose_device(request.device)

@@ -61,7 +61,7 @@ BAD = {
     "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
     "json is out": (
         ["--json", "x", "--out", "./x"],
-        "x cannot be more than one of record, summary and",
+        "The record, the summary and the page must be different files.",
     ),
 }
 
