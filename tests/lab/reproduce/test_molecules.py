@@ -40,6 +40,7 @@ def test_published_settings() -> None:
     config = gine.config("gelu", Point(0.1, 250))
     assert (config.hidden, schedule_of(config).batch_size, config.lr) == (160, 200, 1e-3)
     assert (gine.usual, PEPTIDES.usual) == (Point(0.1, 250), Point(0.1, 250))
+    assert [TABLE.seeds(config, runs) for runs in (3, 10)] == [range(3), range(5)]
     assert len(CELLS) == 22  # twenty, and those of GNN+ on Peptides-func
     assert ESOL.points("relu") == [Point(*own) for own in product((0.0, 0.3), (30, 100))]
     assert ESOL.points("relu-4") == [Point(0.0, 100), Point(0.3, 100)]
