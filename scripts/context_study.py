@@ -17,8 +17,8 @@ What is decided by which runs was fixed before the first of them:
    the score is one), and if it is in no cell significantly worse than ReLU (Holm over the cells).
 
 `python -m scripts.context_study RECORD.jsonl tune|confirm` trains what is missing, and
-`python -m scripts.context_study RECORD.jsonl page` writes the page beside the record. With
-`--known results/deep.jsonl` runs of the same configurations are taken from there.
+`python -m scripts.context_study RECORD.jsonl page` writes the page beside the record. Runs of the
+same configurations in other records of `results/` count, and are not trained again.
 """
 
 import argparse
@@ -49,6 +49,8 @@ from graphrelu.ops.diffuse import DiffusionSettings, PreparedGraph, diffuse
 
 SEEDS = range(10)
 MARGIN = 0.3
+RESULTS = Path(__file__).parents[1] / "results"
+KNOWN = [RESULTS / f"{name}.jsonl" for name in ("deep", "node", "structure", "molecules")]
 
 
 def neighbours(x: Tensor, graph: PreparedGraph) -> Tensor:
@@ -173,11 +175,15 @@ def wanted(datasets: Iterable[str], names: Iterable[str]) -> dict[tuple[str, str
 Runs = dict[tuple[str, str], dict[str, dict[int, Result]]]  # graph, backbone -> form -> seed
 
 
-def found(record: Path, datasets: Sequence[str]) -> Runs:
-    """The runs on record of some graphs."""
+def on_record(record: Path) -> list[Result]:
+    return [result for path in (*KNOWN, record) for result in Record(path).read()]
+
+
+def found(results: Iterable[Result], datasets: Sequence[str]) -> Runs:
+    """The runs of some graphs."""
     places = {own.key(): place for place, own in wanted(datasets, FORMS).items()}
     runs: Runs = {}
-    for result in Record(record).read():
+    for result in results:
         if (place := places.get(result.config.key())) is not None and result.seed in SEEDS:
             runs.setdefault(place[:2], {}).setdefault(place[2], {})[result.seed] = result
     return runs
@@ -215,23 +221,13 @@ def chosen(runs: Runs) -> tuple[str, dict[str, float]]:
     return max(candidates, key=lambda name: candidates[name]), means
 
 
-def copy_known(record: Path, known: Iterable[Path]) -> None:
-    """Takes over runs of the same configurations from other records."""
-    keys = {own.key() for own in wanted((*TUNING, *HELD_OUT), FORMS).values()}
-    own = Record(record)
-    for path in known:
-        for result in Record(path).read():
-            is_new = result.seed in own.left(result.config, [result.seed])
-            if result.config.key() in keys and result.seed in SEEDS and is_new:
-                own.append([result])
-
-
 def load(config: Config, root: str | Path | None) -> Any:
     return molecules.load(config, root) if config.dataset in SETS else load_dataset(config, root)
 
 
 def page(record: Path) -> str:
-    tuning, held_out = found(record, TUNING), found(record, HELD_OUT)
+    results = on_record(record)
+    tuning, held_out = found(results, TUNING), found(results, HELD_OUT)
     choice, means = chosen(tuning)
     lines = [
         (f"**{name}**" if name == choice else name, f"{mean:+.2f}") for name, mean in means.items()
@@ -239,6 +235,7 @@ def page(record: Path) -> str:
     parts = [
         "# Which context: the whole graph, or a node's neighbourhood?\n",
         files.provenance(Record(record).read(), record),
+        "ReLU, PReLU, GELU and GReLU are mostly those of other records, with the same settings.\n",
         __doc__.partition("`python -m")[0].split("\n", 2)[2].strip() + "\n",
         "## Chosen on validation\n",
         "Mean leads over ReLU in validation scores over the tuning cells, in points.\n",
@@ -281,7 +278,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("record", type=Path)
     parser.add_argument("what", choices=("tune", "confirm", "page"))
-    parser.add_argument("--known", type=Path, nargs="*", default=[], help="other records")
     parser.add_argument("--datasets", nargs="*", help="only these")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--engine", default="local")
@@ -291,11 +287,11 @@ def main() -> None:
     if options.what == "page":
         write_text(options.record.with_suffix(".md"), page(options.record))
         return
-    copy_known(options.record, options.known)
+    results = on_record(options.record)
     if options.what == "tune":
         runs = wanted(options.datasets or TUNING, FORMS)
     else:
-        choice, _ = chosen(found(options.record, TUNING))
+        choice, _ = chosen(found(results, TUNING))
         runs = wanted(options.datasets or HELD_OUT, (*CONFIRMED, choice))
     request = Request(
         len(SEEDS),
@@ -304,7 +300,12 @@ def main() -> None:
         engine=options.engine,
         prepare=options.prepare,
     )
-    done = train_missing(dict.fromkeys(runs.values(), SEEDS), request, load)
+    known: dict[str, set[int]] = {}
+    for path in KNOWN:
+        for result in Record(path).read():
+            known.setdefault(result.config.key(), set()).add(result.seed)
+    missing = [own for own in runs.values() if not set(SEEDS) <= known.get(own.key(), set())]
+    done = train_missing(dict.fromkeys(missing, SEEDS), request, load)
     print(json.dumps({"finished": done[0], "of": done[1]}))
 
 

@@ -66,7 +66,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if message.startswith("Usage:"):  # the help, where nothing was asked for
             print(message)
         else:
-            print(f"{' '.join(message.split()).rstrip('.')}.", file=sys.stderr)
+            message = " ".join(message.split())
+            print(message if message.endswith((".", "?")) else f"{message}.", file=sys.stderr)
         return 2
     except SystemExit as stop:
         return int(stop.code or 0)

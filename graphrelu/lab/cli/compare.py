@@ -87,7 +87,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 OTHERS = tuple(name for name in on_disk.NAMES if name not in NODE_DATASETS)
 DATASET = (
     f"{', '.join(NODE_DATASETS)} (the paper's, with its settings); {', '.join(OTHERS)}; your "
-    ".npz, .pt, or edges.csv beside nodes.csv; ogbn-NAME; csbm:NAME=VALUE,... (generated). Sets of "
+    ".npz, .pt, or edges.csv beside nodes.csv; csbm:NAME=VALUE,... (generated). Sets of "
     f"graphs: {', '.join(on_disk.GRAPH_NAMES)}; your .csv of SMILES; graphs:FILE.pt; ogbg-NAME; "
     "sets:NAME=VALUE,... (generated). Either: pyg:CLASS/NAME."
 )
