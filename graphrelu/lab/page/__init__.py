@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -82,7 +81,7 @@ def from_records(paths: Sequence[Path]) -> dict[str, Any]:
         if not results:
             content["missing"].append(f"{path.name} has no finished runs to show.")
             continue
-        content["missing"] += gaps(path.name, results, record.corrupt_lines)
+        content["missing"] += unreadable(path.name, record.corrupt_lines)
         decided = decide_all(record, results)
         if len(paths) == 1 and len(decided) == 1:
             ((key, one),) = decided.items()
@@ -102,22 +101,13 @@ def from_records(paths: Sequence[Path]) -> dict[str, Any]:
     return content
 
 
-def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str]:
-    """Sentences on what is missing from a record: unreadable lines, and runs."""
-    sentences = []
-    if lines:
-        numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
-        what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
-        sentences.append(f"{name}: {what} (number {numbers}).")
-    cells: dict[tuple[str, str], set[int]] = {}
-    for config, count in Counter(result.config for result in results).items():
-        cells.setdefault((config.dataset, config.backbone), set()).add(count)
-    if uneven := sum(len(counts) > 1 for counts in cells.values()):
-        sentences.append(
-            f"{name}: in {uneven} of {len(cells)} comparisons, some settings have fewer runs "
-            "than others."
-        )
-    return sentences
+def unreadable(name: str, lines: Sequence[int]) -> list[str]:
+    """A sentence on the lines of a record that cannot be read, if there are any."""
+    if not lines:
+        return []
+    numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
+    what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
+    return [f"{name}: {what} (number {numbers})."]
 
 
 def decide_all(record: Record, results: Sequence[Result]) -> dict[str, Decided]:
