@@ -147,7 +147,7 @@ def compare(
     split: Annotated[str | None, _option(SPLIT)] = None,
     metric: Annotated[str | None, _option(METRIC)] = None,
     target: Annotated[
-        str | None, _option("Columns of a .csv to predict. Default: all but smiles, split.")
+        str | None, _option("Columns of SMILES to predict. Default: all but smiles, split.")
     ] = None,
     backbone: Annotated[
         str, _option(f"{', '.join(BACKBONES)}, gin; sets: {', '.join(SET_BACKBONES)}.")
@@ -156,28 +156,28 @@ def compare(
     hidden: Annotated[int | None, _option(f"Units of each. {_default('hidden')}")] = None,
     norm: Annotated[str | None, _option(f"layer, batch or none. {_default('norm')}")] = None,
     residual: Annotated[bool | None, _option("Skip connections. Default: with.")] = None,
-    dropout: Annotated[float | None, _option(f"Rate. {_default('dropout')}")] = None,
-    pooling: Annotated[str | None, _option("Sets: mean, sum or max. Default: mean.")] = None,
+    dropout: Annotated[float | None, _option(f"Its rate. {_default('dropout')}")] = None,
+    pooling: Annotated[str | None, _option("Of sets: mean, sum or max. Default: mean.")] = None,
     head_layers: Annotated[
-        int | None, _option("Sets: layers after the pooling. Default: 2.")
+        int | None, _option("Of sets: layers after the pooling. Default: 2.")
     ] = None,
     rwse: Annotated[
-        int | None, _option("Sets: steps of random walks as encodings. Default: 0.")
+        int | None, _option("Of sets: steps of random walks as encodings. Default: 0.")
     ] = None,
     virtual_node: Annotated[
-        bool | None, typer.Option("--virtual-node", help="Sets: a node joined to all others.")
+        bool | None, typer.Option("--virtual-node", help="Of sets: a node joined to all others.")
     ] = None,
-    epochs: Annotated[int | None, _option(f"Maximum number. {_default('epochs')}")] = None,
+    epochs: Annotated[int | None, _option(f"At most so many. {_default('epochs')}")] = None,
     patience: Annotated[
         int | None,
-        _option("Single graphs: epochs without progress; 0: no stop. Default: 20."),
+        _option("Of single graphs: epochs without progress; 0: no end. Default: 20."),
     ] = None,
     lr: Annotated[float | None, _option(f"Learning rate. {_default('lr')}")] = None,
     weight_decay: Annotated[
         float | None, _option(f"L2 penalty. {_default('weight_decay')}")
     ] = None,
     batch_size: Annotated[
-        int | None, _option("Sets: graphs in a mini-batch. Default: 128.")
+        int | None, _option("Of sets: graphs in a mini-batch. Default: 128.")
     ] = None,
 ) -> None:
     from graphrelu.lab import engine as training
