@@ -32,9 +32,3 @@ def check_ending(path: Path, ending: str, what: str) -> None:
     """Raise a ``ValueError`` unless the name of a file to write has the ending of its kind."""
     if path.suffix != ending:
         raise ValueError(f"The name of {what} must end in {ending}, unlike {path}.")
-
-
-def standing(finished: int, wanted: int, record: Path) -> str:
-    """A sentence on how much of a table is in the record."""
-    rest = "." if finished == wanted else "; the same command continues."
-    return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
