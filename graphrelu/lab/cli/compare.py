@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import tempfile
@@ -28,7 +29,6 @@ from graphrelu.lab.cli.options import (
 )
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.own_files import sha256
 from graphrelu.lab.engine.cells import split_for
 from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
@@ -393,7 +393,8 @@ def _metric(graph: Graph | GraphSet, asked: Metric | None, usual: Metric | None)
 
 def identity(dataset: str, graph: Graph | GraphSet) -> str:
     """The graph's name; of files also their content: no record mixes two versions of them."""
-    hashes = "".join(sha256(path)[:8] for path in on_disk.files_of(dataset))
+    contents = [path.read_bytes() for path in on_disk.files_of(dataset)]
+    hashes = "".join(hashlib.sha256(content).hexdigest()[:8] for content in contents)
     return f"{graph.name}@{hashes}" if hashes else graph.name
 
 

@@ -18,8 +18,6 @@ Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 PARTS = ("train", "val", "test")
-# Fewer nodes than this cannot fill a training, a validation and a test set (of their class).
-MIN_NODES = 5
 FEW_VALUES = 20  # whole numbers that may be meant as classes
 
 
@@ -142,11 +140,8 @@ def undirected(graph: Graph) -> Graph:
 def _checked_features(x: Any, name: str) -> Tensor:
     """Finite numbers ``[nodes, features]`` in single precision, dense or sparse CSR."""
     require(x is not None, f"{name} has no node features (x is missing).")
-    fits = isinstance(x, Tensor) and x.dim() == 2 and x.size(1) > 0 and not x.is_complex()
-    require(
-        fits, f"{name}: the features must be a real matrix [nodes, features] with a column or more."
-    )
-    require(x.size(0) > 0, f"{name} has no nodes.")
+    fits = isinstance(x, Tensor) and x.dim() == 2 and x.numel() > 0 and not x.is_complex()
+    require(fits, f"{name}: the features must be a real matrix [nodes, features], not empty.")
     is_dense = x.layout == torch.strided
     features: Tensor = x.as_subclass(Tensor).contiguous() if is_dense else x.to_sparse_csr()
     features = features.float()
@@ -204,15 +199,13 @@ def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
     remedy = "masks can leave a node without a value out"
     finite = f"{name}: y must hold finite values, not NaN or infinite ones; {remedy}."
     require(y.isfinite().all(), finite)
-    few = f"{name} has fewer than {MIN_NODES} nodes with labels ({len(labelled)})."
-    require(len(labelled) >= MIN_NODES, few)
-    varied = (labelled != labelled[0]).any()
+    varied = (labelled != labelled[:1]).any()
     require(varied, f"{name}: y is the same for all nodes, so there is nothing to learn.")
     return y, y[0].numel()
 
 
 def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
-    classes, sizes = y[y >= 0].unique(return_counts=True)
+    classes = y[y >= 0].unique()
     count = len(classes)
     require(count > 0, f"{name} has no labels (every y is negative).")
     one = f"{name}: all labelled nodes have one class, so there is nothing to learn."
@@ -222,9 +215,6 @@ def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
         f"{name}: the labels of {count} classes must run from 0 to {count - 1} without gaps, but "
         f"the largest is {int(classes[-1])}.",
     )
-    smallest, size = int(sizes.argmin()), int(sizes.min())
-    few = f"{name}: class {smallest} has fewer than {MIN_NODES} nodes ({size})."
-    require(size >= MIN_NODES, few)
     return y, count
 
 
