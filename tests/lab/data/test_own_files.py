@@ -27,14 +27,9 @@ CANNOT = "cannot be read as an .npz file"
 
 
 def refused(path: Path, sentence: str, read: Callable[[str], object] = load) -> None:
-    """A file costs one sentence, and little memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(DataError, match=sentence) as caught:
-            read(str(path))
-        assert tracemalloc.get_traced_memory()[1] < 32 * 2**20
-    finally:
-        tracemalloc.stop()
+    """A file costs one sentence."""
+    with pytest.raises(DataError, match=sentence) as caught:
+        read(str(path))
     text = str(caught.value)
     assert path.name in text
     assert text.endswith(".")
@@ -100,13 +95,16 @@ def test_damaged_files(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_bomb_is_refused_by_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 MiB of zeros in some 16 KiB, where 8 MiB are allowed."""
+    """16 MiB of zeros in some 16 KiB, where 8 MiB are allowed; they are not unpacked."""
     monkeypatch.setenv(own_files.MOST_GIB_VARIABLE, str(8 / 1024))
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, edges=np.zeros(2**21, dtype=np.int64))
     assert path.stat().st_size < 20 * 2**10
     sentence = "declares 0.02 GiB, more than the 0.0078125 that are allowed; set GRAPHRELU_MOST_GIB"
+    tracemalloc.start()
     refused(path, sentence)
+    assert tracemalloc.get_traced_memory()[1] < 8 * 2**20
+    tracemalloc.stop()
     monkeypatch.setenv(own_files.MOST_GIB_VARIABLE, "much")
     with pytest.raises(DataError, match=r"^GRAPHRELU_MOST_GIB must be a number \(.*'much'\)\.$"):
         load(str(path))
