@@ -29,6 +29,7 @@ from graphrelu.lab.cli.options import (
 )
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import GraphSplit, SetSplit
 from graphrelu.lab.engine.cells import split_for
 from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
@@ -36,7 +37,7 @@ from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import divergence, machine, output
-from graphrelu.lab.record.config import Config, GraphSplit, Metric, SetSplit
+from graphrelu.lab.record.config import Config, Metric
 from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,

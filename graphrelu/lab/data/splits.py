@@ -23,7 +23,8 @@ FULL_SHARES = (0.6, 0.2)
 
 SET_SHARES = (0.8, 0.9)  # where the training and the validation part of a set of graphs end
 
-SplitKind = Literal["random", "scaffold", "column", "folds"]  # of a set of graphs
+GraphSplit = Literal["random", "full", "masks", "published"]
+SetSplit = Literal["random", "scaffold", "column", "folds"]
 
 NOTES = {
     "scaffold": "whole scaffolds, the most frequent for training",
@@ -65,7 +66,7 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     return stratified(graph.strata, seed, shares, f"{of}, at random")
 
 
-def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split:
+def split_of(graphs: GraphSet, seed: int, how: SetSplit | None = None) -> Split:
     """A split of a set of graphs: ten ``"folds"``, ``"random"``, or what came with the set, by
     ``"scaffold"`` or by ``"column"``; what came with it, else random, unless told."""
     name, y = graphs.name, graphs.y

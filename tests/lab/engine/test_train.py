@@ -381,5 +381,5 @@ def test_splits_without_classes(task: str) -> None:
         assert len(split.train) + len(split.val) + len(split.test) == known
         assert bool((graph.strata[split.test] == 0).all())
         assert split.note.endswith("% of the labelled nodes, at random")
-    with pytest.raises(DataError, match=r"^The split published is one of classes; choose "):
+    with pytest.raises(DataError, match=r"^The published split needs classes; choose "):
         make_split(graph, 0, "published")
