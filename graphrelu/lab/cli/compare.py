@@ -355,21 +355,21 @@ def prepare(
     if is_set:
         settings = {**SET_DEFAULTS.get(dataset, {}), **settings}
 
-    def cell(name: str, family: str, activation: str) -> Config:
+    def cell(name: str, activation: str) -> Config:
         if is_set:
             return on_sets(name, backbone, activation, **settings)
         if deep:
             return modern(name, backbone, activation, **{**DEFAULTS, **settings})
-        return recipe(name, family, backbone, activation, **settings)
+        return recipe(name, backbone, activation, **settings)
 
     # Once without the graph, to find a misspelt name before anything is downloaded.
-    configs = [cell("any", "other", name) for name in activations]
+    configs = [cell("any", name) for name in activations]
     graph: Graph | GraphSet
     metric: Metric | None = None
     if is_set:
         network_of(configs[0])
         graph = on_disk.load_graphs(dataset, root, targets, settings.get("split"))
-        family, own = "other", "random" if graph.split is None else "column"
+        own = "random" if graph.split is None else "column"
     else:
         graph = on_disk.load(dataset, root)
         if deep and graph.task == "classes" and graph.num_classes == 2:
@@ -377,13 +377,13 @@ def prepare(
         # A graph that comes with splits has been compared on them; the paper's are split at random.
         has_masks = None not in (graph.train_mask, graph.val_mask, graph.test_mask)
         papers = not deep or dataset.lower() in NODE_DATASETS
-        family, own = graph.family, "masks" if has_masks and not papers else "random"
+        own = "masks" if has_masks and not papers else "random"
     settings.setdefault("split", own)
     settings["metric"] = _metric(graph, settings.get("metric"), metric)
     name = identity(dataset, graph)
     if targets:
         name = f"{','.join(targets)} of {name}"
-    configs = [cell(name, family, config.activation) for config in configs]
+    configs = [cell(name, config.activation) for config in configs]
     for seed in seeds:
         split_for(configs[0], graph, seed)
     # Finds widths that do not fit before the training.

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-Family = Literal["citation", "other"]
 # A class for each node, or graph; any number of labels, each 0 or 1; or a number to predict.
 Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
@@ -64,7 +63,6 @@ class Graph:
     edge_weight: Tensor | None
     y: Tensor
     num_classes: int
-    family: Family = "other"
     train_mask: Tensor | None = None
     val_mask: Tensor | None = None
     test_mask: Tensor | None = None
@@ -113,7 +111,7 @@ class Graph:
         )
 
 
-def from_data(data: Any, name: str, family: Family = "other") -> Graph:
+def from_data(data: Any, name: str) -> Graph:
     """Turn a PyG :class:`~torch_geometric.data.Data` object into a checked :class:`Graph`."""
     require(isinstance(data, Data), f"{name} is a {type(data).__name__}, not a PyG Data object.")
     x = _checked_features(data.x, name)
@@ -121,7 +119,7 @@ def from_data(data: Any, name: str, family: Family = "other") -> Graph:
     edge_index = checked_edges(data.edge_index, x.size(0), name)
     weight = _edge_weight(getattr(data, "edge_weight", None), edge_index.size(1), name)
     masks = {f"{part}_mask": _mask(data, f"{part}_mask", x.size(0), name) for part in PARTS}
-    return Graph(name, x, edge_index, weight, y, num_classes, family, **masks)
+    return Graph(name, x, edge_index, weight, y, num_classes, **masks)
 
 
 def undirected(graph: Graph) -> Graph:

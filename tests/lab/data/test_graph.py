@@ -37,9 +37,9 @@ def test_a_sound_graph(ring: Data) -> None:
     ring.y[0] = -1
     ring.y = ring.y.view(-1, 1).to(torch.int32)
     ring.edge_weight = torch.ones(24, 1, dtype=torch.float64)
-    graph = from_data(ring, "ring", "citation")
+    graph = from_data(ring, "ring")
     assert (graph.num_nodes, graph.num_edges, graph.num_features) == (12, 24, 3)
-    assert (graph.num_classes, graph.family, graph.name) == (2, "citation", "ring")
+    assert (graph.num_classes, graph.name) == (2, "ring")
     assert (graph.y.shape, graph.y.dtype, int(graph.y[0])) == ((12,), torch.int64, -1)
     assert graph.num_unlabelled == 1
     assert graph.x.dtype == torch.float32

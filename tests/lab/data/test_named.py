@@ -40,7 +40,7 @@ def test_what_is_missing_is_downloaded_once(
     monkeypatch.delenv("PYTEST_CURRENT_TEST")  # PyG itself is silent under pytest
     assert not at_hand("photo", photo)
     graph = load("Photo", photo)
-    assert (graph.name, graph.family, graph.num_classes) == ("photo", "other", 2)
+    assert (graph.name, graph.num_classes) == ("photo", 2)
     assert at_hand("photo", photo)
     before = tree(photo)
     assert RAW in before

@@ -55,7 +55,7 @@ def results_of(config: Config, graph: Graph, seeds: list[int]) -> list[Result]:
 
 
 def cell(backbone: str, activation: str, graph: str = "blocks", **overrides: Any) -> Config:
-    return recipe(graph, "other", backbone, activation, **{"hidden": 4, **overrides})
+    return recipe(graph, backbone, activation, **{"hidden": 4, **overrides})
 
 
 def deep_cell(backbone: str, activation: str, graph: str = "blocks", **overrides: Any) -> Config:
@@ -179,7 +179,7 @@ CELLS = [
         for task, metrics in (("labels", ("rocauc", "f1")), ("values", ("mae", "r2")))
         for metric in metrics
     ),
-    recipe("blocks", "other", "sgc", "none", epochs=10, dtype="float64"),
+    recipe("blocks", "sgc", "none", epochs=10, dtype="float64"),
 ]
 
 

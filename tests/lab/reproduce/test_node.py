@@ -60,7 +60,7 @@ def test_protocol_check() -> None:
     # Published for GCN on Cora: ReLU 79.2 ± 1.4, LReLU 79.4 ± 1.6.
     scores = {"relu": 0.806, "lrelu": 0.8101, "grelu": 0.5}
     results = [
-        make_result(recipe("cora", "citation", "gcn", name), seed, score)
+        make_result(recipe("cora", "gcn", name), seed, score)
         for name, score in scores.items()
         for seed in range(2)
     ]
