@@ -52,9 +52,8 @@ class Graph:
     """A graph whose nodes are learned, with its features as they were stored.
 
     ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. ``y`` are classes
-    ``[N]``, labels ``[N, L]`` of 0 and 1 in floating point, or values ``[N]`` in floating point;
-    ``num_classes`` is the number of classes or of labels, and 1 for values. A node without a label
-    has -1. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
+    ``[N]``, labels ``[N, L]`` of 0 and 1 in floating point, or values ``[N]`` in floating point. A
+    node without a label has -1. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
     """
 
     name: str
@@ -62,7 +61,6 @@ class Graph:
     edge_index: Tensor
     edge_weight: Tensor | None
     y: Tensor
-    num_classes: int
     train_mask: Tensor | None = None
     val_mask: Tensor | None = None
     test_mask: Tensor | None = None
@@ -78,6 +76,11 @@ class Graph:
     @property
     def num_features(self) -> int:
         return self.x.size(1)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes or of labels; 1 for values."""
+        return int(self.y.max()) + 1 if self.task == "classes" else self.y[0].numel()
 
     @property
     def task(self) -> Task:
@@ -115,11 +118,11 @@ def from_data(data: Any, name: str) -> Graph:
     """Turn a PyG :class:`~torch_geometric.data.Data` object into a checked :class:`Graph`."""
     require(isinstance(data, Data), f"{name} is a {type(data).__name__}, not a PyG Data object.")
     x = _checked_features(data.x, name)
-    y, num_classes = _checked_labels(data.y, x.size(0), name)
+    y = _checked_labels(data.y, x.size(0), name)
     edge_index = checked_edges(data.edge_index, x.size(0), name)
     weight = _edge_weight(getattr(data, "edge_weight", None), edge_index.size(1), name)
     masks = {f"{part}_mask": _mask(data, f"{part}_mask", x.size(0), name) for part in PARTS}
-    return Graph(name, x, edge_index, weight, y, num_classes, **masks)
+    return Graph(name, x, edge_index, weight, y, **masks)
 
 
 def undirected(graph: Graph) -> Graph:
@@ -172,8 +175,8 @@ def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:
     return flat
 
 
-def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
-    """The labels of all nodes, and the number of classes, labels or values."""
+def _checked_labels(y: Any, num_nodes: int, name: str) -> Tensor:
+    """The classes, labels or values of all nodes."""
     require(y is not None, f"{name} has no labels (y is missing).")
     if isinstance(y, Tensor) and y.dim() == 2 and y.size(1) == 1:
         y = y.view(-1)
@@ -199,10 +202,10 @@ def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
     require(y.isfinite().all(), finite)
     varied = (labelled != labelled[:1]).any()
     require(varied, f"{name}: y is the same for all nodes, so there is nothing to learn.")
-    return y, y[0].numel()
+    return y
 
 
-def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
+def _checked_classes(y: Tensor, name: str) -> Tensor:
     classes = y[y >= 0].unique()
     count = len(classes)
     require(count > 0, f"{name} has no labels (every y is negative).")
@@ -213,7 +216,7 @@ def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
         f"{name}: the labels of {count} classes must run from 0 to {count - 1} without gaps, but "
         f"the largest is {int(classes[-1])}.",
     )
-    return y, count
+    return y
 
 
 def _mask(data: Data, key: str, num_nodes: int, name: str) -> Tensor | None:

@@ -86,7 +86,7 @@ def test_larger_networks_need_more() -> None:
     wide = recipe("blocks", "gat", "relu", hidden=512)
     assert runs_at_once(wide, blocks(nodes_per_class=300), cpu) < 10
     y, edge_index = torch.zeros(6_000).long(), torch.zeros(2, 4_000_000).long()
-    graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y, 3)
+    graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y)
 
     def fit(backbone: str, **settings: Any) -> int:
         return runs_at_once(modern("blocks", backbone, "grelu", **settings), graph, cpu)
