@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def cells(*activations: str, epochs: int = 6) -> list[Config]:
-    return [recipe("blocks", "other", "gcn", name, hidden=4, epochs=epochs) for name in activations]
+    return [recipe("blocks", "gcn", name, hidden=4, epochs=epochs) for name in activations]
 
 
 def test_without_a_record_and_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_features_are_normalised(layout: torch.layout) -> None:
     expected = row_normalized(graph.x)
     if layout == torch.sparse_csr:
         graph = replace(graph, x=graph.x.to_sparse_csr())
-    config = recipe("blocks", "citation", "gcn", "relu", hidden=4)
+    config = recipe("blocks", "gcn", "relu", hidden=4, normalize_features=True)
     model = build(config, graph, 0).eval()
     prepared = PreparedCells({"blocks": graph}, None, torch.device("cpu"))
     inputs = prepared.inputs_of(config)
@@ -118,7 +118,7 @@ def test_devices() -> None:
 @pytest.mark.parametrize("activation", ["relu", "grelu"])
 def test_the_record_is_reproduced(real_root: Path, activation: str) -> None:
     """A cell that a GPU trained comes out the same on a CPU, up to rounding."""
-    config = recipe("cora", "citation", "gcn", activation)
+    config = recipe("cora", "gcn", activation)
     kept = {r.seed: r for r in Record(ROOT / "results" / "node.jsonl").read() if r.config == config}
     again = run([config], range(10), None, root=real_root, device="cpu")
     differences = [100 * (result.score - kept[result.seed].score) for result in again]
@@ -131,7 +131,7 @@ def test_the_record_is_reproduced(real_root: Path, activation: str) -> None:
 
 # Too little memory
 
-GRELU = recipe("blocks", "other", "gcn", "grelu", hidden=4, epochs=6, dtype="float64")
+GRELU = recipe("blocks", "gcn", "grelu", hidden=4, epochs=6, dtype="float64")
 GRAPHS = {"blocks": blocks()}
 
 
@@ -174,10 +174,10 @@ def test_a_batch_is_halved(
 def test_larger_networks_need_more() -> None:
     cpu = torch.device("cpu")
     assert runs_at_once(GRELU, GRAPHS["blocks"], cpu) == 10
-    wide = recipe("blocks", "other", "gat", "relu", hidden=512)
+    wide = recipe("blocks", "gat", "relu", hidden=512)
     assert runs_at_once(wide, blocks(nodes_per_class=300), cpu) < 10
     y, edge_index = torch.zeros(6_000).long(), torch.zeros(2, 4_000_000).long()
-    graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y, 3)
+    graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y)
 
     def fit(backbone: str, **settings: Any) -> int:
         return runs_at_once(modern("blocks", backbone, "grelu", **settings), graph, cpu)

@@ -37,7 +37,7 @@ def _cluster() -> None:
 
 def cells(*activations: str, epochs: int = 6) -> list[Config]:
     options = {"hidden": 4, "epochs": epochs, "patience": 0}
-    return [recipe("blocks", "other", "gcn", name, **options) for name in activations]
+    return [recipe("blocks", "gcn", name, **options) for name in activations]
 
 
 def test_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ prepared.main()
 
 def test_on_a_bare_machine(tmp_path: Path) -> None:
     options = {"hidden": 4, "epochs": 3}
-    cells = [recipe("blocks", "other", "gcn", name, **options) for name in ("relu", "grelu")]
+    cells = [recipe("blocks", "gcn", name, **options) for name in ("relu", "grelu")]
     cells += [on_sets("rings", "gine", "grelu", walks=3, walk_width=2, **options, metric="mae")]
     graphs = {"blocks": blocks(), "rings": ring_set(values=True)}
     prepared.write(tmp_path / "runs.pt", dict.fromkeys(cells, range(2)), graphs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphrelu.grelu import VARIANTS, GReLU
 from graphrelu.lab.models.backbones import GNN
-from graphrelu.lab.record.recipes import family_of, recipe
+from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.reproduce import ablation, segments
 from graphrelu.lab.reproduce.ablation import PRINTED
 
@@ -12,8 +12,8 @@ from graphrelu.lab.reproduce.ablation import PRINTED
 def test_the_rows_are_the_papers() -> None:
     cells = {name: config for (_, name), config in ablation.cells("flickr").items()}
     assert len({config.key() for config in cells.values()}) == len(cells) == 11
-    assert cells["GReLU-A"] == recipe("flickr", "other", "gcn", "grelu")
-    assert cells["ReLU"] == recipe("flickr", "other", "gcn", "relu")
+    assert cells["GReLU-A"] == recipe("flickr", "gcn", "grelu")
+    assert cells["ReLU"] == recipe("flickr", "gcn", "relu")
     for letter in VARIANTS:
         config = cells[f"GReLU-{letter}"]
         options = dict(config.activation_options)
@@ -30,5 +30,5 @@ def test_the_rows_are_the_papers() -> None:
 def test_two_segments_are_the_main_tables() -> None:
     for dataset in segments.TABLE.datasets:
         first, *others = segments.cells(dataset).values()
-        assert first == recipe(dataset, family_of(dataset), "gcn", "grelu")
+        assert first == recipe(dataset, "gcn", "grelu")
         assert [dict(cell.told_options) for cell in others] == [{"K": K} for K in (3, 4, 5, 6, 7)]

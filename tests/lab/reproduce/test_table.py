@@ -58,7 +58,7 @@ def test_every_activation_has_the_same_settings_and_budget(name: str, rivals: in
 def test_runs_of_other_tables_are_left_out(tmp_path: Path) -> None:
     """So is a run with other settings; without any there is no page."""
     record = Record(tmp_path / "x.jsonl")
-    config = recipe("cora", "citation", "cheb", "elu")
+    config = recipe("cora", "cheb", "elu")
     record.append([make_result(replace(config, lr=0.5), 0, 0.5)])
     with pytest.raises(ValueError, match=r"x\.jsonl has no runs of reproduce node\.$"):
         experiment("node").render(record.path)
