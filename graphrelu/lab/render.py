@@ -419,7 +419,7 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
 
     def update(now: Progress) -> None:
         # The runs at work count by their epochs, unless they were just counted as done.
-        share = now.epoch / now.epochs if now.epoch < now.epochs else 0.0
+        share = now.epoch / now.config.epochs if now.epoch < now.config.epochs else 0.0
         completed = min(now.runs_done + share * len(now.seeds), now.runs_total)
         if not tasks:  # what was on record took no time: the estimate starts after it
             tasks.append(bar.add_task("", total=now.runs_total, completed=int(completed), runs=""))

@@ -36,7 +36,6 @@ class Progress(NamedTuple):
     epoch: int
     runs_done: int
     runs_total: int
-    epochs: int
 
 
 def run(
@@ -74,7 +73,7 @@ def run(
     def report(config: Config, own: tuple[int, ...], epoch: int, kept: bool = False) -> None:
         # What is finished is reported once it is on record.
         if progress is not None and (kept or epoch < config.epochs):
-            progress(Progress(config, own, epoch, len(done), total, config.epochs))
+            progress(Progress(config, own, epoch, len(done), total))
 
     def missing(prepared: PreparedCells, share: int) -> Iterator[Batch]:
         """What is not on record, in batches that fit into memory, until the deadline."""

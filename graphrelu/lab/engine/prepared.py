@@ -47,7 +47,7 @@ def train(
     record = Record(check_record(out), curves=False)
 
     def said(progress: Progress) -> None:
-        if progress.epoch == progress.epochs:
+        if progress.epoch == progress.config.epochs:
             done = f"[{progress.runs_done}/{progress.runs_total}]"
             print(f"{done} {progress.config.title}: {len(progress.seeds)} runs", flush=True)
 
