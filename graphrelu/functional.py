@@ -31,7 +31,7 @@ BACKENDS = ("reference", "torch", "triton")
 MODES = ("calibrated", "paper")
 DIFFUSIONS = ("power", "chebyshev", "exact")
 
-# A GPU's softmax leaves a row to a single block of threads: beyond this length it is written out.
+# A GPU's softmax gives a row to a single block of threads: longer ones are written out instead.
 LONG_COLUMN = 1 << 16
 
 AddProduct = Callable[..., Tensor]
@@ -72,7 +72,7 @@ def backend() -> str:
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocasting is off inside, on the device of `x`."""
+    """A context without autocasting, on the device of `x`."""
     device = x.device.type
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
@@ -123,7 +123,7 @@ def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
         source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
         weight = torch.cat([weight, (loops == 0).to(weight.dtype)])
 
-    # In float32 a sum of ones ends at 2^24, and small weights have no inverse.
+    # In float32 a sum of ones stops growing at 2^24, and tiny weights have no inverse.
     wide = widened(weight)
     degree = scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum")
     isolated = degree == 0
@@ -289,7 +289,7 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
         return node_parameters(logits.flatten(0, -2), batch, total).view(logits.shape)
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
-    # One by one, in float32, the nodes of a large graph would not add up.
+    # Summed one by one in float32, the weights of a large graph would lose precision.
     sums = graph_sum(widened(weight), batch, batch_size)
     return weight / sums.to(weight.dtype)[batch]
 
@@ -359,13 +359,13 @@ def apply(
     base: Sequence[float],
     batch: Tensor | None = None,
 ) -> Tensor:
-    """The largest segment of each entry, in the type of `x`. Autograd is fastest segment by
-    segment: tensors `[N, K, C]` take twice the time on a large graph.
+    """The largest segment of each entry, in the type of `x`. Segment by segment is fastest for
+    autograd: tensors `[N, K, C]` take twice as long on a large graph.
 
     Args:
         x: `[..., N, C]`.
-        gamma: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment; its type is computed
-            in.
+        gamma: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment. Its type is that of
+            the computation.
         parameters: Slopes and intercepts of the channels, `[..., B, 2, K, C]`.
         base: The `K` base slopes.
         batch: `[N]`, the graph of each node; none where `B` is one.
@@ -396,10 +396,10 @@ def hyperfunction(
 
     Args:
         x: `[N, C]`.
-        mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`; its type is computed in.
+        mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`. Its type is that of the computation.
         diffuse: Applies :math:`\mathbf{S}`.
-        node_weight: The node MLP's, `[H, C]`; none where all nodes are alike.
-        channel_map: The channel MLP, from `[B, C]`; none in the printed form of alike channels.
+        node_weight: The node MLP's, `[H, C]`; none if all nodes are alike.
+        channel_map: The channel MLP, from `[B, C]`; none in the printed form if all channels are.
         form: Determines the function with the above.
         batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.

@@ -17,8 +17,8 @@ What is decided by which runs was fixed before the first of them:
    the score is one), and if it is in no cell significantly worse than ReLU (Holm over the cells).
 
 `python -m scripts.context_study RECORD.jsonl tune|confirm` trains what is missing, and
-`python -m scripts.context_study RECORD.jsonl page` writes the page beside the record. With
-`--known results/deep.jsonl` runs of the same configurations are taken from there.
+`python -m scripts.context_study RECORD.jsonl page` writes the page beside the record. Runs of the
+same configurations in other records of `results/` count, and are not trained again.
 """
 
 import argparse
@@ -41,16 +41,16 @@ from graphrelu.lab.record.config import ERRORS, FEW_LABELS, Config
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.recipes import family_of, modern, on_sets, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label, marked
-from graphrelu.lab.reproduce import deep, molecules
-from graphrelu.lab.reproduce.structure import PLACES
+from graphrelu.lab.render import label, marked
+from graphrelu.lab.reproduce import deep, files, molecules
 from graphrelu.lab.reproduce.table import Request, train_missing
 from graphrelu.lab.stats import Decision, Scores, compared, relative_to_relu, splits_of
 from graphrelu.ops.diffuse import DiffusionSettings, PreparedGraph, diffuse
 
 SEEDS = range(10)
 MARGIN = 0.3
+RESULTS = Path(__file__).parents[1] / "results"
+KNOWN = [RESULTS / f"{name}.jsonl" for name in ("deep", "node", "structure", "molecules")]
 
 
 def neighbours(x: Tensor, graph: PreparedGraph) -> Tensor:
@@ -140,10 +140,9 @@ CANDIDATES = tuple(name for name, (module, _) in FORMS.items() if module == "con
 CONFIRMED = ("ReLU", "PReLU", "GELU", "GReLU", "control")
 
 # Few labels: the paper's networks of two layers. All labels: four layers with LayerNorm and skips.
-GENERATED = tuple(
-    name
-    for name, (kind, degree, share) in PLACES.items()
-    if (kind, degree) == ("mirrored", 4.0) and share in (0.0, 0.5)
+GENERATED = (
+    "csbm:homophily=0.0,signal=1.0,shift=1,seed=105",
+    "csbm:homophily=0.5,signal=1.0,shift=1,seed=107",
 )
 FEW = ("cora", "citeseer", "pubmed", *GENERATED)
 SETS = ("esol", "lipo")
@@ -176,11 +175,15 @@ def wanted(datasets: Iterable[str], names: Iterable[str]) -> dict[tuple[str, str
 Runs = dict[tuple[str, str], dict[str, dict[int, Result]]]  # graph, backbone -> form -> seed
 
 
-def found(record: Path, datasets: Sequence[str]) -> Runs:
-    """The runs on record of some graphs."""
+def on_record(record: Path) -> list[Result]:
+    return [result for path in (*KNOWN, record) for result in Record(path).read()]
+
+
+def found(results: Iterable[Result], datasets: Sequence[str]) -> Runs:
+    """The runs of some graphs."""
     places = {own.key(): place for place, own in wanted(datasets, FORMS).items()}
     runs: Runs = {}
-    for result in Record(record).read():
+    for result in results:
         if (place := places.get(result.config.key())) is not None and result.seed in SEEDS:
             runs.setdefault(place[:2], {}).setdefault(place[2], {})[result.seed] = result
     return runs
@@ -218,34 +221,25 @@ def chosen(runs: Runs) -> tuple[str, dict[str, float]]:
     return max(candidates, key=lambda name: candidates[name]), means
 
 
-def copy_known(record: Path, known: Iterable[Path]) -> None:
-    """Takes over runs of the same configurations from other records."""
-    keys = {own.key() for own in wanted((*TUNING, *HELD_OUT), FORMS).values()}
-    own = Record(record)
-    for path in known:
-        for result in Record(path).read():
-            is_new = result.seed in own.left(result.config, [result.seed])
-            if result.config.key() in keys and result.seed in SEEDS and is_new:
-                own.append([result])
-
-
 def load(config: Config, root: str | Path | None) -> Any:
     return molecules.load(config, root) if config.dataset in SETS else load_dataset(config, root)
 
 
 def page(record: Path) -> str:
-    tuning, held_out = found(record, TUNING), found(record, HELD_OUT)
+    results = on_record(record)
+    tuning, held_out = found(results, TUNING), found(results, HELD_OUT)
     choice, means = chosen(tuning)
     lines = [
         (f"**{name}**" if name == choice else name, f"{mean:+.2f}") for name, mean in means.items()
     ]
     parts = [
         "# Which context: the whole graph, or a node's neighbourhood?\n",
-        export.provenance(Record(record).read(), record),
+        files.provenance(Record(record).read(), record),
+        "ReLU, PReLU, GELU and GReLU are mostly those of other records, with the same settings.\n",
         __doc__.partition("`python -m")[0].split("\n", 2)[2].strip() + "\n",
         "## Chosen on validation\n",
         "Mean leads over ReLU in validation scores over the tuning cells, in points.\n",
-        export.table(("form", "mean lead"), lines, numbers=1),
+        files.table(("form", "mean lead"), lines, numbers=1),
         cells_table("The tuning cells, test scores", tuning, FORMS),
     ]
     if held_out:
@@ -265,7 +259,7 @@ def cells_table(title: str, runs: Runs, names: Iterable[str]) -> str:
             score = f"{mean:.3f}" if is_error else f"{100 * mean:.1f}"
             told = (marked(by_name[name].get(cell)) for name in others)
             lines.append((label(cell[0]), label(cell[1]), score, *told))
-    return f"## {title}\n\n{export.table(('graph', 'backbone', 'ReLU', *others), lines, numbers=2)}"
+    return f"## {title}\n\n{files.table(('graph', 'backbone', 'ReLU', *others), lines, numbers=2)}"
 
 
 def outcome(runs: Runs, choice: str) -> str:
@@ -277,14 +271,13 @@ def outcome(runs: Runs, choice: str) -> str:
         worse = [" ".join(map(label, cell)) for cell, one in own.items() if one.outcome == "worse"]
         told.append((rival, f"{middle:+.2f}", str(len(own)), ", ".join(worse) or "none"))
     head = ("over", "median lead", "cells", "significantly worse in")
-    return f"## The rule\n\n{export.table(head, told, numbers=1)}"
+    return f"## The rule\n\n{files.table(head, told, numbers=1)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("record", type=Path)
     parser.add_argument("what", choices=("tune", "confirm", "page"))
-    parser.add_argument("--known", type=Path, nargs="*", default=[], help="other records")
     parser.add_argument("--datasets", nargs="*", help="only these")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--engine", default="local")
@@ -294,11 +287,11 @@ def main() -> None:
     if options.what == "page":
         write_text(options.record.with_suffix(".md"), page(options.record))
         return
-    copy_known(options.record, options.known)
+    results = on_record(options.record)
     if options.what == "tune":
         runs = wanted(options.datasets or TUNING, FORMS)
     else:
-        choice, _ = chosen(found(options.record, TUNING))
+        choice, _ = chosen(found(results, TUNING))
         runs = wanted(options.datasets or HELD_OUT, (*CONFIRMED, choice))
     request = Request(
         len(SEEDS),
@@ -307,7 +300,12 @@ def main() -> None:
         engine=options.engine,
         prepare=options.prepare,
     )
-    done = train_missing(dict.fromkeys(runs.values(), SEEDS), request, load)
+    known: dict[str, set[int]] = {}
+    for path in KNOWN:
+        for result in Record(path).read():
+            known.setdefault(result.config.key(), set()).add(result.seed)
+    missing = [own for own in runs.values() if not set(SEEDS) <= known.get(own.key(), set())]
+    done = train_missing(dict.fromkeys(missing, SEEDS), request, load)
     print(json.dumps({"finished": done[0], "of": done[1]}))
 
 

@@ -26,7 +26,7 @@ class Weights(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What both passes are given besides: the graph, in the backward pass the transposed one, what
+    """What else both passes are given: the graph (in the backward pass the transposed one), what
     dropout leaves, and constants."""
 
     mass: Tensor
@@ -53,7 +53,7 @@ class _Given(NamedTuple):
         return torch.searchsorted(self.batch.contiguous(), graphs)
 
     def diffused(self, z: Tensor) -> Tensor:
-        """S times one column; without a matrix it is the identity."""
+        """S times one column; without a matrix, S is the identity."""
         if self.rowptr is None or self.col is None or self.value is None:
             return z.clone()
         matrix = self.rowptr, self.col, self.value
@@ -160,7 +160,7 @@ _backward = custom_operator(
 
 
 class _Fused(torch.autograd.Function):
-    """Of a symmetric matrix there is no transposed one: a compiler refuses a tensor twice."""
+    """A symmetric matrix has no transposed one: a compiler refuses the same tensor twice."""
 
     @staticmethod
     def forward(
@@ -216,7 +216,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
-        """The loops take longer than a call of them."""
+        """Whether the loops take longer than the call."""
         return one_by_one(_Fused.apply, info, in_dims, *inputs)
 
 

@@ -44,7 +44,7 @@ def _load() -> dict[torch.dtype, Loops]:
         name = str(dtype).removeprefix("torch.")
         try:
             library = ctypes.CDLL(str(Path(__file__).with_name(f"_native_{name}.so")))
-        except OSError:  # not built, or for another kind of machine
+        except OSError:  # not built, or built for another kind of machine
             return {}
         found[dtype] = Loops(library, real)
     return found
@@ -54,7 +54,7 @@ LOOPS = _load()
 
 
 def uses_loops(x: Tensor) -> bool:
-    """Whether the loops compute with `x`, unless `GRAPHRELU_BACKEND` says something else."""
+    """Whether the loops take `x`, unless `GRAPHRELU_BACKEND` says something else."""
     return x.is_cpu and x.dtype in LOOPS and not backend()
 
 

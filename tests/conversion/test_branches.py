@@ -144,7 +144,7 @@ def test_random_branches(body: list[str], seed: int, from_batch: bool) -> None:
     converted, other = (convert(m, example=example) for m in (model, model_of(plain)))
     assert grelus(converted)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The activation at .* was not met")
+        warnings.filterwarnings("ignore", "The activation at .* was not reached")
         warnings.filterwarnings("ignore", "None of the inputs have requires_grad")
         for args in calls:
             for training in (True, False):

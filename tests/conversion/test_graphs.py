@@ -225,7 +225,7 @@ def test_part_of_the_nodes() -> None:
 def test_places_met_later_stay_and_say_so_once() -> None:
     model = models.IsNone()
     converted = convert(model)
-    with pytest.warns(UserWarning, match="not met in the run on the example and stays leaky_relu"):
+    with pytest.warns(UserWarning, match="not reached by the example and stays leaky_relu"):
         assert torch.equal(converted(X, EDGES, WEIGHT), model(X, EDGES, WEIGHT))
     converted(X, EDGES, WEIGHT)
     both = convert(model, example=[(X, EDGES), (X, EDGES, WEIGHT)])

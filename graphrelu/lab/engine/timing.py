@@ -1,12 +1,14 @@
-"""How a GPU is waited for, and kept busy: calls captured as CUDA graphs."""
+"""Waiting for a GPU, and keeping it busy: calls captured as CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 
@@ -25,7 +27,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 def captured(run: Callable[[], T], device: torch.device, warm_up: int = 3) -> Callable[[], T]:
     """A call as one CUDA graph: its time is the device's alone, without the host's. The next call
-    overwrites its result. First come a few plain calls, which prepare what is prepared lazily."""
+    overwrites its result. A few plain calls come first: some things are prepared lazily."""
     stream = _side_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
@@ -41,3 +43,17 @@ def captured(run: Callable[[], T], device: torch.device, warm_up: int = 3) -> Ca
         return out
 
     return replay
+
+
+@contextmanager
+def undone(changed: Callable[[], list[Tensor]]) -> Iterator[None]:
+    """Afterwards these tensors have their values from before again, in place, as a captured call
+    keeps the addresses. Those that are there only then, an optimiser's own, are zero."""
+    before = [value.detach().to("cpu", copy=True) for value in changed()]
+    yield
+    now = changed()
+    with torch.no_grad():
+        for value, kept in zip(now, before, strict=False):
+            value.copy_(kept)
+        for value in now[len(before) :]:
+            value.zero_()

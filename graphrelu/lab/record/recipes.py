@@ -1,6 +1,6 @@
 """Experiments as configurations: the paper's, from one table of hyperparameters, and deep networks.
 
-Of its own the paper gives the widths, the dropout and the splits. The rest comes from PyG's
+The paper itself gives the widths, the dropout and the splits. The rest comes from PyG's
 ``benchmark/citation`` scripts and from the public pre-publication code that grew out of them. The
 numbers depend on the backbone and the graph, never on the activation.
 """
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
-from graphrelu.lab.data import SOURCES
+from graphrelu.lab.data import SOURCES, pyg
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
@@ -31,7 +31,7 @@ SET_BACKBONES = ("gcn", "gine", "gin", "gat", "sage")  # of the general networks
 
 
 class Row(NamedTuple):
-    """What is set for one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
+    """The settings of one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
 
     hidden: int
     epochs: int
@@ -121,14 +121,10 @@ GRAPHS = _FIXED | {"epochs": 100, "lr": 0.01, "dropout": 0.5, "split": "folds"}
 def modern(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
     """A configuration of a deep network, as networks are trained today, on any graph.
 
-    Args:
-        dataset: The name of the graph.
-        backbone: One of :data:`~graphrelu.lab.models.backbones.DEEP_BACKBONES`.
-        activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        **overrides: Fields of :class:`Config`, in place of :data:`DEEP`, as in
-            :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together. Or
-            arguments of :class:`~graphrelu.lab.models.backbones.DeepGNN`, in place of
-            :data:`DEEP_NETWORK`.
+    It is :data:`DEEP`, changed by the fields of :class:`Config` in ``overrides``, as in
+    :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together. Others are
+    arguments of :class:`~graphrelu.lab.models.backbones.DeepGNN`, in place of
+    :data:`DEEP_NETWORK`.
     """
     backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
     network = DEEP_NETWORK | DEEP_BACKBONES[backbone]
@@ -139,12 +135,8 @@ def modern(dataset: str, backbone: str, activation: str, **overrides: Any) -> Co
 def on_sets(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
     """A configuration of a network for a set of graphs, as such networks are trained today.
 
-    Args:
-        dataset: The name of the set.
-        backbone: One of :data:`SET_BACKBONES`.
-        activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        **overrides: Fields of :class:`Config`, in place of :data:`SETS`, as in :func:`recipe`;
-            or of :class:`~graphrelu.lab.models.graph_networks.Network`.
+    It is :data:`SETS`, changed by ``overrides`` as in :func:`modern`: fields of :class:`Config`, or
+    of :class:`~graphrelu.lab.models.graph_networks.Network`.
     """
     backbone = check_name("backbone for sets of graphs", backbone, (*SET_BACKBONES, "bond"))
     network = {field.name for field in fields(Network)} - {"hidden", "dropout"}
@@ -191,7 +183,7 @@ def compared() -> tuple[str, ...]:
 
 def family_of(dataset: str) -> Family:
     """The family of a dataset known by name; ``other`` of the embedded ones."""
-    return SOURCES[dataset].family if dataset in SOURCES else "other"
+    return pyg.family_of(SOURCES.get(dataset, ""))
 
 
 def node_table(
