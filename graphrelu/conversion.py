@@ -229,10 +229,12 @@ class Place(NamedTuple):
     slope: float
     where: str  # the name of the activation, or the line of the call
     after: str  # the layer called before
+    number: int  # of the call since then
     width: int
 
     def __str__(self) -> str:
-        return f"{self.where} after {self.after}" if self.after else self.where
+        after = f" after {self.after}" if self.after else ""
+        return self.where + after + (f", call {self.number + 1}" if self.number else "")
 
 
 # An empty tensor of the type and on the device of what a GReLU there sees, or why none fits.
@@ -441,14 +443,15 @@ class Run(Scope):
     plan: Plan
     # The methods whose code may call activations, from the outermost to the innermost.
     methods: list["Method"] = field(default_factory=list)
-    after: dict[str, str] = field(default_factory=dict)  # by module: the layer called last there
+    # By module: the layer that returned last in its code, and the activations since then.
+    since: dict[str, list[str]] = field(default_factory=dict)
     depth: int = 0  # in how many layers it is, in which activations stay
     graph: Graph | None = None  # the one seen last
     batches: list[tuple[Tensor, int | None]] = field(default_factory=list)  # and their sizes
 
     def __copy__(self) -> "Run":
-        after = dict(self.after)
-        return replace(self, methods=[*self.methods], after=after, batches=[*self.batches])
+        since = {path: list(names) for path, names in self.since.items()}
+        return replace(self, methods=[*self.methods], since=since, batches=[*self.batches])
 
     def interceptor(self) -> contextlib.AbstractContextManager[Any]:
         is_needed = self.plan.intercepts and not self.depth
@@ -502,8 +505,9 @@ class Run(Scope):
         x: Any = options.get("input")
         slope = float(options.get("negative_slope", 0.01)) if activation == "leaky_relu" else 0.0
         width = x.size(1) if isinstance(x, Tensor) and x.dim() == 2 else 0
-        after = self.after[method.path]
-        place = Place(method.path, activation, slope, where, after, width)
+        after, *since = self.since[method.path]
+        self.since[method.path].append(where)
+        place = Place(method.path, activation, slope, where, after, since.count(where), width)
         if plan.findings is not None:
             misfit = self.misfit(x)
             if misfit or place not in plan.findings:
@@ -647,7 +651,7 @@ class Method:
             run.note_graph(read_graph(arguments, self.plan.graph, guess))
         if self.kind == "model":
             if all(method.module is not self.module for method in run.methods):
-                run.after[self.path] = ""
+                run.since[self.path] = [""]
             run.methods.append(self)
             try:
                 out = self.__wrapped__(*args, **kwargs)
@@ -667,7 +671,7 @@ class Method:
             Method(self.module, "forward", self.path, self.kind, self.plan)
         for method in run.methods:  # what comes now comes after this layer
             if method.module is not self.module:
-                run.after[method.path] = self.path
+                run.since[method.path] = [self.path]
         return out
 
     def _activate(self, run: Run, *args: Any, **kwargs: Any) -> Any:
@@ -722,7 +726,7 @@ def _put_methods(model: Module, plan: Plan) -> None:
 
 def _kind(module: Module, path: str) -> str:
     if hasattr(type(module), "__deepcopy__"):
-        return ""  # a class that copies itself would lose the method
+        return ""  # a class that copies itself, as Linear of PyG 2.6, would lose the method
     if type(module) in MODULES:
         return "activation"
     if isinstance(module, GReLU):

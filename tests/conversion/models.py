@@ -88,8 +88,7 @@ class Transposed(Base):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         x = self.conv1(x, edge_index).t().contiguous().t()
-        x = F.relu(x)
-        return self.conv3(F.relu(self.lin2(x)) + x, edge_index).t()
+        return self.conv3(F.relu(self.lin2(x)) + F.relu(x), edge_index).t()
 
 
 class SharedModule(Base):
@@ -307,6 +306,17 @@ class Nested(torch.nn.Module):
         return self.out(self.act(self.encoder(x, edge_index)), edge_index, edge_weight)
 
 
+class Decoded(Base):
+    """Layers of PyG's that copy themselves, and share an activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = MLP([8, 8, 8, 4], norm=None)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.mlp(self.conv1(x, edge_index))
+
+
 class VariationalEncoder(Base):
     def forward(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         x = self.conv1(x, edge_index).relu()
@@ -451,6 +461,7 @@ CASES: dict[str, Case] = {
     "catches errors": Case(Catches, FLAGGED, 2),
     "helper functions": Case(Helpers, FLAGGED, 6),
     "nested models": Case(Nested, WEIGHTED, 4),
+    "an MLP of nodes": Case(Decoded, PLAIN, 2),
     "pooling between layers": Case(Pooled, BATCHES, 3),
     "no MessagePassing": shown(WithoutMessagePassing, ADJACENCIES, 1),
     "examples/gcn.py": Case(CoraGCN, WEIGHTED, 1),

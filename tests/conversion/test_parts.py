@@ -33,9 +33,10 @@ from tests.conversion.test_table import assert_same, grelus
 from tests.helpers import random_graph
 
 MODELS = ["GCN", "GAT, JumpingKnowledge", "GraphUNet", "one module, many places", "nested models"]
+MODELS += ["Sequential", "GPSConv", "an MLP of nodes"]
 
 
-@pytest.mark.parametrize("name", [*MODELS, "Sequential", "GPSConv"])
+@pytest.mark.parametrize("name", MODELS)
 def test_copy_pickle_and_state(name: str) -> None:
     case = CASES[name]
     torch.manual_seed(0)
