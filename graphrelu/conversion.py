@@ -727,6 +727,8 @@ def _put_methods(model: Module, plan: Plan) -> None:
 def _kind(module: Module, path: str) -> str:
     if hasattr(type(module), "__deepcopy__"):
         return ""  # a class that copies itself, as Linear of PyG 2.6, would lose the method
+    if type(module).forward is nn.Sequential.forward:
+        return ""  # the modules in it are called by what calls it
     if type(module) in MODULES:
         return "activation"
     if isinstance(module, GReLU):

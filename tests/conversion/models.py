@@ -306,15 +306,20 @@ class Nested(torch.nn.Module):
         return self.out(self.act(self.encoder(x, edge_index)), edge_index, edge_weight)
 
 
+class Layers(torch.nn.Sequential):
+    """A class of its own for what torch has already."""
+
+
 class Decoded(Base):
-    """Layers of PyG's that copy themselves, and share an activation."""
+    """Layers of PyG's that copy themselves, and share an activation, and layers of a Sequential."""
 
     def __init__(self) -> None:
         super().__init__()
         self.mlp = MLP([8, 8, 8, 4], norm=None)
+        self.layers = Layers(Linear(4, 4), ReLU(), Linear(4, 4))
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.mlp(self.conv1(x, edge_index))
+        return self.layers(self.mlp(self.conv1(x, edge_index)))
 
 
 class VariationalEncoder(Base):
@@ -461,7 +466,7 @@ CASES: dict[str, Case] = {
     "catches errors": Case(Catches, FLAGGED, 2),
     "helper functions": Case(Helpers, FLAGGED, 6),
     "nested models": Case(Nested, WEIGHTED, 4),
-    "an MLP of nodes": Case(Decoded, PLAIN, 2),
+    "MLPs of nodes": Case(Decoded, PLAIN, 3),
     "pooling between layers": Case(Pooled, BATCHES, 3),
     "no MessagePassing": shown(WithoutMessagePassing, ADJACENCIES, 1),
     "examples/gcn.py": Case(CoraGCN, WEIGHTED, 1),

@@ -33,7 +33,7 @@ from tests.conversion.test_table import assert_same, grelus
 from tests.helpers import random_graph
 
 MODELS = ["GCN", "GAT, JumpingKnowledge", "GraphUNet", "one module, many places", "nested models"]
-MODELS += ["Sequential", "GPSConv", "an MLP of nodes"]
+MODELS += ["Sequential", "GPSConv", "MLPs of nodes"]
 
 
 @pytest.mark.parametrize("name", MODELS)
