@@ -212,6 +212,7 @@ def test_batches_are_activated_graph_by_graph() -> None:
         alone = model(X[nodes], inside, torch.zeros_like(nodes))
         torch.testing.assert_close(out[graph : graph + 1], alone, atol=1e-5, rtol=1e-4)
     unet = opened_model(gnn.GraphUNet(5, 8, 4, depth=2))  # finds its batch vector again
+    assert len(grelus(unet)) == 4
     assert unet(X, BATCHED).shape == unet(X, BATCHED, BATCH).shape == (30, 4)
     assert not torch.allclose(unet(X, BATCHED), unet(X, BATCHED, BATCH), atol=1e-4)
 
@@ -274,3 +275,17 @@ def test_a_converted_model_in_another_model() -> None:
     expected = both.conv1(both.inner(X, EDGES), EDGES).relu()
     assert torch.equal(both(X, EDGES), expected)
     assert [r.name for r in replacements(both)] == ["inner.forward:2 after conv1"]
+
+
+def test_a_converted_model_that_calls_another() -> None:
+    """Each replaces its own activations alone."""
+    teacher = convert(models.IsNone(), exclude=["forward:5 after conv2"])
+
+    class Student(Base):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.relu(self.conv1(x, edge_index)).sum() + teacher(x, edge_index)
+
+    student = Student()
+    converted = convert(student)
+    assert [r.name for r in replacements(converted)] == ["forward:1 after conv1"]
+    assert torch.equal(converted(X, EDGES), student(X, EDGES))
