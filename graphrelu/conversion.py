@@ -161,7 +161,7 @@ def convert(
         if replacement.after:
             owner: Any = converted.get_submodule(place.owner)
             if not hasattr(owner, "grelus"):
-                owner.grelus = GReLUs()
+                owner.grelus, owner.named_children = GReLUs(), OwnChildren(owner)
             plan.places[place] = len(owner.grelus)
             plan.intercepts |= place.where not in modules
             grelu = GReLU(place.width, negative_slope=place.slope, **grelu_options)
@@ -431,6 +431,20 @@ class GReLUs(nn.ModuleList):
                 "graphrelu.HeteroGReLU."
             )
         return super().named_modules(*args, **kwargs)
+
+
+class OwnChildren:
+    """In place of the method `named_children` of a module: code of the model that runs all children
+    does not meet the GReLUs, and torch's own, as `to` and `train`, does."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def __call__(self) -> Iterator[tuple[str, Module]]:
+        hides = current_run() is not None
+        for name, child in type(self.module).named_children(self.module):
+            if not (hides and isinstance(child, GReLUs)):
+                yield name, child
 
 
 # One call of a converted model.

@@ -121,6 +121,22 @@ class AsksForItsClass(Base):
         return x * float(self.layers[3].negative_slope)  # type: ignore[arg-type]
 
 
+class RunsItsChildren(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.act, self.conv2, self.lin = (
+            GCNConv(5, 8),
+            ReLU(),
+            GCNConv(8, 8),
+            Linear(8, 3),
+        )
+
+    def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:
+        for layer in list(self.children())[: -1 if embed else 4]:
+            x = layer(x, edge_index) if isinstance(layer, GCNConv) else F.relu(layer(x))
+        return x
+
+
 class SharedWithAConvolution(torch.nn.Module):
     """An activation that is met inside a convolution first, and matrices that no node has."""
 
@@ -461,6 +477,7 @@ CASES: dict[str, Case] = {
     ),
     "one module, many places": Case(SharedModule, [BATCHES[0], (X2, EDGES2, ONE_GRAPH)], 3),
     "asks for its class": Case(AsksForItsClass, PLAIN, 2),
+    "runs its children": Case(RunsItsChildren, FLAGGED, 3),
     "shared with a convolution": Case(SharedWithAConvolution, FLAGGED, 1, example=(X, EDGES, True)),
     "hidden in a list": Case(HiddenInAList, PLAIN, 2),
     "catches errors": Case(Catches, FLAGGED, 2),
