@@ -93,16 +93,6 @@ def test_bad_files_get_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-def test_bad_parts_get_one_sentence(tmp_path: Path) -> None:
-    rows = ["smiles,y,split", "C,1,train", "CC,0,train", "CCC,1,val", "CCCC,0,val"]
-    empty = load_graphs(table(tmp_path / "bad.csv", *rows))
-    with pytest.raises(DataError, match=r"^bad: the split leaves the test part empty\.$"):
-        split_of(empty, 0)
-    one = load_graphs(table(tmp_path / "bad.csv", *rows, "CO,1,test"))
-    with pytest.raises(DataError, match=r"^bad: the test part has one class only, in every tar"):
-        split_of(one, 0)
-
-
 # Without the time of its making: xdist compares the names of the cases.
 CUT_OFF = gzip.compress(b"smiles,y\n" * 99, mtime=0)[:-9]
 
