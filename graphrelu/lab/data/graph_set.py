@@ -136,8 +136,9 @@ class GraphSet:
             return ""
         number, lines = len(self.unreadable), ", ".join(map(str, self.unreadable[:_MOST_NAMED]))
         more = ", ..." if number > _MOST_NAMED else ""
-        total = number + len(self.y)
-        return f"Left out as unreadable: {number:,} of {total:,} molecules (line {lines}{more})."
+        where = "line" if number == 1 else "lines"
+        counts = f"{number:,} of {number + len(self.y):,} molecules"
+        return f"Left out as unreadable: {counts} ({where} {lines}{more})."
 
 
 def _features(x: Tensor, what: str) -> Features:

@@ -40,7 +40,7 @@ def test_graphs_are_those_of_pyg(tmp_path: Path) -> None:
 def test_unreadable_molecules_are_left_out_and_named(tmp_path: Path) -> None:
     rows = ["CCO,1,", "not a molecule,0,1", "", "CC,0,1", ",0,1", "C(C,1,0", "CCC,,0"]
     molecules = load_graphs(table(tmp_path / "gaps.csv", "smiles,a,b", *rows))
-    assert molecules.note == "Left out as unreadable: 3 of 6 molecules (line 3, 6, 7)."
+    assert molecules.note == "Left out as unreadable: 3 of 6 molecules (lines 3, 6, 7)."
     assert molecules.task == "labels"
     expected = torch.tensor([[1.0, torch.nan], [0, 1], [torch.nan, 0]])
     torch.testing.assert_close(molecules.y, expected, equal_nan=True)
