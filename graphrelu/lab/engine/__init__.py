@@ -49,6 +49,7 @@ def run(
     deadline: float | None = None,
     progress: Callable[[Progress], None] | None = None,
     pool: str = "local",
+    inspects: bool = True,
 ) -> list[Result]:
     """Trains the missing runs and returns all results of these configurations and seeds.
 
@@ -63,6 +64,7 @@ def run(
         progress: Called every few epochs; of a cluster, whenever a batch is finished.
         pool: `local`, this process; a number of processes; or `ray`, the workers of a
             Ray cluster.
+        inspects: Whether a look inside a model of each cell is kept beside the record.
     """
     wanted = [(config.key(), seed) for config in configs for seed in seeds]
     known = [] if record is None else record.read()
@@ -90,7 +92,7 @@ def run(
         workers = stack.enter_context(pool_of(pool, device))
         prepared = PreparedCells(graphs or {}, root, workers.device)
         batches = missing(prepared, workers.share)
-        seed = None if record is None else seeds[0]
+        seed = seeds[0] if inspects and record is not None else None
         for (config, own), results, look in workers.train(batches, prepared, seed, report):
             if record is not None:
                 if look is not None:
@@ -102,7 +104,9 @@ def run(
 
 
 def run_all(runs: Mapping[Config, Sequence[int]], record: Record, **how: Any) -> int:
-    """:func:`run` for cells with seeds of their own; returns how many of the runs are on record."""
+    """:func:`run` for the cells of a table, which have seeds of their own, without looks inside
+    models; returns how many of the runs are on record."""
+    how |= {"inspects": False}
     by_seeds: dict[tuple[int, ...], list[Config]] = {}
     for config, seeds in runs.items():
         by_seeds.setdefault(tuple(seeds), []).append(config)
