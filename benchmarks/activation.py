@@ -75,7 +75,7 @@ def measure(nodes: int, edges: int, channels: int, device: torch.device) -> dict
         times = milliseconds({name: partial(run, act) for name, act in acts.items()}, device)
         for name, row in rows.items():
             row[column] = times[name]
-    settings = graph_module.DiffusionSettings(0.1, 10, "power", False)
+    settings = graph_module.DiffusionSettings(0.1, 10)
     graph = (edge_index, None, nodes, torch.float, settings, None, False)
 
     def prepare() -> None:

@@ -23,7 +23,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor
 
-from graphrelu.functional import values_on_cpu
+from graphrelu.ops import values_on_cpu
 
 
 class Graph(NamedTuple):

@@ -15,11 +15,7 @@ environment variable `GRAPHRELU_BACKEND=reference` selects those here instead, f
 Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any.
 """
 
-import math
-import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -27,14 +23,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-BACKENDS = ("reference", "torch", "triton")
 MODES = ("calibrated", "paper")
-DIFFUSIONS = ("power", "chebyshev", "exact")
+DIFFUSIONS = ("power", "exact")
 
 # A GPU's softmax leaves a row to a single block of threads: beyond this length it is written out.
 LONG_COLUMN = 1 << 16
-
-AddProduct = Callable[..., Tensor]
 
 
 class Form(NamedTuple):
@@ -63,40 +56,6 @@ class Form(NamedTuple):
 DEFAULT = Form()
 
 
-def backend() -> str:
-    """What `GRAPHRELU_BACKEND` asks for: nothing, or one of `BACKENDS`."""
-    name = os.environ.get("GRAPHRELU_BACKEND", "")
-    if name and name not in BACKENDS:
-        raise ValueError(f"GRAPHRELU_BACKEND must be one of {', '.join(BACKENDS)}, got {name!r}.")
-    return name
-
-
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocasting is off inside, on the device of `x`."""
-    device = x.device.type
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
-
-
-def has_values(*tensors: Tensor) -> bool:
-    """Whether the tensors have values: under :func:`torch.compile` and inside the transforms of
-    :mod:`torch.func` they have none."""
-    if torch.compiler.is_compiling():
-        return False
-    try:
-        for tensor in tensors:
-            tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True
-
-
-def values_on_cpu(*tensors: Tensor) -> bool:
-    """Whether the values can be read without waiting for another device."""
-    return has_values(*tensors) and all(map(attrgetter("is_cpu"), tensors))
-
-
 class Edges(NamedTuple):
     """A weighted edge list; messages flow from ``source`` to ``target``."""
 
@@ -109,20 +68,13 @@ class Edges(NamedTuple):
         return Edges(self.target, self.source, self.weight, self.num_nodes)
 
 
-def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
+def normalized_adjacency(edges: Edges) -> Edges:
     r""":math:`\mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}`, with PyG's (incoming) degree.
 
     A node of degree zero keeps an empty row. Every shape is known beforehand, so that the
     function compiles.
     """
     source, target, weight, num_nodes = edges
-    if add_self_loops:
-        # As PyG's `add_remaining_self_loops`: a node that has a loop gets no other.
-        loops = scatter((source == target).long(), source, dim=0, dim_size=num_nodes, reduce="sum")
-        nodes = torch.arange(num_nodes, device=source.device)
-        source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
-        weight = torch.cat([weight, (loops == 0).to(weight.dtype)])
-
     # In float32 a sum of ones ends at 2^24, and small weights have no inverse.
     wide = widened(weight)
     degree = scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum")
@@ -145,53 +97,28 @@ def propagate(
     weighted sources."""
     message = edges.weight.view(-1, 1) * current[edges.source]
     product = scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
-    return alpha * product + beta * previous if beta else alpha * product
+    return alpha * product + beta * previous
 
 
-def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
-    r"""The best uniform approximation of :math:`\alpha / (1 - (1 - \alpha) \lambda)` on [-1, 1].
-
-    The Chebyshev series of this function is geometric; dividing the last kept coefficient by
-    :math:`1 - \rho^2` turns the truncated series into the minimax polynomial (Chebyshev, 1859).
-    """
-    if alpha == 1.0:
-        return [1.0]
-    c = 1.0 - alpha
-    root = math.sqrt(1.0 - c * c)
-    rho = (1.0 - root) / c
-    coefficients = [alpha / root] + [2.0 * alpha / root * rho**k for k in range(1, steps + 1)]
-    coefficients[-1] /= 1.0 - rho * rho
-    return coefficients
-
-
-def polynomial(
-    x: Tensor, matrix: Any, add_product: AddProduct, alpha: float, steps: int, kind: str
+def pagerank(
+    x: Tensor,
+    matrix: Any,
+    alpha: float,
+    steps: int,
+    add_product: Callable[..., Tensor] = propagate,
 ) -> Tensor:
-    """The diffusion as a polynomial of the matrix `A`; a fast path replaces the product.
+    """The diffusion by power iteration, as PyG's :class:`APPNP` defines it.
 
     Args:
         x: `[N, F]`, every column of which is diffused.
         matrix: `A`, in the form that `add_product` takes.
-        add_product: :func:`propagate`, or a function with the arguments of :func:`torch.addmm`.
         alpha: The teleport probability.
         steps: The number of products with `A`.
-        kind: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the best
-            polynomial of this degree, for a symmetric `A`.
+        add_product: :func:`propagate`, or a fast path with the arguments of :func:`torch.addmm`.
     """
-    if kind == "power":
-        out = x
-        for _ in range(steps):
-            out = add_product(x, matrix, out, beta=float(alpha), alpha=1.0 - alpha)
-        return out
-    first, *coefficients = chebyshev_coefficients(alpha, steps)
-    out = first * x
-    previous, current = x, x
-    a, b = 1.0, 0.0
-    for coefficient in coefficients:
-        new = add_product(previous, matrix, current, beta=b, alpha=a)
-        previous, current = current, new
-        out = torch.add(out, current, alpha=coefficient)
-        a, b = 2.0, -1.0
+    out = x
+    for _ in range(steps):
+        out = add_product(x, matrix, out, beta=float(alpha), alpha=1.0 - alpha)
     return out
 
 
@@ -201,13 +128,6 @@ def exact_operator(edges: Edges, alpha: float) -> Tensor:
     dense = dense.index_put((edges.target, edges.source), edges.weight, accumulate=True)
     identity = torch.eye(edges.num_nodes, dtype=dense.dtype, device=dense.device)
     return alpha * torch.linalg.inv(identity - (1 - alpha) * dense)
-
-
-def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, kind: str) -> Tensor:
-    """Diffuses every column of `x` over normalised edges."""
-    if kind == "exact":
-        return exact_operator(edges, alpha) @ x
-    return polynomial(x, edges, propagate, alpha, steps, kind)
 
 
 def project(

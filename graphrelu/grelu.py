@@ -10,7 +10,7 @@ from torch.nn import Linear, Parameter
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Form, without_autocast
+from graphrelu.functional import DEFAULT, Form
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -18,9 +18,11 @@ from graphrelu.graph import (
     check_features,
     check_prepared,
     prepare,
+    without_edges,
 )
+from graphrelu.ops import values_on_cpu, without_autocast
 from graphrelu.ops.apply import apply
-from graphrelu.ops.fused import Weights, fits, fused
+from graphrelu.ops.fused import fits, fused
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 
@@ -106,8 +108,7 @@ class GReLU(torch.nn.Module):
         alpha (float, optional): Teleport probability of the diffusion, in (0, 1].
             (default: :obj:`0.1`)
         steps (int, optional): Number of sparse products of the diffusion. (default: :obj:`10`)
-        diffusion (str, optional): :obj:`"power"` (as :class:`~torch_geometric.nn.conv.APPNP`),
-            :obj:`"chebyshev"` (more accurate for the same `steps`; undirected graphs only) or
+        diffusion (str, optional): :obj:`"power"` (as :class:`~torch_geometric.nn.conv.APPNP`) or
             :obj:`"exact"` (the dense inverse, for small graphs). (default: :obj:`"power"`)
         mode (str, optional): :obj:`"calibrated"` or :obj:`"paper"`.
             (default: :obj:`"calibrated"`)
@@ -259,19 +260,19 @@ class GReLU(torch.nn.Module):
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
         if isinstance(self.channel_mlp, DiagonalMap) and fits(x, graph, form):
             form = form._replace(bias=True)  # without intercepts, theirs are zero
-            return fused(x, self._fused_weights(x), graph, batch, batch_size, form, kept)
+            return fused(x, *self._fused_weights(x), graph, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
         return apply(x, gamma, parameters, form.base_slopes, batch)
 
-    def _fused_weights(self, x: Tensor) -> Weights:
+    def _fused_weights(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
         if self.node_mlp is not None:
             node = self.node_mlp.weight.to(x.dtype)
         assert self.channel_mlp is not None
-        channel, bias = (p.to(x.dtype) for p in self.channel_mlp.parameters())
+        weight, bias = self.channel_mlp.weight.to(x.dtype), self.channel_mlp.bias.to(x.dtype)
         if not self.bias:
-            channel, bias = (F.pad(p, (0, 0, 0, self.K)) for p in (channel, bias))
-        return Weights(node, channel, bias)
+            weight, bias = (F.pad(p, (0, 0, 0, self.K)) for p in (weight, bias))
+        return node, weight, bias
 
     @property
     def _form(self) -> Form:
@@ -323,15 +324,12 @@ class GReLU(torch.nn.Module):
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
         dtype = torch.promote_types(x.dtype, torch.float32)
         if not self.topology:
-            # Not `x.new_ones`: below a vmap, that is a mass for each replica.
-            mass = torch.ones(x.size(0), dtype=dtype, device=x.device)
-            return PreparedGraph(settings, mass), batch, batch_size
+            return without_edges(x.size(0), dtype, x.device), batch, batch_size
         if isinstance(edge_index, PreparedGraph):
             check_prepared(edge_index, settings, x, dtype)
             return edge_index, batch, batch_size
-        check = functional.values_on_cpu(x)
         with without_autocast(x):
-            rest = x.size(0), dtype, settings, batch, check
+            rest = x.size(0), dtype, settings, batch, values_on_cpu(x)
             return prepare(edge_index, edge_weight, *rest), batch, batch_size
 
     def _hyperfunction(

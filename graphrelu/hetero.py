@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
-from graphrelu.functional import Edges, has_values, values_on_cpu, without_autocast
+from graphrelu.functional import Edges
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -18,6 +18,7 @@ from graphrelu.graph import (
     remembered,
 )
 from graphrelu.grelu import GReLU
+from graphrelu.ops import has_values, values_on_cpu, without_autocast
 from graphrelu.ops.apply import apply
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
@@ -167,7 +168,7 @@ class HeteroGReLU(torch.nn.Module):
             weight = torch.cat([own.to(dtype) for own in weights])
             edges = as_edges(torch.cat(moved, dim=1), weight, ends[-1], dtype)
             if check:
-                check_values(edges, act.diffusion, None)
+                check_values(edges, None)
             return edges
 
         settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)

@@ -93,13 +93,14 @@ def diffused(
     alpha: float = 0.1,
     steps: int = 10,
     kind: str = "power",
-    add_self_loops: bool = False,
 ) -> Tensor:
     r""":math:`\mathbf{E} = \mathbf{S}^{\mathrm{PPR}} \mathbf{X}`, by the equations."""
     weight = x.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight.to(x.dtype)
     edges = functional.Edges(edge_index[0], edge_index[1], weight, x.size(0))
-    edges = functional.normalized_adjacency(edges, add_self_loops)
-    return functional.pagerank(x, edges, alpha, steps, kind)
+    edges = functional.normalized_adjacency(edges)
+    if kind == "exact":
+        return functional.exact_operator(edges, alpha) @ x
+    return functional.pagerank(x, edges, alpha, steps)
 
 
 def outcome(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:

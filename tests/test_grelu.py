@@ -11,7 +11,7 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_t
 
 from graphrelu import GReLU
 from graphrelu import graph as graph_module
-from graphrelu.functional import MODES
+from graphrelu.functional import DIFFUSIONS, MODES
 from tests import oracle
 from tests.helpers import (
     OTHER,
@@ -269,7 +269,7 @@ def test_threads_share_the_memory() -> None:
         assert all(pool.map(work, range(4)))
 
 
-@pytest.mark.parametrize("diffusion", ["power", "chebyshev", "exact"])
+@pytest.mark.parametrize("diffusion", DIFFUSIONS)
 def test_learned_edge_weights_train_for_more_than_a_step(diffusion: str) -> None:
     """Nothing of the first backward pass is remembered, and the module can be copied."""
     act, edge_index = opened(GReLU(4, diffusion=diffusion)), random_graph(9, 20, undirected=True)

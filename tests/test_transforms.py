@@ -31,7 +31,6 @@ def _fresh_compiler() -> None:
     [
         ({}, "inductor"),
         ({"K": 3, "mode": "paper"}, "aot_eager"),
-        ({"diffusion": "chebyshev"}, "aot_eager"),
         ({"diffusion": "exact", "node_wise": False}, "aot_eager"),
         ({"channel_wise": False}, "inductor"),
         ({"topology": False}, "aot_eager"),
@@ -159,7 +158,6 @@ def test_vmap_over_edge_weights_and_nested_vmap() -> None:
     "options",
     [
         {},
-        {"diffusion": "chebyshev"},
         {"mode": "paper", "K": 3},
         {"channel_wise": False},
         {"node_wise": False},
@@ -170,7 +168,7 @@ def test_vmap_over_edge_weights_and_nested_vmap() -> None:
 def test_vmap_over_graphs(options: dict) -> None:
     """Each model has a graph, a batch vector and prepared matrices of its own."""
     acts = [opened(GReLU(6, **options).double()) for _ in range(3)]
-    settings = DiffusionSettings(acts[0].alpha, acts[0].steps, acts[0].diffusion, False)
+    settings = DiffusionSettings(acts[0].alpha, acts[0].steps)
     graphs, batches = [], []
     for sizes in ([5, 4, 3], [2, 7, 3], [6, 0, 6]):
         edge_index, batch = batch_of_graphs(sizes)

@@ -112,7 +112,7 @@ def test_programs_that_wait_for_each_other_are_started_together() -> None:
         mock.patch.object(diffuse, "_num_programs", return_value=4),
         mock.patch.object(diffuse, "HAS_COOPERATIVE_LAUNCH", True),
     ):
-        diffuse.forward(torch.ones(1000, 1), matrix, 0.1, 3, "power")
+        diffuse.forward(torch.ones(1000, 1), matrix, 0.1, 3)
     assert kernel.__getitem__.call_args.args[0] == (4,)
     options = kernel.__getitem__.return_value.call_args.kwargs
     assert options["launch_cooperative_grid"]

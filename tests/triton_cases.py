@@ -38,8 +38,7 @@ WHOLE: list[tuple[dict, bool, bool]] = [
     ({"node_wise": False}, False, True),
     ({"channel_wise": False, "K": 3}, True, True),
     ({}, True, False),
-    ({"diffusion": "chebyshev", "steps": 5}, False, False),
-    ({"diffusion": "chebyshev", "steps": 1}, True, False),
+    ({"steps": 1}, True, False),
     (OTHER, True, True),
     ({"K": 3, **SHARP}, False, True),
 ]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.functional import Form, has_values
-from graphrelu.ops import differentiated, launcher, replicated, uses_triton
+from graphrelu.functional import Form
+from graphrelu.ops import differentiated, has_values, launcher, replicated, uses_triton
 
 _run = launcher("weigh", "run")
 

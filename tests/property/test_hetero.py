@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import HeteroGReLU, functional
+from graphrelu.functional import DIFFUSIONS
 from tests.helpers import diffused, opened
 from tests.property.comparison import assert_near
 from tests.property.strategies import CONSTANTS, Graph, graphs
@@ -65,7 +66,7 @@ def types(draw: st.DrawFn) -> Types:
         "K": draw(st.integers(2, 4)),
         "alpha": draw(st.sampled_from([0.05, 0.1, 0.5])),
         "steps": draw(st.integers(1, 12)),
-        "diffusion": draw(st.sampled_from(graph.diffusions)),
+        "diffusion": draw(st.sampled_from(DIFFUSIONS)),
         "negative_slope": draw(st.sampled_from([0.0, 0.2])),
         **draw(st.sampled_from(CONSTANTS)),
     }

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.functional import polynomial
+from graphrelu.functional import pagerank
 
 CompressedRows = tuple[Tensor, Tensor, Tensor]  # where they begin, columns, values
 
@@ -151,10 +151,10 @@ def _iterate(
     return buffers[(steps - 1) % 2]
 
 
-def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int, kind: str) -> Tensor:
-    """:func:`graphrelu.functional.polynomial` of a contiguous `x [N, F]` in float32."""
+def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int) -> Tensor:
+    """:func:`graphrelu.functional.pagerank` of a contiguous `x [N, F]` in float32."""
     num_rows, width = x.shape
-    if width == 1 and kind == "power" and HAS_COOPERATIVE_LAUNCH:
+    if width == 1 and HAS_COOPERATIVE_LAUNCH:
         return _iterate(x, matrix, x, 1.0 - alpha, float(alpha), steps)
     cols = min(_COLS, triton.next_power_of_2(width))
 
@@ -174,4 +174,4 @@ def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int, kind: s
             )
         return out
 
-    return polynomial(x, matrix, add_product, alpha, steps, kind)
+    return pagerank(x, matrix, alpha, steps, add_product)
