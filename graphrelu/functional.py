@@ -56,6 +56,15 @@ class Form(NamedTuple):
 DEFAULT = Form()
 
 
+class Weights(NamedTuple):
+    """What is learned. The channel MLP has no weight where all channels are alike, and nothing in
+    the printed form of that."""
+
+    node: Tensor | None  # of the node MLP, `[H, C]`; none where all nodes are alike
+    channel: Tensor | None
+    bias: Tensor | None  # of the channel MLP
+
+
 class Edges(NamedTuple):
     """A weighted edge list; messages flow from ``source`` to ``target``."""
 
@@ -179,9 +188,14 @@ def joined(batch: Tensor, batch_size: int) -> tuple[Tensor, int]:
     return (batch.reshape(replicas, -1) + first.view(-1, 1)).flatten(), replicas * batch_size
 
 
-def diagonal_map(mean: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: the calibrated channel MLP, of which
-    each output sees one channel. From `[B, C]` to `[B, rows * C]`, by two `[rows, C]`."""
+def channel_logits(mean: Tensor, weight: Tensor | None, bias: Tensor, mode: str) -> Tensor:
+    r""":math:`\mathrm{MLP}(\bar{\mathbf{e}})`, `[B, rows * C]`; without a weight the bias alone.
+    Calibrated :math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: each output sees one channel,
+    by a weight and a bias of `[rows, C]`."""
+    if weight is None:
+        return bias.expand(mean.size(0), -1)
+    if mode == "paper":
+        return F.linear(mean, weight, bias)
     return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
 
 
@@ -298,8 +312,7 @@ def hyperfunction(
     x: Tensor,
     mass: Tensor,
     diffuse: Callable[[Tensor], Tensor],
-    node_weight: Tensor | None,
-    channel_map: Callable[[Tensor], Tensor] | None,
+    weights: Weights,
     form: Form,
     batch: Tensor | None = None,
     batch_size: int = 1,
@@ -318,25 +331,25 @@ def hyperfunction(
         x: `[N, C]`.
         mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`; its type is computed in.
         diffuse: Applies :math:`\mathbf{S}`.
-        node_weight: The node MLP's, `[H, C]`; none where all nodes are alike.
-        channel_map: The channel MLP, from `[B, C]`; none in the printed form of alike channels.
+        weights: Of the node MLP and the channel MLP.
         form: Determines the function with the above.
         batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
         kept: What dropout leaves of both factors.
         project, weigh: These equations, or their fast twins.
     """
-    if node_weight is None:
+    if weights.node is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)
         gamma = mass.new_ones(x.size(0), 1)
     else:
-        projected, mean = project(x, node_weight, mass, batch, batch_size)
+        projected, mean = project(x, weights.node, mass, batch, batch_size)
         gamma = weigh(diffuse(projected), form, batch, batch_size)
-    if channel_map is None:
+    if weights.bias is None:
         slopes = mass.new_ones(batch_size, 1, form.K, x.size(-1))
         parameters = F.pad(slopes, (0, 0, 0, 0, 0, 1))
     else:
-        parameters = channel_parameters(channel_map(mean), x.size(-1), form)
+        logits = channel_logits(mean, weights.channel, weights.bias, form.mode)
+        parameters = channel_parameters(logits, x.size(-1), form)
     if kept is not None:
         gamma, parameters = gamma * kept.nodes, parameters * kept.channels
     return gamma, parameters

@@ -1,16 +1,14 @@
-from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear, Parameter
 
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Form
+from graphrelu.functional import DEFAULT, Form, Weights
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -38,36 +36,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-class DiagonalMap(torch.nn.Module):
-    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: each output sees one channel.
-
-    Args:
-        channels (int): `C`.
-        rows (int): Outputs per channel.
-    """
+class Diagonal(torch.nn.Module):
+    """The weights of a channel MLP of which each output sees one channel: `rows` outputs per
+    channel."""
 
     def __init__(self, channels: int, rows: int) -> None:
         super().__init__()
         self.weight = Parameter(torch.empty(rows, channels))
         self.bias = Parameter(torch.empty(rows, channels))
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Zeros: a fresh module is exactly ReLU."""
         torch.nn.init.zeros_(self.weight)
         torch.nn.init.zeros_(self.bias)
-
-    def forward(self, mean: Tensor) -> Tensor:
-        """From `[B, C]` to `[B, rows * C]`."""
-        return functional.diagonal_map(mean, *(p.to(mean.dtype) for p in self.parameters()))
-
-
-class LinearMap(Linear):
-    """A linear layer that is computed in the precision of its input."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        return F.linear(x, self.weight.to(x.dtype), bias)
 
 
 class GReLU(torch.nn.Module):
@@ -187,18 +168,18 @@ class GReLU(torch.nn.Module):
         self.negative_slope = negative_slope
 
         rows = (2 if bias else 1) * K
-        self.channel_mlp: DiagonalMap | LinearMap | None = None
+        self.channel_mlp: Diagonal | Linear | None = None
         self.register_parameter("shared_slopes", None)
         if channel_wise and mode == "calibrated":
-            self.channel_mlp = DiagonalMap(channels, rows)
+            self.channel_mlp = Diagonal(channels, rows)
         elif channel_wise:
-            self.channel_mlp = LinearMap(channels, rows * channels)
+            self.channel_mlp = Linear(channels, rows * channels)
         elif mode == "calibrated":
             self.shared_slopes = Parameter(torch.empty(K))
-        self.node_mlp: LinearMap | None = None
+        self.node_mlp: Linear | None = None
         if node_wise:
             # A bias would cancel in the softmax.
-            self.node_mlp = LinearMap(channels, 1 if channel_wise else K, bias=False)
+            self.node_mlp = Linear(channels, 1 if channel_wise else K, bias=False)
         self.register_load_state_dict_pre_hook(_rename_weights_of_older_versions)
 
         self.reset_parameters()
@@ -258,21 +239,19 @@ class GReLU(torch.nn.Module):
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
-        if isinstance(self.channel_mlp, DiagonalMap) and fits(x, graph, form):
-            form = form._replace(bias=True)  # without intercepts, theirs are zero
-            return fused(x, *self._fused_weights(x), graph, batch, batch_size, form, kept)
+        if self.channel_mlp is not None and fits(x, graph, form):
+            weights = self._weights(graph.mass.dtype)
+            return fused(x, weights, graph, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
         return apply(x, gamma, parameters, form.base_slopes, batch)
 
-    def _fused_weights(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
-        if self.node_mlp is not None:
-            node = self.node_mlp.weight.to(x.dtype)
-        assert self.channel_mlp is not None
-        weight, bias = self.channel_mlp.weight.to(x.dtype), self.channel_mlp.bias.to(x.dtype)
-        if not self.bias:
-            weight, bias = (F.pad(p, (0, 0, 0, self.K)) for p in (weight, bias))
-        return node, weight, bias
+    def _weights(self, dtype: torch.dtype) -> Weights:
+        node = None if self.node_mlp is None else self.node_mlp.weight.to(dtype)
+        if self.channel_mlp is not None:
+            return Weights(node, self.channel_mlp.weight.to(dtype), self.channel_mlp.bias.to(dtype))
+        if self.shared_slopes is None:
+            return Weights(node, None, None)
+        return Weights(node, None, self.shared_slopes.to(dtype).repeat_interleave(self.channels))
 
     @property
     def _form(self) -> Form:
@@ -341,18 +320,10 @@ class GReLU(torch.nn.Module):
         kept: functional.Kept | None = None,
     ) -> tuple[Tensor, Tensor]:
         """:func:`graphrelu.functional.hyperfunction`, of this module."""
-        weight = None if self.node_mlp is None else self.node_mlp.weight.to(graph.mass.dtype)
-        channel_map: Callable[[Tensor], Tensor] | None = self.channel_mlp
-        if self.shared_slopes is not None:
-            channel_map = self._same_for_all_channels
+        weights = self._weights(graph.mass.dtype)
+        rest = self._form, batch, batch_size, kept, project, weigh
         with without_autocast(x):
-            rest = weight, channel_map, self._form, batch, batch_size, kept, project, weigh
-            return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
-
-    def _same_for_all_channels(self, mean: Tensor) -> Tensor:
-        assert self.shared_slopes is not None
-        slopes = self.shared_slopes.to(mean.dtype).repeat_interleave(self.channels)
-        return slopes.expand(mean.size(0), -1)
+            return functional.hyperfunction(x, graph.mass, graph.diffuse, weights, *rest)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

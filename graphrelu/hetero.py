@@ -95,8 +95,9 @@ class HeteroGReLU(torch.nn.Module):
             graph = self._graph(first, sizes, edge_index_dict, edge_weight_dict)
             masses = graph.mass.split(list(sizes.values()))
             for act, x, mass in zip(acts, x_dict.values(), masses, strict=True):
-                projected, mean = project(x, act.node_mlp.weight.to(mass.dtype), mass)
-                outputs = act.channel_mlp(mean)
+                own = act._weights(mass.dtype)
+                projected, mean = project(x, own.node, mass)
+                outputs = functional.channel_logits(mean, own.channel, own.bias, form.mode)
                 parameters.append(functional.channel_parameters(outputs, act.channels, form))
                 logits.append(projected)
             gammas = weigh(graph.diffuse(torch.cat(logits)), form)

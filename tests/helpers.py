@@ -72,7 +72,8 @@ def reference(
         e = diffused(x, edge_index, edge_weight, act.alpha, act.steps, act.diffusion)
     mean = functional.graph_mean(e, x.new_ones(x.size(0)), batch, batch_size)
     if act.channel_mlp is not None:
-        parameters = functional.channel_parameters(act.channel_mlp(mean), act.channels, form)
+        logits = functional.channel_logits(mean, *act.channel_mlp.parameters(), form.mode)
+        parameters = functional.channel_parameters(logits, act.channels, form)
     else:
         slopes = x.new_ones(act.K)
         if act.shared_slopes is not None:

@@ -7,10 +7,11 @@ On a batch of 128 molecules the equations make sixty passes over the features; t
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.functional import Form, Kept
+from graphrelu.functional import Form, Kept, Weights
 from graphrelu.ops import custom_operator, differentiated, one_by_one, run_loop, uses_loops
 from graphrelu.ops.diffuse import (
     CSR,
@@ -197,13 +198,8 @@ class _Fused(torch.autograd.Function):
             graph = PreparedGraph(ctx.settings, mass, (matrix, transposed))
             masks = None if kept[0] is None else Kept(*kept)
 
-            def equations(
-                x: Tensor, node_weight: Tensor, channel_weight: Tensor, channel_bias: Tensor
-            ) -> Tensor:
-                def channel_map(mean: Tensor) -> Tensor:
-                    return functional.diagonal_map(mean, channel_weight, channel_bias)
-
-                rest = node_weight, channel_map, ctx.form, batch, ctx.batch_size, masks
+            def equations(x: Tensor, *weights: Tensor) -> Tensor:
+                rest = Weights(*weights), ctx.form, batch, ctx.batch_size, masks
                 factors = functional.hyperfunction(x, mass, graph.diffuse, *rest)
                 return functional.apply(x, *factors, ctx.form.base_slopes, batch)
 
@@ -232,9 +228,7 @@ def fits(x: Tensor, graph: PreparedGraph, form: Form) -> bool:
 
 def fused(
     x: Tensor,
-    node_weight: Tensor,
-    channel_weight: Tensor,
-    channel_bias: Tensor,
+    weights: Weights,
     graph: PreparedGraph,
     batch: Tensor | None,
     batch_size: int,
@@ -245,8 +239,7 @@ def fused(
 
     Args:
         x: `[N, C]`.
-        node_weight: `[1, C]`.
-        channel_weight, channel_bias: `[2 * K, C]`.
+        weights: With those of the channels, `[2 * K, C]`, or `[K, C]` without intercepts.
         graph: With indices of 32 bits.
         batch: The graph of each node, sorted, `[N]`; none where `B` is one.
         batch_size: `B`.
@@ -254,8 +247,13 @@ def fused(
         kept: What dropout leaves.
     """
     assert graph.matrices is not None
-    weights = node_weight, channel_weight, channel_bias
-    masks = (None, None) if kept is None else kept
+    node, *channels = weights
+    if node is None:  # all nodes have the weight 1
+        node = x.new_zeros(1, x.size(1))
+    if not form.bias:  # without intercepts, theirs are zero
+        channels = [F.pad(weight, (0, 0, 0, form.K)) for weight in channels if weight is not None]
+        form = form._replace(bias=True)
+    matrices, masks = distinct(*graph.matrices), kept or (None, None)
     rest = batch, *masks, batch_size, graph.settings, form
-    out: Tensor = _Fused.apply(x, *weights, graph.mass, *distinct(*graph.matrices), *rest)[0]
+    out: Tensor = _Fused.apply(x, node, *channels, graph.mass, *matrices, *rest)[0]
     return out

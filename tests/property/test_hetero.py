@@ -86,7 +86,8 @@ def expected_of(act: HeteroGReLU, x_dict: dict[str, Tensor], graph: Graph) -> li
     by_type = gamma.split(sizes), operator.sum(dim=0).split(sizes)
     for one, x, weights, mass in zip(acts, x_dict.values(), *by_type, strict=True):
         mean = (mass @ x).view(1, -1) / max(1, x.size(0))
-        parameters = functional.channel_parameters(one.channel_mlp(mean), one.channels, form)
+        logits = functional.channel_logits(mean, *one.channel_mlp.parameters(), form.mode)
+        parameters = functional.channel_parameters(logits, one.channels, form)
         coefficients = functional.coefficients(weights, parameters, form.base_slopes)
         out.append(functional.piecewise_max(x, *coefficients))
     return out
