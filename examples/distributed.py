@@ -2,10 +2,10 @@
 
     torchrun --nproc_per_node=2 --max-restarts=3 examples/distributed.py
 
-Every process trains on one part of the graph per step. A checkpoint is written every few steps:
-when a process dies, torchrun starts all of them again, and they go on from there; so does the same
-command after an interruption. It runs on GPUs by NCCL where there are any, else by Gloo, and
-without torchrun in one process.
+Every process trains on one part of the graph per step. A checkpoint is written every few steps: if
+a process dies, torchrun restarts all of them, and they continue from there; so does the same
+command after an interruption. It uses NCCL on GPUs and Gloo elsewhere; without torchrun, one
+process does everything.
 """
 
 import argparse
@@ -30,8 +30,8 @@ CHANNELS, CLASSES = 32, 10
 
 
 class PartitionedGraph:
-    """Nodes along a ring, of the same class for a stretch and mostly joined to near ones: ranges
-    of nodes are a partition that cuts few edges. (METIS finds such a numbering for any graph.)"""
+    """Nodes along a ring, with stretches of one class, mostly joined to nodes close by: splitting
+    the ring into ranges cuts few edges. (METIS finds such a numbering for any graph.)"""
 
     def __init__(self, num_nodes: int, num_edges: int, num_parts: int) -> None:
         generator = torch.Generator().manual_seed(0)
@@ -109,7 +109,7 @@ def over_all_processes(*values: float, device: torch.device, largest: bool = Fal
 
 @torch.no_grad()
 def accuracy(model: GCN, graph: PartitionedGraph, parts: range, device: torch.device) -> float:
-    """In per cent, on all nodes whose labels were not trained on."""
+    """The percentage of right predictions on all nodes whose labels were not trained on."""
     model.eval()
     correct = count = 0
     for index in parts:

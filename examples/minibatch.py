@@ -1,7 +1,7 @@
-"""A two-layer GCN with GReLU, trained on parts of a graph, and evaluated on all of it.
+"""A two-layer GCN with GReLU, trained on parts of a graph and evaluated on all of it.
 
-The graph: the handwritten digits that scikit-learn carries, each joined to its ten nearest
-neighbours. A batch is a random part of the nodes with the edges among them, and a graph of its own.
+The graph is that of scikit-learn's handwritten digits, each joined to its ten nearest neighbours. A
+batch is a random part of the nodes with the edges among them, and counts as a graph of its own.
 """
 
 import torch

@@ -45,7 +45,7 @@ def check_options(
 
 
 def check_count(name: str, value: Any) -> None:
-    """A whole number from 1."""
+    """A whole number, at least 1."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
     if value < 1:

@@ -1,9 +1,9 @@
 """The graph of an activation that is called with `x` alone.
 
-What knows the graph is a :class:`Scope` around the call: a :class:`graph_context`, or the call of a
-converted model. The activation asks the innermost one that knows a graph. Each thread has its own,
-and so does each task of an event loop: it may wait inside a block while others run. (A context
-variable would do as much, but `torch.compile` cannot read one.)
+It gets the graph from a :class:`Scope` around the call: a :class:`graph_context`, or the call of a
+converted model. The innermost one that knows a graph counts. Each thread has its own scopes, and so
+does each task of an event loop, which may wait inside a block while others run. (A context variable
+would do the same, but `torch.compile` cannot read one.)
 """
 
 import asyncio
@@ -33,14 +33,14 @@ class Graph(NamedTuple):
     edge_weight: Tensor | None = None
     batch: Tensor | None = None
     batch_size: int | None = None
-    num_nodes: int | None = None  # where it is known
+    num_nodes: int | None = None  # if known
 
 
 class Scope:
     """A block or call inside which activations ask for their graph."""
 
     graph: Graph | None = None
-    task: Any = None  # the one of an event loop that opened it, else of all of its thread
+    task: Any = None  # of an event loop, which opened it; none: it is the whole thread's
 
 
 class _Scopes(threading.local):
@@ -59,8 +59,8 @@ class graph_context(Scope):
     r"""Inside this block, a :class:`~graphrelu.GReLU` may be called with `x` alone, as PyG's
     models call their :obj:`act`.
 
-    All calls in the block must be on the features of all nodes. Where the number of nodes is not
-    known from `batch` or a sparse adjacency, the first call shows it.
+    All calls in the block must be on the features of all nodes. If neither `batch` nor a sparse
+    adjacency tells the number of nodes, the first call sets it.
 
     Args:
         edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
@@ -102,7 +102,7 @@ class graph_context(Scope):
 
     def __exit__(self, *error: object) -> None:
         last = next(i for i in reversed(range(len(_scopes.around))) if _scopes.around[i] is self)
-        del _scopes.around[last]  # the last of all, but where other tasks have opened blocks since
+        del _scopes.around[last]  # the last one, unless other tasks have opened blocks since
 
 
 def _current_task() -> Any:
@@ -113,7 +113,7 @@ def _current_task() -> Any:
 
 
 def _is_of_task(scope: Scope) -> bool:
-    """Whether it is not the block of another task."""
+    """Whether it does not belong to another task."""
     return scope.task is None or scope.task is _current_task()
 
 
@@ -137,7 +137,7 @@ def graph_around(
     if isinstance(x, Tensor) and x.dim() == 2:
         if problem := _problem(x, channels, scope.graph):
             raise ValueError(
-                f"x must have {channels} channels and a row for each node of the graph around, "
+                f"x must have {channels} channels and a row for each node of the current graph, "
                 f"{problem}: where a model activates edges, part of its nodes, pooled graphs or "
                 "several widths, build it with ReLU and call graphrelu.convert(model)."
             )
@@ -152,7 +152,7 @@ _uncompiled_graph_around = torch.compiler.disable(graph_around)
 def _problem(x: Tensor, channels: int, graph: Graph) -> str:
     rows, num_nodes = x.size(0), graph.num_nodes
     if not torch.compiler.is_compiling():
-        # Messages have a row for each edge, of which there may be as many as nodes.
+        # Messages have a row for each edge; there may be as many edges as nodes.
         for frame, _ in walk_stack(sys._getframe()):
             if frame.f_code.co_name in ("message", "aggregate", "edge_update"):
                 caller = frame.f_locals.get("self")
@@ -169,8 +169,8 @@ def _problem(x: Tensor, channels: int, graph: Graph) -> str:
 
 
 # Checkpoints: torch.utils.checkpoint runs a function again in the backward pass, perhaps after the
-# block has ended and in another thread. It has no public way to hand that run something that its
-# user did not name, so the function that it keeps is replaced by one that puts the scopes back.
+# block has ended and in another thread. It has no public way to pass that run anything that its
+# user did not name, so the function it keeps is replaced by one that restores the scopes.
 
 
 class SecondRun:
@@ -181,7 +181,7 @@ class SecondRun:
         self.function = function
         self.scopes = [copy.copy(scope) for scope in _scopes.around if _is_of_task(scope)]
         for scope in self.scopes:
-            scope.task = None  # the second run may be in any
+            scope.task = None  # the second run may be in any task
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = _scopes.around
@@ -199,8 +199,8 @@ _NON_REENTRANT = inspect.unwrap(checkpoint).__code__
 
 
 def prepare_checkpoints() -> None:
-    """Each checkpoint around will run its function again inside the scopes that are around now;
-    called before these change and wherever they are read."""
+    """Each surrounding checkpoint will run its function again inside the present scopes; called
+    before these change and wherever they are read."""
     if torch.compiler.is_compiling():
         return
     for frame, _ in walk_stack(sys._getframe()):
@@ -216,7 +216,7 @@ def prepare_checkpoints() -> None:
         except (AttributeError, KeyError):
             raise RuntimeError(
                 f"torch.utils.checkpoint must not be around a GReLU with torch "
-                f"{torch.__version__}, which this version of graphrelu does not know."
+                f"{torch.__version__}, which this version of graphrelu does not support."
             ) from None
         if not isinstance(function, SecondRun):
             setattr(keeper, name, SecondRun(function))

@@ -4,8 +4,8 @@ A converted model runs its own code. :func:`convert` runs a copy of it on an exa
 :class:`Place` where it calls an activation a GReLU. A :class:`Method` is put in front of each
 method of its modules. When the model is called, the outermost method opens a :class:`Run`, and all
 of them tell it which layer and which graph came last. An activation asks the run for the GReLU of
-its place: a module through its method, a function such as `F.relu` by an :class:`Interceptor`.
-Where there is none, the activation stays.
+its place: a module through its method, a function such as `F.relu` through an
+:class:`Interceptor`. If there is none, the activation stays.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from graphrelu.ops import has_values, values_on_cpu
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
-EXACT = ("relu", "leaky_relu")  # which a fresh GReLU is
+EXACT = ("relu", "leaky_relu")  # a fresh GReLU equals them
 OTHERS = "PReLU ELU CELU SELU GELU SiLU Mish Softplus Hardswish ReLU6 Tanh"
 MODULES: dict[type[Module], str] = {
     nn.ReLU: "relu",
@@ -75,7 +75,7 @@ class Replacement(NamedTuple):
 
 
 class Replacements(list[Replacement]):
-    """All of them; printed, one in a line."""
+    """All of them; printed one per line."""
 
     @property
     def changed(self) -> list[Replacement]:
@@ -116,12 +116,12 @@ def convert(
         inplace (bool, optional): If :obj:`True`, converts the model itself rather than a copy.
             (default: :obj:`False`)
         activations (list of str, optional): The names of the activations to replace. No GReLU
-            starts as one of :obj:`"elu"`, :obj:`"gelu"`, :obj:`"silu"` and other smooth ones: they
-            become a ReLU's, and the output changes. (default: :obj:`("relu", "leaky_relu")`)
+            starts as :obj:`"elu"`, :obj:`"gelu"`, :obj:`"silu"` or another smooth function: their
+            GReLUs start as ReLU, and the output changes. (default: :obj:`("relu", "leaky_relu")`)
         exclude (list of str, optional): What stays: names of modules, with all that they call, or
             of places as :func:`replacements` names them. (default: :obj:`()`)
-        graph (str, optional): The name of the model's argument that is the graph, where it is none
-            of :obj:`edge_index`, :obj:`adj_t` and :obj:`adj`, for activations before the first
+        graph (str, optional): The name of the model's argument that is the graph, if it is not
+            :obj:`edge_index`, :obj:`adj_t` or :obj:`adj`; for activations before the first
             convolution and models without :class:`~torch_geometric.nn.conv.MessagePassing`.
             (default: :obj:`None`)
         **grelu_options (optional): Further arguments of :class:`~graphrelu.GReLU`.
@@ -193,7 +193,7 @@ def _check_arguments(model: Any, activations: Any, grelu_options: dict[str, Any]
     names = [name for name in MODULES.values() if name != "prelu"]
     for name in activations:
         if name not in names:
-            raise ValueError(f"activations must be of {', '.join(names)}, got {name!r}.")
+            raise ValueError(f"activations must be among {', '.join(names)}, got {name!r}.")
     for module in model.modules():
         home, kind = type(module).__module__, type(module).__name__
         if home.startswith(_WRAPPERS) or isinstance(model, torch.jit.ScriptModule):
@@ -215,7 +215,7 @@ def _check_arguments(model: Any, activations: Any, grelu_options: dict[str, Any]
             raise TypeError(f"{name} must not be given: it follows from the activation replaced.")
     if GReLU(1, **grelu_options).mode == "paper" or grelu_options.get("K") == 1:
         raise ValueError(
-            "mode must not be 'paper', and K not 1, with which a fresh GReLU is no ReLU: build the "
+            "mode must not be 'paper', and K not 1, as a fresh GReLU is then not ReLU: build the "
             "model with such a GReLU instead."
         )
 
@@ -285,7 +285,7 @@ def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Fin
 
 
 def _call_on(model: Module, example: Any) -> None:
-    """A model may write into its arguments, so that it gets copies."""
+    """A model may write into its arguments, so it gets copies."""
     if isinstance(example, Data):
         call_with(model, example.clone())
     elif isinstance(example, tuple):
@@ -302,7 +302,7 @@ def _call_on(model: Module, example: Any) -> None:
 
 
 def call_with(model: Module, data: Data) -> Any:
-    """Calls a model with what its arguments name of a graph, or with the object as a whole."""
+    """Calls a model with the attributes of a graph that its arguments name, or with the graph."""
     names = parameter_names(model)
     if {"x", "edge_index", "adj_t"} & set(names):
         return model(**{name: data[name] for name in names if name in data})
@@ -350,7 +350,7 @@ def _replacement(
 
 
 def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacement]:
-    """The activation modules that the run on the example did not see, with the reason."""
+    """The activation modules that the example did not reach, with the reason."""
     modules = dict(model.named_modules(remove_duplicate=False))
     called_modules = [modules.get(name) for place in called for name in (place.owner, place.where)]
     layers = [name for name, _, kind in _parts(model) if kind in ("layer", "convolution")]
@@ -383,7 +383,7 @@ def read_graph(
     named: str | None = None,
     guess: bool = False,
 ) -> Graph:
-    """The graph and the batch vector that a call was given, each None where it was given none.
+    """The graph and the batch vector that a call was given; each may be None.
 
     The graph is the argument that is `named`, else one of the usual names, else, for a `guess`, the
     only one that looks like a graph. `names` are those of the positional arguments.
@@ -407,7 +407,7 @@ def read_graph(
     found = [name for name in (named, *_EDGES) if name in graphs][:1]
     if guess and not found:
         found = [name for name in graphs if "hyperedge" not in name and "label" not in name]
-    edge_index = graphs[found[0]] if len(found) == 1 else None  # of two any would be a guess
+    edge_index = graphs[found[0]] if len(found) == 1 else None  # between two we would guess
     return Graph(edge_index, weight, batch, batch_size, _num_nodes(arguments, batch))
 
 
@@ -418,7 +418,7 @@ def _is_graph(value: Any) -> bool:
 
 
 def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None:
-    """None where it is not known, and where sources and targets are two sets of nodes."""
+    """None if it is not known, or if sources and targets are two sets of nodes."""
     x = arguments.get("x", next(iter(arguments.values()), None))
     if isinstance(x, (tuple, list)):
         if len(x) != 2 or x[0] is not x[1]:
@@ -433,9 +433,9 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
 
 
 class Children(dict[str, Any]):
-    """The children of a module with GReLUs. A `forward` of the model that goes through them finds
-    the layers and parameters that it was written for. What acts on the whole module, such as `eval`
-    and `state_dict`, finds the GReLUs too."""
+    """The children of a module with GReLUs. A `forward` of the model that iterates over them finds
+    the layers and parameters that it was written for; `eval`, `state_dict` and whatever else acts
+    on the whole module also find the GReLUs."""
 
     def _shown(self) -> dict[str, Any]:
         caller = "" if torch.compiler.is_compiling() else _who_iterates()
@@ -467,7 +467,7 @@ class Children(dict[str, Any]):
 
 
 def _who_iterates() -> str:
-    """The Python module that goes through children, perhaps by `parameters` or the like."""
+    """The Python module that iterates over children, perhaps through `parameters` or the like."""
     for frame, _ in walk_stack(sys._getframe(3)):
         if not frame.f_code.co_flags & inspect.CO_GENERATOR:
             return str(frame.f_globals.get("__name__"))
@@ -512,7 +512,7 @@ class Run(Scope):
         self.graph = known
 
     def in_layer(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What a function returns in which activations stay."""
+        """What a function returns; activations inside it stay."""
         self.depth += 1
         try:
             if self.plan.intercepts and self.depth == 1:
@@ -522,15 +522,15 @@ class Run(Scope):
             self.depth -= 1
 
     def misfit(self, x: Any) -> str:
-        """Why no GReLU fits here; empty where one does."""
+        """Why no GReLU fits here; empty if one does."""
         shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
         is_matrix = isinstance(x, Tensor) and x.dim() == 2 and x.layout == torch.strided
         if not is_matrix or not x.is_floating_point():
-            return f"it sees {shape}, which is no matrix of node features"
+            return f"it sees {shape}, which is not a matrix of node features"
         if self.graph is None:
             return "no graph is known before it"
         if self.graph.num_nodes is None:
-            return "the convolution before it tells no number of nodes, or two of them"
+            return "the convolution before it has no known number of nodes, or two of them"
         if x.size(0) != self.graph.num_nodes:
             return f"it sees {shape} where the graph has {self.graph.num_nodes} nodes"
         if self.graph.batch is None and self.batches:
@@ -562,7 +562,7 @@ class Run(Scope):
         if not stays and not torch.compiler.is_compiling() and not self.misfit(x):
             plan.places[place] = None  # and no second warning
             warnings.warn(
-                f"The activation at {str(place)!r} was not met in the run on the example and stays "
+                f"The activation at {str(place)!r} was not reached by the example and stays "
                 f"{activation}: convert the model with an example that takes the same path.",
                 stacklevel=2,
             )
@@ -586,10 +586,10 @@ class Run(Scope):
             )
         given = x.clone() if in_place else x.view_as(x)
         if given.requires_grad and has_values(x):
-            # A gradient that is laid out otherwise than a ReLU's would be rounded otherwise.
+            # A gradient with another memory layout than ReLU's would be rounded differently.
             given.register_hook(partial(_laid_out_like, torch.empty_like(x, device="meta")))
         out: Tensor = grelu(given, *self.graph[:4])
-        # Zero times infinity is no zero: a fresh GReLU would differ from its activation.
+        # Zero times infinity is not zero: a fresh GReLU would differ from its activation.
         if values_on_cpu(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
             raise ValueError(
                 f"x of the GReLU at {str(place)!r} must be finite, got inf or nan, or numbers "
@@ -612,7 +612,7 @@ def current_run() -> Run | None:
 
 
 class Interceptor(TorchFunctionMode):
-    """Sees every function of torch that a run calls, and asks for the GReLUs of activations."""
+    """Sees every torch function that a run calls, and asks for the GReLUs of activations."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -644,14 +644,14 @@ class Interceptor(TorchFunctionMode):
 
 
 def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a function with nothing around it that intercepts it: then attention takes a faster
-    way, which rounds otherwise. The interceptor does it, as torch calls it without itself."""
+    """Calls a function without an interceptor around it: attention then takes a faster path, which
+    rounds differently. The interceptor does it, as torch calls it without itself."""
     return handle_torch_function(without_interceptor, (), function, *args, **kwargs)
 
 
 def line_of_the_call() -> str:
     """The line of the model's code that calls a function of torch, counted from the start of the
-    function that it is in; empty where a module of torch, or a checkpoint, calls it."""
+    surrounding function; empty if a module of torch, or a checkpoint, calls it."""
     for frame, line in walk_stack(sys._getframe(2)):
         caller = str(frame.f_globals.get("__name__"))
         if caller.startswith(("torch.nn.modules.", "torch.utils.checkpoint", "graphrelu.context")):
@@ -699,7 +699,7 @@ class Method:
         if self.kind == "activation" and run.depth == 0:
             return run.in_layer(self._activate, run, *args, **kwargs)
         if self.kind == "convolution":
-            run.graph = None  # of a graph that cannot be read nothing is known
+            run.graph = None  # nothing is known of a graph that cannot be read
         if self.kind in ("model", "convolution"):
             guess = run.graph is None and self.name == "forward"
             run.note_graph(read_graph(self.names, args, kwargs, self.plan.graph, guess))
@@ -765,7 +765,7 @@ def _parts(model: Module) -> Iterator[tuple[str, Module, str]]:
     """The modules outside layers, with their names and the kinds of their methods."""
     layer = " "  # prefix of the names inside a layer; no name starts with a space
     found: set[Module] = set()
-    # A module with two names counts where it is outside of layers.
+    # A module with two names counts under the one outside of layers.
     for path, module in model.named_modules(remove_duplicate=False):
         if not f"{path}.".startswith(layer) and module not in found:
             found.add(module)

@@ -26,7 +26,7 @@ from torch_geometric.utils import scatter
 MODES = ("calibrated", "paper")
 DIFFUSIONS = ("power", "exact")
 
-# A GPU's softmax leaves a row to a single block of threads: beyond this length it is written out.
+# A GPU's softmax gives a row to a single block of threads: longer ones are written out instead.
 LONG_COLUMN = 1 << 16
 
 
@@ -84,7 +84,7 @@ def normalized_adjacency(edges: Edges) -> Edges:
     function compiles.
     """
     source, target, weight, num_nodes = edges
-    # In float32 a sum of ones ends at 2^24, and small weights have no inverse.
+    # In float32 a sum of ones stops growing at 2^24, and tiny weights have no inverse.
     wide = widened(weight)
     degree = scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum")
     isolated = degree == 0
@@ -223,7 +223,7 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
         return node_parameters(logits.flatten(0, -2), batch, total).view(logits.shape)
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
-    # One by one, in float32, the nodes of a large graph would not add up.
+    # Summed one by one in float32, the weights of a large graph would lose precision.
     sums = graph_sum(widened(weight), batch, batch_size)
     return weight / sums.to(weight.dtype)[batch]
 
@@ -293,13 +293,13 @@ def apply(
     base: Sequence[float],
     batch: Tensor | None = None,
 ) -> Tensor:
-    """The largest segment of each entry, in the type of `x`. Autograd is fastest segment by
-    segment: tensors `[N, K, C]` take twice the time on a large graph.
+    """The largest segment of each entry, in the type of `x`. Segment by segment is fastest for
+    autograd: tensors `[N, K, C]` take twice as long on a large graph.
 
     Args:
         x: `[..., N, C]`.
-        gamma: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment; its type is computed
-            in.
+        gamma: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment. Its type is that of
+            the computation.
         parameters: Slopes and intercepts of the channels, `[..., B, 2, K, C]`.
         base: The `K` base slopes.
         batch: `[N]`, the graph of each node; none where `B` is one.
@@ -329,7 +329,7 @@ def hyperfunction(
 
     Args:
         x: `[N, C]`.
-        mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`; its type is computed in.
+        mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`. Its type is that of the computation.
         diffuse: Applies :math:`\mathbf{S}`.
         weights: Of the node MLP and the channel MLP.
         form: Determines the function with the above.

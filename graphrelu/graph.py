@@ -19,11 +19,11 @@ from graphrelu.ops.diffuse import CSR, diffuse_operator, index_dtype
 from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
 from graphrelu.ops.diffuse import PreparedGraph as PreparedGraph
 
-# A dense inverse beyond this size no longer fits common memory (3.2 GB in float64).
+# A larger dense inverse would not fit into common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
 
-# Graphs that are remembered, for one setting each. Several layers of a model, and the epochs of
-# full-batch training, call with the same graph: a few suffice.
+# How many graphs are remembered, and settings of each. All layers of a model, and all epochs of
+# full-batch training, use the same graph: a few suffice.
 MAX_GRAPHS, MAX_SETTINGS = 8, 8
 
 
@@ -32,8 +32,8 @@ def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels
     of_types = Mapping, HeteroData
     if isinstance(x, (tuple, *of_types)) or isinstance(edge_index, of_types):
         raise TypeError(
-            "x and edge_index must belong to one node type: HeteroGReLU takes several, also on the "
-            "convolutions that to_hetero made."
+            "x and edge_index must belong to one node type: HeteroGReLU takes several, also "
+            "between layers made by to_hetero."
         )
     if isinstance(x, Data):
         raise TypeError("x must be a tensor, got Data: pass data.x and data.edge_index.")
@@ -47,8 +47,8 @@ def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels
         raise ValueError(f"x must have {channels} channels, got {x.size(1)}.")
     if isinstance(edge_weight, Tensor) and not edge_weight.is_floating_point():
         raise TypeError(
-            f"edge_weight must be of a floating type, got {edge_weight.dtype}: a batch vector is "
-            "given by its name, batch=batch."
+            f"edge_weight must be of a floating type, got {edge_weight.dtype}: pass a batch vector "
+            "by name, batch=batch."
         )
     _check_device("edge_index", edge_index, x)
     _check_device("edge_weight", edge_weight, x)
@@ -142,7 +142,7 @@ def check_edge_index(edge_index: Any, name: str = "edge_index") -> None:
 
 
 def check_values(edges: Edges, batch: Tensor | None) -> None:
-    """The checks that read values, where there are some; they cost a pass over the edges."""
+    """The checks that read values, if there are any; they cost a pass over the edges."""
     if edges.source.numel() == 0 or not has_values(*edges[:3]):
         return
     lows, highs = zip(edges.source.aminmax(), edges.target.aminmax(), strict=True)
@@ -262,9 +262,9 @@ def without_edges(num_nodes: int, dtype: torch.dtype, device: torch.device) -> P
 class _Known(NamedTuple):
     """A graph that is remembered, and the state of its tensors when it was read.
 
-    What changes a tensor in torch changes its version. Writes through `.data` or through memory
-    that NumPy shares do not, so on a CPU the content is compared with a copy, which takes a
-    hundredth of a step. On a GPU this would wait for the device.
+    Changing a tensor through torch changes its version. Writes through `.data` or through memory
+    shared with NumPy do not, so on a CPU the content is compared with a copy, which takes a
+    hundredth of a step. On a GPU that would mean waiting for the device.
     """
 
     alive: list[weakref.ref[Tensor]]  # which forget the graph when a tensor goes
@@ -286,7 +286,7 @@ _PARTS: dict[torch.layout, tuple[Callable[[Tensor], Tensor], ...]] = {
 
 
 def _watched(tensors: Sequence[Any]) -> tuple[list[int], list[Tensor]] | None:
-    """The versions and places of the tensors that hold the graph, and their contents; none where a
+    """The versions and addresses of the tensors that hold the graph, and their contents; none if a
     change could go unnoticed."""
     versions: list[int] = []
     contents: list[Tensor] = []
@@ -312,9 +312,9 @@ _lock = threading.RLock()
 def clear_cache() -> None:
     r"""Forgets all graphs that were prepared.
 
-    A few are remembered, sorted and normalised, for modules and compiled models that meet them
-    again; each goes when its :obj:`edge_index` goes. They take about three times the memory of the
-    :obj:`edge_index`, and with :obj:`diffusion="exact"` a dense matrix each.
+    A few are remembered, sorted and normalised, for modules and compiled models that see them
+    again; each as long as its :obj:`edge_index` lives. They take about three times the memory of
+    the :obj:`edge_index`, and with :obj:`diffusion="exact"` a dense matrix each.
     """
     with _lock:
         _cache.clear()
@@ -332,7 +332,7 @@ def remembered(
     read: Callable[[], Edges],
 ) -> PreparedGraph:
     """The operator of the graph that `read` makes of `tensors`, which are recognised when they come
-    again, and `key`, whatever else it depends on. Several settings share a matrix."""
+    again, and of `key`, the rest that matters. Several settings share a matrix."""
     watched = None if torch.compiler.is_compiling() else _watched(tensors)
     if watched is None:
         return _operator(_normalized(read()), settings)
@@ -345,7 +345,7 @@ def remembered(
         if known is not None and settings in known.operators:
             _cache.move_to_end(key)
             return known.operators[settings]
-    # What is remembered must serve training too, whatever mode the first call was in.
+    # A remembered graph must serve training, too, whatever mode the first call was in.
     with torch.inference_mode(False), torch.no_grad():
         if known is None:
             alive = [weakref.ref(tensor, lambda _: _forget(key)) for tensor in tensors]
@@ -372,8 +372,7 @@ def prepare(
     batch: Tensor | None = None,
     check: bool = True,
 ) -> PreparedGraph:
-    """The operator of a graph, which is built once and remembered; `batch` is only there to be
-    checked against it."""
+    """The operator of a graph, built once and remembered; `batch` is only checked against it."""
     if torch.compiler.is_compiling():
         check = False
         is_plain = type(edge_index) is Tensor and edge_index.layout == torch.strided

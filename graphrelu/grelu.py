@@ -97,19 +97,17 @@ class GReLU(torch.nn.Module):
             alone. (default: :obj:`True`)
         node_wise (bool, optional): If :obj:`False`, all nodes share the same parameters.
             (default: :obj:`True`)
-        channel_wise (bool, optional): If :obj:`False`, all channels share the same slopes, each
-            node and segment having one of its own, and there are no intercepts.
-            (default: :obj:`True`)
+        channel_wise (bool, optional): If :obj:`False`, all channels share the same slopes, one
+            for each node and segment, and there are no intercepts. (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, there are no intercepts. (default: :obj:`True`)
-        dropout (float, optional): The probability with which a node, and likewise a channel, is
-            plain ReLU in a training step. Turn it up to :obj:`0.2` where labels are few, such as
-            20 per class: the parameters would single out the training nodes. Calibrated mode
+        dropout (float, optional): The probability that a node, and likewise a channel, is plain
+            ReLU in a training step. Raise it to :obj:`0.2` if labels are few, such as 20 per
+            class; the parameters could otherwise single out the training nodes. Calibrated mode
             only. (default: :obj:`0.0`)
-        scale (float, optional): :math:`s`, how fast the slopes and intercepts learn. Turn it down
-            where training is unstable. Calibrated mode only. (default: :obj:`8.0`)
-        temperature (float, optional): :math:`T` of the node softmax. Turn it down,
-            as to :obj:`1.0`, for nodes that differ more from each other. Calibrated mode only.
-            (default: :obj:`3.0`)
+        scale (float, optional): :math:`s`, how fast the slopes and intercepts learn. Lower it if
+            training is unstable. Calibrated mode only. (default: :obj:`8.0`)
+        temperature (float, optional): :math:`T` of the node softmax. Lower it, for instance to
+            :obj:`1.0`, to let nodes differ more. Calibrated mode only. (default: :obj:`3.0`)
         negative_slope (float, optional): The slope that a fresh module has below zero, at most
             1; with it a fresh module is exactly :class:`~torch.nn.LeakyReLU`. Calibrated mode
             only. (default: :obj:`0.0`)
@@ -222,7 +220,7 @@ class GReLU(torch.nn.Module):
             edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
                 transposed adjacency; or a :class:`~graphrelu.graph.PreparedGraph`, which is
                 taken as it is. Without it, the graph comes from :func:`~graphrelu.graph_context`
-                or the converted model around. (default: :obj:`None`)
+                or the surrounding converted model. (default: :obj:`None`)
             edge_weight (torch.Tensor, optional): Non-negative edge weights.
                 (default: :obj:`None`)
             batch (torch.Tensor, optional): The batch vector
@@ -338,7 +336,7 @@ class GReLU(torch.nn.Module):
 def _rename_weights_of_older_versions(
     module: torch.nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any
 ) -> None:
-    """Up to version 0.2, a block could have a hidden layer, and called its weight the first."""
+    """Up to version 0.2 a block could have a hidden layer, and its weight was that of `first`."""
     for name in ("node_mlp.weight", "channel_mlp.weight", "channel_mlp.bias"):
         block, kind = name.split(".")
         older = f"{prefix}{block}.first.{kind}"

@@ -24,17 +24,18 @@ from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 
 Relation = tuple[str, str, str]
-# Of GReLU, those that make no sense, or are not there yet, for several types of nodes.
+# Arguments of GReLU that make no sense, or are not implemented, for several types of nodes.
 NOT_FOR_TYPES = ("mode", "topology", "node_wise", "channel_wise")
 
 
 class HeteroGReLU(torch.nn.Module):
     r""":class:`GReLU` on a heterogeneous graph.
 
-    Each node type has its own channel block and projection. The projections of all types are
-    one column, which is diffused over all relations as over one graph; the softmax of the node
-    weights is over the nodes of all types. The cost stays linear in edges and nodes. A fresh module
-    is exactly ReLU. With one node type it is :class:`GReLU` on the union of the relations.
+    Each node type has its own channel block and projection. The projections of all types form
+    one column, which is diffused over all relations together, as over one graph; the softmax of
+    the node weights is over the nodes of all types. The cost stays linear in edges and nodes. A
+    fresh module is exactly ReLU. With one node type it is :class:`GReLU` on the union of the
+    relations.
 
     The channel block of a type sees
     :math:`\bar{\mathbf{e}}_t = \frac{1}{N_t} \sum_{n \in t} m_n \mathbf{x}_n`, where
@@ -80,7 +81,7 @@ class HeteroGReLU(torch.nn.Module):
         r"""
         Args:
             x_dict (dict): Node type -> features. Missing types have no nodes.
-            edge_index_dict (dict): Relation, as :obj:`("author", "writes", "paper")` -> edge
+            edge_index_dict (dict): Relation, such as :obj:`("author", "writes", "paper")` -> edge
                 indices.
             edge_weight_dict (dict, optional): Relation -> non-negative edge weights; a missing
                 relation has weight one. (default: :obj:`None`)
@@ -151,7 +152,7 @@ class HeteroGReLU(torch.nn.Module):
         edge_index_dict: dict[Relation, Tensor],
         edge_weight_dict: dict[Relation, Tensor],
     ) -> PreparedGraph:
-        """All relations as one graph, whose nodes are those of one type after the other."""
+        """All relations as one graph, with the nodes of one type after those of the other."""
         act: GReLU = self.acts[next(iter(sizes))]
         ends = list(accumulate(sizes.values(), initial=0))
         first = dict(zip(sizes, ends, strict=False))

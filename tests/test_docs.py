@@ -24,7 +24,7 @@ DOCSTRINGS = (  # of the API page in the site
     "functional",
     "lab/models/activations",
     "lab/own_model",
-    "lab/models/undecomposed",
+    "lab/models/graph_activation",
     "lab/models/backbones",
     "lab/models/graph_networks",
 )

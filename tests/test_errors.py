@@ -72,11 +72,7 @@ def test_forward(error: type[Exception], argument: str, arguments: tuple) -> Non
         (ValueError, "alpha must be in", {"alpha": 1.5}),
         (ValueError, "alpha must be in", {"alpha": float("nan")}),
         (ValueError, "steps must be at least 1", {"steps": 0}),
-        (
-            ValueError,
-            "diffusion must be one of power, exact, got 'chebyshev'",
-            {"diffusion": "chebyshev"},
-        ),
+        (ValueError, "diffusion must be one of power, exact, got 'heat'", {"diffusion": "heat"}),
         (ValueError, "mode must be one of calibrated, paper", {"mode": "printed"}),
         (ValueError, "negative_slope must be at most 1", {"negative_slope": 1.5}),
         (

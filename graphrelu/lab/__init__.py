@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when asked for, as every module of the laboratory imports this one first."""
+    """Imported only when needed, as every module of the laboratory imports this one first."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if lacking := missing():

@@ -139,7 +139,7 @@ def compare(
             with a model. (default: ReLU, PReLU, GELU and GReLU)
         runs (int, optional): The number of seeds. (default: :obj:`10`)
         train (callable, optional): ``train(model, batches, optimizer)`` trains for an epoch and
-            returns the loss. Where a batch has masks, its ``part_mask`` is that of the part.
+            returns the loss. If a batch has masks, its ``part_mask`` is that of the part.
             (default: cross-entropy for classes, squared error for values, and for links the
             cross-entropy of ``model.decode(z, edge_label_index)`` or else of inner products)
         evaluate (callable, optional): ``evaluate(model, batches)`` returns a score, the
@@ -152,8 +152,8 @@ def compare(
             :class:`Epoch` after every epoch. (default: :obj:`()`)
         margin (float, optional): The largest difference, in percentage points, that does not
             matter. (default: :obj:`0.5`)
-        look (int, optional): How often this comparison has been looked at, including this time; one
-            that continues with more runs has to meet a stricter level. (default: :obj:`1`)
+        look (int, optional): How often this comparison has been looked at, including this time;
+            later looks, after more runs, have to meet a stricter level. (default: :obj:`1`)
     """
     names = _names(model, activations)
     check_margin(margin)
@@ -307,14 +307,14 @@ def _parts(sources: Sequence[Any], seed: int, device: torch.device) -> list[Iter
                 f"{type(several).__name__}."
             )
         batches = _Batches(several, part, seed, device)
-        # What is in memory goes to the device once, which GReLU needs to remember its graph.
+        # What is in memory goes to the device once: otherwise GReLU could not recognise its graph.
         found.append(list(batches) if isinstance(several, (list, Dataset)) else batches)
     return found
 
 
 def _built(build: Any, name: str, seed: int, device: torch.device, example: Example) -> Module:
-    """The model with an activation. All but the activation's own weights are those of the model
-    with ReLU, copied: whatever an activation draws for itself, the runs of a seed start alike."""
+    """The model with an activation. All but the activation's own weights are copied from the model
+    with ReLU: whatever an activation draws for itself, the runs of a seed start alike."""
 
     def make(kind: type[Module]) -> Module:
         seed_everything(seed)
@@ -322,7 +322,7 @@ def _built(build: Any, name: str, seed: int, device: torch.device, example: Exam
         if not isinstance(model, Module):
             raise TypeError(f"model must return a torch.nn.Module, got {type(model).__name__}.")
         if not any(isinstance(module, kind) for module in model.modules()):
-            raise ValueError("model must build its activations by act, got a model without one.")
+            raise ValueError("model must make its activations with act, got one without any.")
         if any(map(is_lazy, model.to(device).parameters())):
             example(model.eval())
         return model
@@ -435,8 +435,7 @@ def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
     """Classes, values or links, with what the model makes of them and what they are."""
     if not isinstance(batch, Data):
         raise TypeError(
-            f"data must be of PyG's Data where train or evaluate is left out, got "
-            f"{type(batch).__name__}."
+            f"data must hold PyG Data if train or evaluate is left out, got {type(batch).__name__}."
         )
     graph = read_graph([], (batch,), {})
     # For activations that are called with x alone, as by PyG's models.
@@ -450,20 +449,22 @@ def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
     count = batch.batch_size if "batch_size" in batch else len(batch.y)
     out, y = out[:count], batch.y[:count]
     if len(out) != len(y):
-        raise ValueError(f"model must give a row for each of the {len(y)} labels, got {len(out)}.")
+        raise ValueError(
+            f"model must return a row for each of the {len(y)} labels, got {len(out)}."
+        )
     if "part_mask" in batch:
         mask = batch.part_mask[:count]
         out, y = out[mask], y[mask]
     if not y.is_floating_point():
         if out.dim() != 2 or y.numel() != len(y) or (len(y) and int(y.max()) >= out.size(1)):
             raise ValueError(
-                "model must give a column for each class where labels are whole numbers, got "
+                "model must return a column for each class if labels are whole numbers, got "
                 f"{tuple(out.shape)} for labels {tuple(y.shape)}."
             )
         return "classes", out, y.view(-1)
     if out.numel() != y.numel():
         raise ValueError(
-            f"model must give a number for each label, got {tuple(out.shape)} for labels "
+            f"model must return a number for each label, got {tuple(out.shape)} for labels "
             f"{tuple(y.shape)}."
         )
     return "values", out.view_as(y), y

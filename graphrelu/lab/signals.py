@@ -1,4 +1,4 @@
-"""SIGTERM ends a command as Ctrl-C does: what it began is given back, and a sentence says so."""
+"""SIGTERM ends a command as Ctrl-C does: it cleans up, and says so in a sentence."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def kept() -> Iterator[None]:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """In here SIGTERM raises :class:`Terminated`, and both it and Ctrl-C wait where they are
+    """Inside, SIGTERM raises :class:`Terminated`, and both it and Ctrl-C wait where they are
     :func:`held`, unless other code handles them already."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -64,7 +64,7 @@ def terminable() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """In here the first interruption of :func:`terminable` waits for the end, the second does not.
+    """Inside, the first interruption of :func:`terminable` waits for the end, the second does not.
 
     For calls that cannot be left at any moment: torch's vmap keeps a state that an exception
     in the wrong place leaves inconsistent, and later fails with another error.
@@ -88,7 +88,7 @@ def held() -> Iterator[None]:
 
 
 def exit_code(error: BaseException) -> int:
-    """As a shell counts: 128 and the number of the signal."""
+    """As in a shell: 128 plus the number of the signal."""
     return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 

@@ -227,7 +227,7 @@ def check_margin(margin: float) -> float:
     if isinstance(margin, bool) or not isinstance(margin, (int, float)):
         raise TypeError(f"margin must be a number, got {margin!r}.")
     if not 0 <= margin < math.inf:
-        raise ValueError(f"margin must be a finite number from 0, not {margin}.")
+        raise ValueError(f"margin must be a finite number of at least 0, not {margin}.")
     return float(margin)
 
 

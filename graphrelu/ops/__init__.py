@@ -1,7 +1,7 @@
-r"""The operations that GReLU has fast implementations of, and what they have in common.
+r"""The operations of which GReLU has fast implementations, and what they have in common.
 
 On a CPU the usual form is one operation, :func:`~graphrelu.ops.fused.fused`, in compiled loops. On
-a GPU it is a chain of four, of which everything else takes the diffusion, and the twins in
+a GPU it is a chain of four. Everything else uses the diffusion of that chain, and the twins in
 :mod:`graphrelu.functional` of the others:
 
 - :func:`~graphrelu.ops.project.project`: from the features to the node logits, and to the mean of
@@ -11,14 +11,14 @@ a GPU it is a chain of four, of which everything else takes the diffusion, and t
 - :func:`~graphrelu.ops.apply.apply`: the piecewise maximum, straight from the factors of its
   coefficients.
 
-Beside an operation stand its gradient, the shapes that a compiler asks for
-and the rule of :func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for
-each, and `native.cpp` the loops for a CPU. An operation is an autograd function around custom
-operators: torch's own `register_autograd` takes twice the time (27 against 13 us on a small graph),
-and cannot be used below `vmap(grad(...))`. Its `forward` names all arguments, as a compiler counts
-them. Second derivatives are those of :mod:`graphrelu.functional`.
+Each file holds an operation with its gradient, the shapes that a compiler asks for and the rule of
+:func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for each, and
+`native.cpp` the loops for a CPU. An operation is an autograd function around custom operators:
+torch's own `register_autograd` takes twice as long (27 against 13 us on a small graph), and cannot
+be used below `vmap(grad(...))`. Its `forward` names all arguments, as a compiler counts them.
+Second derivatives are those of :mod:`graphrelu.functional`.
 
-Tensors may have a dimension of replicas in front, which comes from a vmap: stacked models.
+Tensors may have a leading dimension of replicas, which comes from a vmap: stacked models.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ from torch import Tensor
 # Where an operation computes.
 
 BACKENDS = ("reference", "torch", "triton")
-HAS_TRITON = find_spec("triton") is not None  # asked once: a compiler does not follow the question
+HAS_TRITON = find_spec("triton") is not None  # asked once: a compiler cannot trace the question
 # Triton's interpreter runs the kernels of a GPU on a CPU, for tests.
 INTERPRETS = bool(os.environ.get("TRITON_INTERPRET"))
 
@@ -52,7 +52,7 @@ def backend() -> str:
 
 
 def uses_triton(x: Tensor) -> bool:
-    """Whether Triton's kernels compute for `x`: on a GPU where it is installed, unless
+    """Whether Triton's kernels are used for `x`: on a GPU where Triton is installed, unless
     `GRAPHRELU_BACKEND` says something else."""
     if not (x.is_cuda or INTERPRETS):
         return False
@@ -60,12 +60,12 @@ def uses_triton(x: Tensor) -> bool:
 
 
 def uses_loops(x: Tensor) -> bool:
-    """Whether compiled loops compute with `x`, unless `GRAPHRELU_BACKEND` says something else."""
+    """Whether the compiled loops take `x`, unless `GRAPHRELU_BACKEND` says something else."""
     return x.is_cpu and x.dtype in _LOOPS and not backend()
 
 
 def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocasting is off inside, on the device of `x`."""
+    """A context without autocasting, on the device of `x`."""
     device = x.device.type
     if torch.is_autocast_enabled(device):
         return torch.autocast(device, enabled=False)
@@ -94,8 +94,8 @@ def values_on_cpu(*tensors: Tensor) -> bool:
 
 
 def launcher(module: str, name: str) -> Callable[..., Any]:
-    """A function of :mod:`graphrelu.ops.triton`, which is imported when it is called: Triton may
-    not be installed."""
+    """A function of :mod:`graphrelu.ops.triton`, imported when it is called: Triton may not be
+    installed."""
 
     def run(*arguments: Any) -> Any:
         return getattr(import_module(f"graphrelu.ops.triton.{module}"), name)(*arguments)
@@ -123,7 +123,7 @@ def _load_loops() -> dict[torch.dtype, dict[str, Any]]:
         name = str(dtype).removeprefix("torch.")
         try:
             library = ctypes.CDLL(str(Path(__file__).with_name(f"_native_{name}.so")))
-        except OSError:  # not built, or for another kind of machine
+        except OSError:  # not built, or built for another kind of machine
             return {}
         found[dtype] = {name: getattr(library, f"grelu_{name}") for name in _ARGUMENTS}
         for name, (arrays, counts, others) in _ARGUMENTS.items():
@@ -152,7 +152,7 @@ def custom_operator(
     key: str = "default",
 ) -> Any:
     """An operator of torch: `run` computes, and `shapes` tells a compiler what comes out. Below a
-    vmap, as of batched gradients, it runs :func:`one_by_one`."""
+    vmap, such as that of batched gradients, it runs :func:`one_by_one`."""
     name = f"graphrelu::{name}"
     torch.library.define(name, schema)
     torch.library.impl(name, key, run)
@@ -170,7 +170,7 @@ def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
 def one_by_one(
     function: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any
 ) -> tuple[Any, Any]:
-    """A vmap rule: the function runs for one replica after the other."""
+    """A vmap rule: the function runs for one replica at a time."""
     each = []
     for i in range(info.batch_size):
         pairs = zip(args, in_dims, strict=True)

@@ -75,7 +75,7 @@ class _Apply(torch.autograd.Function):
         factors = [replicated(tensor, dim, info.batch_size) for tensor, dim in pairs]
         if in_dims[4] is None:
             return _Apply.apply(*factors, base, batch), 0
-        # Each replica has graphs of its own: all of them are one batch.
+        # Each replica has its own graphs: together they are one batch.
         batch, _ = functional.joined(batch.movedim(in_dims[4], 0), factors[2].size(1))
         out = _Apply.apply(*(tensor.flatten(0, 1) for tensor in factors), base, batch)
         return out.view(factors[0].shape), 0
@@ -88,8 +88,8 @@ def apply(
     base: Sequence[float],
     batch: Tensor | None = None,
 ) -> Tensor:
-    """:func:`graphrelu.functional.apply`; on a GPU in one pass, and its gradient in another, where
-    all segments of a node have one weight."""
+    """:func:`graphrelu.functional.apply`; on a GPU in one pass, and its gradient in another, if all
+    segments of a node have one weight."""
     if gamma.size(-1) > 1 or not uses_triton(x):
         return functional.apply(x, gamma, parameters, base, batch)
     return _Apply.apply(x, gamma, parameters, base, batch)

@@ -20,7 +20,7 @@ from graphrelu.ops import (
 )
 
 _MAX_INT32 = torch.iinfo(torch.int32).max
-# torch warns once per process that these are in beta: not users of an activation.
+# torch warns once per process that these are in beta, which users of an activation need not know.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 1], [0], [1.0], check_invariants=False)
@@ -49,13 +49,13 @@ class CSR(NamedTuple):
 
 
 def index_dtype(*sizes: int) -> torch.dtype:
-    """The type that counts so far. MKL takes 32-bit indices: others would be converted in every
-    product; and a product is bound by the memory that it reads, half of which are indices."""
+    """The smallest type that can count that far. MKL takes 32-bit indices: others would be
+    converted in every product, which is bound by the memory that it reads, half of it indices."""
     return torch.int32 if max(sizes) <= _MAX_INT32 else torch.int64
 
 
 def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
-    """One matrix in compressed rows, with `R` of the same size along its diagonal: those of
+    """One matrix in compressed rows with `R` blocks of the same size along its diagonal: those of
     `rowptr [R, rows + 1]` and `col [R, nonzeros]`."""
     replicas, nonzeros = col.shape
     sizes = (replicas * (rowptr.size(1) - 1), replicas * num_cols, replicas * nonzeros)
@@ -86,7 +86,7 @@ def _diffuse(
         return diffuse_column(x, *matrix, alpha, steps)
     if x.dtype == torch.float and uses_triton(x):
         return _on_gpu(x, matrix, alpha, steps)
-    with without_autocast(x):  # by the sparse library that torch has for the device
+    with without_autocast(x):  # by torch's sparse library for the device
         return pagerank(x, csr_tensor(matrix, x.size(0)), alpha, steps, torch.addmm)
 
 
@@ -106,7 +106,7 @@ diffuse_operator = custom_operator(
 
 
 class _Diffuse(torch.autograd.Function):
-    """Of a symmetric matrix there is no transposed one: a compiler refuses a tensor twice."""
+    """A symmetric matrix has no transposed one: a compiler refuses the same tensor twice."""
 
     @staticmethod
     def forward(
@@ -142,7 +142,7 @@ class _Diffuse(torch.autograd.Function):
         if all(dim is None for dim in in_dims[1:7]):
             x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
             return _Diffuse.apply(x.flatten(1), *args).view(x.shape), 1
-        # Each replica has a graph of its own: all of them are one graph, block by block.
+        # Each replica has its own graph: together they are one graph, block by block.
         size = info.batch_size
         x = replicated(x, in_dims[0], size)
         matrices: list[Tensor | None] = []

@@ -23,8 +23,8 @@ from graphrelu.ops.diffuse import (
 
 
 class _Given(NamedTuple):
-    """What both passes are given besides features and weights: the graph, in the backward pass the
-    transposed one, what dropout leaves, and constants."""
+    """What else both passes are given: the graph (in the backward pass the transposed one), what
+    dropout leaves, and constants."""
 
     mass: Tensor
     rowptr: Tensor
@@ -154,7 +154,7 @@ _backward = custom_operator(
 
 
 class _Fused(torch.autograd.Function):
-    """Of a symmetric matrix there is no transposed one: a compiler refuses a tensor twice."""
+    """A symmetric matrix has no transposed one: a compiler refuses the same tensor twice."""
 
     @staticmethod
     def forward(
@@ -210,7 +210,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
-        """The loops take longer than a call of them."""
+        """Whether the loops take longer than the call."""
         return one_by_one(_Fused.apply, info, in_dims, *inputs)
 
 

@@ -1,7 +1,7 @@
 """Weigh: from the diffused logits to the weight of each node, for batches on a GPU in one launch.
 
-Elsewhere the equations are as fast: without a batch they are nine launches in both passes, which
-take the host as long as two of Triton's.
+Elsewhere the equations are as fast: without a batch they take nine launches in both passes, which
+cost the host as much as two of Triton's.
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ class _Weigh(torch.autograd.Function):
 
 
 def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
-    """:func:`graphrelu.functional.weigh`. A compiler makes few launches of the equations itself."""
+    """:func:`graphrelu.functional.weigh`. A compiler makes few launches of the equations."""
     is_simple = batch is not None and logits.size(-1) == 1
     if is_simple and uses_triton(logits) and not torch.compiler.is_compiling():
         return _Weigh.apply(logits, form, batch, batch_size)

@@ -107,7 +107,7 @@ ENDS = torch.tensor([[0, 29], [29, 0]])
 @pytest.mark.parametrize("graph", [(BATCHED, None, BATCH), (SPARSE,), (BATCHED,), (ENDS,)])
 def test_rows_that_are_not_the_nodes_of_the_graph(graph: tuple[Any, ...], rows: int) -> None:
     act = GReLU(5)
-    message = rf"of the graph around, of which there are 30, got {rows} rows: .*convert\(model\)"
+    message = rf"of the current graph, of which there are 30, got {rows} rows: .*convert\(model\)"
     with graph_context(*graph):
         if rows > 30:  # with as many as that, only the first call can tell
             act(X)

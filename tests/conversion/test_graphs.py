@@ -184,7 +184,7 @@ def test_what_stays_and_why() -> None:
         "pool.select.act: Tanh() stays: it is a part of pool, a TopKPooling",
     ]
     (left,) = replacements(convert(Typed(), example=TYPED)).left
-    assert left.reason == "the convolution before it tells no number of nodes, or two of them"
+    assert left.reason == "the convolution before it has no known number of nodes, or two of them"
 
     class MakesItsGraph(GCNConv):
         def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
@@ -250,7 +250,7 @@ def test_an_error_that_the_model_catches_is_raised() -> None:
 def test_places_met_later_stay_and_say_so_once() -> None:
     model = models.IsNone()
     converted = convert(model)
-    with pytest.warns(UserWarning, match="not met in the run on the example and stays leaky_relu"):
+    with pytest.warns(UserWarning, match="not reached by the example and stays leaky_relu"):
         assert torch.equal(converted(X, EDGES, WEIGHT), model(X, EDGES, WEIGHT))
     converted(X, EDGES, WEIGHT)
     both = convert(model, example=[(X, EDGES), (X, EDGES, WEIGHT)])

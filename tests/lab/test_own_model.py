@@ -355,13 +355,17 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "activation": ({"activations": ["relu", "grul"]}, ValueError, "There is no activation 'grul'"),
     "a string": ({"activations": "relu"}, TypeError, "activations must be a list of names"),
     "none": ({"activations": []}, TypeError, "activations must be a list of names"),
-    "margin": ({"margin": -1.0}, ValueError, "margin must be a finite number from 0, not -1.0."),
+    "margin": (
+        {"margin": -1.0},
+        ValueError,
+        "margin must be a finite number of at least 0, not -1.0.",
+    ),
     "a margin's type": ({"margin": "1"}, TypeError, "margin must be a number, got '1'."),
     "runs": ({"runs": 0}, ValueError, "runs must be at least 1, got 0."),
     "epochs": ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0."),
     "no model": ({"model": 3}, TypeError, "model must be a module or a function, got int."),
     "no module": ({"model": lambda act: 3}, TypeError, "model must return a torch.nn.Module"),
-    "without act": ({"model": lambda act: Net()}, ValueError, "model must build its activations"),
+    "without act": ({"model": lambda act: Net()}, ValueError, "model must make its activations"),
     "layers": (
         {"model": lambda act: Net(act, 3 if act is ACTIVATIONS["prelu"] else 2)},
         ValueError,
@@ -374,9 +378,9 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "generator": ({"data": (iter([]),) * 3}, TypeError, "data must be graphs, or batches that"),
     "empty": ({"data": ([], [], [])}, ValueError, "data must have something to train on"),
     "no labels": ({"data": (groups(),) * 3}, ValueError, "data must have labels y, or"),
-    "no Data": ({"data": ([1], [1], [1])}, TypeError, "data must be of PyG's Data where"),
-    "columns": ({"model": lambda act: Net(act, 1)}, ValueError, "model must give a column for"),
-    "rows": ({"model": Pooled}, ValueError, "model must give a row for each of the 40 labels"),
+    "no Data": ({"data": ([1], [1], [1])}, TypeError, "data must hold PyG Data if"),
+    "columns": ({"model": lambda act: Net(act, 1)}, ValueError, "model must return a column for"),
+    "rows": ({"model": Pooled}, ValueError, "model must return a row for each of the 40 labels"),
     "finite": ({"evaluate": lambda *_: float("nan")}, ValueError, "evaluate must return a finite"),
 }
 
@@ -397,7 +401,7 @@ def test_float_classes_are_no_values(graph: Data) -> None:
     graph.y = graph.y.float()
     with pytest.raises(ValueError, match="evaluate must be given for labels"):
         quick(lambda act: Net(act, 1), graph)
-    with pytest.raises(ValueError, match="model must give a number for each label"):
+    with pytest.raises(ValueError, match="model must return a number for each label"):
         quick(Net, graph)
 
 

@@ -63,7 +63,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         message = " ".join(error.format_message().split())
         if message:  # there is none where the help was shown instead
-            print(f"{message.rstrip('.')}.", file=sys.stderr)
+            print(message if message.endswith((".", "?")) else f"{message}.", file=sys.stderr)
         return 2
     except SystemExit as stop:
         return int(stop.code or 0)

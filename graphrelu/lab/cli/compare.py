@@ -82,7 +82,7 @@ app = typer.Typer(add_completion=False)
 
 DATASET = (
     f"{', '.join(on_disk.NAMES)}; your .npz, .pt, or edges.csv beside nodes.csv; pyg:CLASS/NAME; "
-    "ogbn-NAME; csbm:NAME=VALUE,... (generated). Sets of graphs: "
+    "csbm:NAME=VALUE,... (generated). Sets of graphs: "
     f"{', '.join(on_disk.GRAPH_NAMES)}; your .csv of SMILES; graphs:FILE.pt; pyg:CLASS/NAME; "
     "ogbg-NAME; sets:NAME=VALUE,... (generated)."
 )
@@ -267,7 +267,7 @@ def _check_files(record: Path | None, json: Path | None, report: Path | None) ->
     files = [path for path in (record, json, report) if path is not None]
     for i, path in enumerate(files):
         if path.resolve() in [other.resolve() for other in files[:i]]:
-            raise ValueError(f"{path} cannot be more than one of record, summary and page.")
+            raise ValueError(f"{path} cannot be two of record, summary and page at once.")
     if record is not None:
         check_ending(output.check_record(record), ".jsonl", "a record")
     if report is not None:

@@ -30,14 +30,14 @@ def names(text: str) -> list[str]:
     cased = (name if name.startswith("pyg:") else name.lower() for name in typed)
     found = list(dict.fromkeys(name for name in cased if name))
     if not found:
-        raise ValueError(f"There is no name in the list {text!r}.")
+        raise ValueError(f"There are no names in the list {text!r}.")
     return found
 
 
 def check_runs(runs: int) -> None:
     """Raise a ``ValueError`` unless there is something to run."""
     if runs < 1:
-        raise ValueError(f"runs must be a whole number from 1, not {runs}.")
+        raise ValueError(f"runs must be at least 1, not {runs}.")
 
 
 def check_ending(path: Path, ending: str, what: str) -> None:

@@ -7,16 +7,16 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 from torch_geometric.data import Data
 
-from graphrelu.lab.data import digits, molecules, ogb, own_files, pyg, tables
+from graphrelu.lab.data import molecules, ogb, own_files, pyg, tables
+from graphrelu.lab.data.digits import read_digits
 from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.data.generated_sets import ColouredGraphs
 from graphrelu.lab.data.graph import (
     DataError,
-    Family,
     Graph,
     as_data_error,
     from_data,
@@ -31,53 +31,33 @@ __all__ = ["GRAPH_NAMES", "GRAPH_SOURCES", "NAMES", "SOURCES", "DataError", "Gra
 __all__ += ["at_hand", "data_root", "files_of", "holds_graphs", "load", "load_graphs"]
 
 
-class Source(NamedTuple):
-    """A dataset known by name: PyG's ``CLASS/NAME``, or a file below the data root."""
-
-    place: str
-
-    @property
-    def family(self) -> Family:
-        return pyg.family_of(self.place)
-
-    @property
-    def label(self) -> str:
-        """The name as a table shows it."""
-        name = Path(self.place).stem.partition("_")[0]
-        return name[0].upper() + name[1:]
-
-
-HETEROPHILOUS = "HeterophilousGraphDataset"
-SOURCES: dict[str, Source] = {
-    "cora": Source("Planetoid/Cora"),
-    "citeseer": Source("Planetoid/CiteSeer"),
-    "pubmed": Source("Planetoid/PubMed"),
-    "blogcatalog": Source("AttributedGraphDataset/BlogCatalog"),
-    "flickr": Source("AttributedGraphDataset/Flickr"),
-    "photo": Source("Amazon/Photo"),
-    "computers": Source("Amazon/Computers"),
-    "cs": Source("Coauthor/CS"),
-    "physics": Source("Coauthor/Physics"),
-    "minesweeper": Source(f"{HETEROPHILOUS}/minesweeper"),
-    "tolokers": Source(f"{HETEROPHILOUS}/tolokers"),
-    "squirrel": Source("Heterophilous/squirrel_filtered.npz"),
-    "chameleon": Source("Heterophilous/chameleon_filtered.npz"),
-    "actor": Source("Heterophilous/actor.npz"),
+# Datasets known by name: PyG's, or a file below the data root.
+HETEROPHILOUS = "pyg:HeterophilousGraphDataset"
+SOURCES = {
+    "cora": "pyg:Planetoid/Cora",
+    "citeseer": "pyg:Planetoid/CiteSeer",
+    "pubmed": "pyg:Planetoid/PubMed",
+    "blogcatalog": "pyg:AttributedGraphDataset/BlogCatalog",
+    "flickr": "pyg:AttributedGraphDataset/Flickr",
+    "photo": "pyg:Amazon/Photo",
+    "computers": "pyg:Amazon/Computers",
+    "cs": "pyg:Coauthor/CS",
+    "physics": "pyg:Coauthor/Physics",
+    "minesweeper": f"{HETEROPHILOUS}/minesweeper",
+    "tolokers": f"{HETEROPHILOUS}/tolokers",
+    "squirrel": "Heterophilous/squirrel_filtered.npz",
+    "chameleon": "Heterophilous/chameleon_filtered.npz",
+    "actor": "Heterophilous/actor.npz",
 }
-GRAPH_SOURCES: dict[str, Source] = {
-    "mutag": Source("TUDataset/MUTAG"),
-    "proteins": Source("TUDataset/PROTEINS"),
-}
+GRAPH_SOURCES = {"mutag": "pyg:TUDataset/MUTAG", "proteins": "pyg:TUDataset/PROTEINS"}
 # Beside these, what scikit-learn brings along, and a file of this package.
 NAMES = ("digits", *SOURCES)
-GRAPH_NAMES = ("digit-graphs", "esol", *GRAPH_SOURCES)
-KNOWN = (*NAMES, *GRAPH_NAMES)
+GRAPH_NAMES = ("esol", *GRAPH_SOURCES)
 LIST_PREFIX = "graphs:"
-TABLES = (".csv", ".tsv")
 FILE_READERS: dict[str, Callable[[Path], Data]] = {
     ".npz": own_files.read_npz,
     ".pt": own_files.read_pt,
-    **dict.fromkeys(TABLES, tables.read_tables),
+    ".csv": tables.read_tables,
 }
 
 
@@ -95,9 +75,9 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     Args:
         name: One of :data:`NAMES`; a path to a ``.npz`` in a usual form, to a ``.pt`` with a saved
             PyG ``Data``, or to a table of edges beside that of the nodes
-            (:func:`~graphrelu.lab.data.tables.read_tables`), or the folder of these;
-            ``pyg:CLASS/NAME`` for a dataset class of PyG's; ``ogbn-NAME`` for one of OGB's; or
-            ``csbm:NAME=VALUE,...`` for a :class:`~graphrelu.lab.data.generated.BlockModel`.
+            (:func:`~graphrelu.lab.data.tables.read_tables`); ``pyg:CLASS/NAME`` for a dataset class
+            of PyG's; or ``csbm:NAME=VALUE,...``, a
+            :class:`~graphrelu.lab.data.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     require(not holds_graphs(name), f"{name} holds many graphs; choose a dataset of one graph.")
@@ -107,13 +87,11 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     if BlockModel.is_named(name):
         model = BlockModel.parse(name)
         return from_data(model.generate(), model.name)
-    if key.startswith("ogbn-"):
-        return from_data(ogb.read_ogb(key, home), key)
     if key == "digits":
-        return from_data(digits.read_digits(), key)
+        return from_data(read_digits(), key)
     if key in SOURCES:
-        place = SOURCES[key].place
-        where = str(home / place) if place.endswith(".npz") else f"{pyg.PREFIX}{place}"
+        place = SOURCES[key]
+        where = place if place.startswith(pyg.PREFIX) else str(home / place)
         return replace(load(where, root), name=key)
     if files := files_of(name):
         path = files[0]
@@ -123,11 +101,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         return graph if path.suffix.lower() == ".pt" else undirected(graph)
     if Path(name).expanduser().exists():
         raise DataError(f"{name} has an unknown format; {own_files.LAYOUTS}.")
-    raise DataError(
-        f"There is no dataset {name!r}{hint(name, KNOWN)}; choose from {', '.join(KNOWN)}, "
-        f"paths to .npz, .pt, .csv and .tsv files, pyg:CLASS/NAME, ogbn-NAME, ogbg-NAME, "
-        f"csbm:NAME=VALUE,..., and graphs:PATH."
-    )
+    raise unknown(name)
 
 
 def load_graphs(
@@ -147,10 +121,9 @@ def load_graphs(
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
         targets: The columns of a CSV file to predict; all but ``smiles`` and ``split`` unless
             given.
-        split: ``"column"`` for the split that comes with the set, which is the default where there
-            is one; ``"scaffold"`` for molecules of a CSV file; ``"random"`` or ``"folds"`` for
-            none, so that the seed of a run draws it
-            (:func:`~graphrelu.lab.data.splits.split_of`).
+        split: How the set will be split (:func:`~graphrelu.lab.data.splits.split_of`): only
+            molecules of a CSV file can be split by ``"scaffold"``, and only a set that comes with
+            a split by ``"column"``.
     """
     require(split in (None, *get_args(SplitKind)), f"There is no split {split!r} of graphs.")
     key, home = name.lower(), data_root(root)
@@ -166,52 +139,45 @@ def load_graphs(
     elif ColouredGraphs.is_named(name):
         graphs = ColouredGraphs.parse(name).generate()
     elif key.startswith("ogbg-"):
-        graphs = ogb.read_ogb_graphs(key, home)
-    elif key == "digit-graphs":
-        graphs = GraphSet.from_data(key, digits.read_digit_graphs())
+        graphs = ogb.read_ogb(key, home)
     elif key in GRAPH_SOURCES:
-        place = f"{pyg.PREFIX}{GRAPH_SOURCES[key].place}"
-        graphs = replace(pyg.read_pyg_graphs(place, home), name=key)
+        graphs = replace(pyg.read_pyg_graphs(GRAPH_SOURCES[key], home), name=key)
     else:
-        raise DataError(
-            f"There is no set of graphs {name!r}{hint(name, GRAPH_NAMES)}; choose from "
-            f"{', '.join(GRAPH_NAMES)}, .csv and .csv.gz files with a column smiles, "
-            f"pyg:CLASS/NAME, ogbg-NAME, sets:NAME=VALUE,..., and graphs:PATH."
-        )
+        raise unknown(name)
     own = split != "column" or graphs.split is not None
     require(own, f"{name} has no split of its own; choose random or folds.")
-    return replace(graphs, split=None) if split in ("random", "folds") else graphs
+    return graphs
+
+
+def unknown(name: str) -> DataError:
+    """What a name can be, and the nearest one that is known."""
+    known = (*NAMES, *GRAPH_NAMES)
+    return DataError(
+        f"There is no dataset {name!r}{hint(name, known)}; choose from {', '.join(known)}, "
+        f"paths to .npz, .pt and .csv files, pyg:CLASS/NAME, ogbg-NAME, "
+        f"csbm:NAME=VALUE,..., sets:NAME=VALUE,..., and graphs:PATH."
+    )
 
 
 def holds_graphs(name: str) -> bool:
     """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
     key = name.lower()
-    if ColouredGraphs.is_named(name):
-        return True
     if name.startswith(pyg.PREFIX):
         return pyg.class_of(name) in pyg.GRAPH_CLASSES
-    if key in KNOWN or not key.endswith((".csv", ".csv.gz")):
-        return key in GRAPH_NAMES or key.startswith(("ogbg-", LIST_PREFIX))
-    return molecules.has_smiles(Path(name).expanduser())
+    if key in GRAPH_NAMES or ColouredGraphs.is_named(name):
+        return True
+    if key.startswith(("ogbg-", LIST_PREFIX)) or key.endswith(".csv.gz"):
+        return True
+    return key.endswith(".csv") and molecules.has_smiles(Path(name).expanduser())
 
 
 def files_of(name: str) -> tuple[Path, ...]:
-    """The files of a path, the named file first; none if the name is not a path.
-
-    A folder stands for its table of edges, unless a dataset is known by its name.
-    """
-    named = name.lower() in KNOWN or name.lower().startswith(("ogbn-", "ogbg-"))
-    if named or name.startswith(pyg.PREFIX) or ColouredGraphs.is_named(name):
-        return ()
+    """The files of a path, the named file first; none if the name is not a path."""
     path = Path(name.removeprefix(LIST_PREFIX)).expanduser()
-    if path.is_dir():
-        inside = (path / f"edges{ending}" for ending in TABLES)
-        path = next((file for file in inside if file.is_file()), path)
-    many = holds_graphs(name)
-    if not many and path.suffix.lower() not in FILE_READERS:
+    if not (name.startswith(LIST_PREFIX) or name.lower().endswith((*FILE_READERS, ".csv.gz"))):
         return ()
     require(path.is_file(), f"There is no file {path}.")
-    is_edges = not many and path.suffix.lower() in TABLES
+    is_edges = path.suffix.lower() == ".csv" and not holds_graphs(name)
     return (path, tables.nodes_beside(path)) if is_edges else (path,)
 
 
@@ -219,6 +185,6 @@ def at_hand(name: str, root: str | Path | None = None) -> bool:
     """Whether a graph known by name needs no download."""
     if name not in SOURCES:
         return name == "digits"
-    place = data_root(root) / SOURCES[name].place
+    place = data_root(root) / SOURCES[name].removeprefix(pyg.PREFIX)
     # PyG's folders of the social networks have small letters.
     return place.is_file() or any((p / "raw").is_dir() for p in (place, place.parent / name))

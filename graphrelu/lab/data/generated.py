@@ -14,6 +14,11 @@ from typing_extensions import Self
 from graphrelu.lab.data.graph import DataError, require
 from graphrelu.lab.data.splits import random_keys
 
+REGIONS = 10  # the even ones are of one kind, the odd ones of another
+INSIDE = 0.95  # the expected share of a node's neighbours in its region
+FEATURES = 16
+MARKER = 0.1  # how far the means of the second half are from 0: above in odd regions, else below
+
 
 def within(default: float, low: float, high: float) -> Any:
     """A field with limits."""
@@ -65,7 +70,7 @@ class Generated:
 
 @dataclass(frozen=True)
 class BlockModel(Generated):
-    """A contextual stochastic block model with regions.
+    """A contextual stochastic block model of two classes in ten regions.
 
     The number of nodes is the same in every class and region, up to one. The first half of the
     features tells of a node's class, the second of the kind of its region; each feature has normal
@@ -74,21 +79,14 @@ class BlockModel(Generated):
 
     prefix: ClassVar[str] = "csbm"
     nodes: int = within(1_500, 20, 5_000)
-    classes: int = within(2, 2, 10)
-    # The even ones are of one kind, the odd ones of another.
-    regions: int = within(10, 1, 100)
-    # Of a node: the expected number of neighbours, and their shares of its class and region.
+    # Of a node: the expected number of neighbours, and the share of them in its class.
     degree: float = within(4.0, 0, 1_000)
     homophily: float = within(0.8, 0, 1)
-    inside: float = within(0.95, 0, 1)
-    features: int = within(16, 4, 1_000)
-    # How far the mean of a feature of the first half is from 0: above for one class, below for the
-    # others; and of the second half: above in the odd regions, below in the even ones.
+    # How far the means of the first half are from 0: above for one class, below for the other.
     signal: float = within(0.5, 0, 1_000)
-    marker: float = within(0.1, 0, 1_000)
-    # In odd regions the first half is that of this many classes further: with 1 and two classes,
-    # what speaks for a class in an even region speaks against it in an odd one.
-    shift: int = within(0, 0, 9)
+    # If 1, the classes trade their means in odd regions: what speaks for a class in an even region
+    # speaks against it in an odd one.
+    shift: int = within(0, 0, 1)
     # If 1, `homophily` holds in even regions, 1 - `homophily` in odd ones, and half of what lies
     # between two regions of different kinds is of one class.
     opposed: int = within(0, 0, 1)
@@ -97,10 +95,6 @@ class BlockModel(Generated):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        two = f"features must be two for each of {self.classes} classes, not {self.features}."
-        require(self.features >= 2 * self.classes, two)
-        below = f"shift must be below {self.classes} classes, not {self.shift}."
-        require(self.shift < self.classes, below)
         require(
             self.edge_probabilities().max() <= 1,
             f"degree must be below {self.degree}: there are too few nodes of one "
@@ -110,21 +104,19 @@ class BlockModel(Generated):
     def edge_probabilities(self) -> np.ndarray:
         """The probability of an edge, by how many of its nodes are in odd regions, and whether
         they are of one region and of one class: `[3, 2, 2]`."""
-        size = self.nodes / (self.regions * self.classes)
-        inside = 1.0 if self.regions == 1 else self.inside
-        region = np.array([(1 - inside) / max(1, self.regions - 1), inside])
+        region = np.array([(1 - INSIDE) / (REGIONS - 1), INSIDE])
         odd = 1 - self.homophily if self.opposed else self.homophily
         alike = np.array([self.homophily, (self.homophily + odd) / 2, odd])
-        kind = np.stack([(1 - alike) / (self.classes - 1), alike], axis=1)
-        return self.degree / size * region[:, None] * kind[:, None, :]
+        kind = np.stack([1 - alike, alike], axis=1)
+        return self.degree / (self.nodes / (2 * REGIONS)) * region[:, None] * kind[:, None, :]
 
     def generate(self) -> Data:
         """Draw the graph."""
         node = np.arange(self.nodes)
-        y, region = node % self.classes, node // self.classes % self.regions
+        y, region = node % 2, node // 2 % REGIONS
         odd = region % 2
         first, second = np.triu_indices(self.nodes, k=1)
-        keys = random_keys(self.seed, len(first) + 6 * self.nodes * self.features)
+        keys = random_keys(self.seed, len(first) + 6 * self.nodes * FEATURES)
         chance = (keys[: len(first)] >> np.uint64(11)) * 2.0**-53
         is_near = (region[first] == region[second]).astype(np.int64)
         is_alike = (y[first] == y[second]).astype(np.int64)
@@ -133,13 +125,12 @@ class BlockModel(Generated):
         edges = torch.from_numpy(np.stack([first[is_edge], second[is_edge]]))
 
         # Twelve uniform numbers less six: as good as normal, and no machine rounds it otherwise.
-        halves = keys[len(first) :].view(np.uint32).reshape(self.nodes, self.features, 12)
+        halves = keys[len(first) :].view(np.uint32).reshape(self.nodes, FEATURES, 12)
         x = halves.sum(axis=2, dtype=np.int64) * 2.0**-32 - 6
-        half = self.features // 2
-        seen = (y + self.shift * odd) % self.classes
-        is_own = seen[:, None] == np.arange(half) % self.classes
-        x[:, :half] += self.signal * np.where(is_own, 1, -1 / (self.classes - 1))
-        x[:, half:] += self.marker * (2 * odd - 1)[:, None]
+        half = FEATURES // 2
+        seen = (y + self.shift * odd) % 2
+        x[:, :half] += self.signal * np.where(seen[:, None] == np.arange(half) % 2, 1, -1)
+        x[:, half:] += MARKER * (2 * odd - 1)[:, None]
         return Data(
             x=torch.from_numpy(x.astype(np.float32)),
             edge_index=to_undirected(edges, num_nodes=self.nodes),

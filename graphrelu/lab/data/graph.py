@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 Family = Literal["citation", "other"]
-# One class of each node, or graph; any number of labels of it, each 0 or 1; or a number to predict.
+# A class for each node, or graph; any number of labels, each 0 or 1; or a number to predict.
 Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
@@ -41,7 +41,7 @@ def first_line(error: BaseException) -> str:
 
 @contextmanager
 def as_data_error(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[None]:
-    """In here an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
+    """Inside, an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
     try:
         yield
     except DataError:
@@ -198,7 +198,7 @@ def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
         labelled = y[(y != -1).any(dim=1)]
         require(
             ((labelled == 0) | (labelled == 1)).all(),
-            f"{name}: a y of several columns must hold 0 and 1 only, or -1 in the whole row of a "
+            f"{name}: a y of several columns must hold only 0 and 1, or -1 in the whole row of a "
             f"node without labels.",
         )
     remedy = "masks can leave a node without a value out"
@@ -235,5 +235,5 @@ def _mask(data: Data, key: str, num_nodes: int, name: str) -> Tensor | None:
     fits = isinstance(mask, Tensor) and mask.dim() in (1, 2) and mask.size(0) == num_nodes
     require(fits, f"{name}: {key} must have the shape [{num_nodes}] or [{num_nodes}, splits].")
     binary = mask.dtype == torch.bool or ((mask == 0) | (mask == 1)).all()
-    require(binary, f"{name}: {key} must hold true and false only.")
+    require(binary, f"{name}: {key} must hold only true and false.")
     return mask.bool()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
-from torch_geometric.utils import from_rdmol
+from torch_geometric.utils import from_smiles
 from torch_geometric.utils.smiles import e_map, x_map
 
 from graphrelu.lab.data.graph import DataError, require
@@ -27,7 +27,7 @@ def has_smiles(path: Path) -> bool:
     try:
         return "smiles" in read_table(path, rows=1).iloc[0].str.lower().tolist()
     except DataError:
-        return path.suffix.lower() == ".gz"
+        return False
 
 
 def read_molecules(
@@ -40,39 +40,38 @@ def read_molecules(
             an unknown target.
         targets (sequence, optional): The columns to predict; all but ``smiles`` and ``split``
             unless given.
-        split (str, optional): ``"scaffold"`` (the larger Bemis-Murcko scaffolds for training) or
-            ``"column"``, what the column ``split`` says, which is the default where it is there.
-            Otherwise the seed of a run draws the split.
+        split (str, optional): ``"scaffold"`` (the larger Bemis-Murcko scaffolds for training), or
+            ``"column"`` for what the column ``split`` says, which is the default where it is there.
     """
     name, remedy = path.name, "install it with: pip install 'graphrelu[lab]'"
     require(find_spec("rdkit") is not None, f"{name} needs RDKit; {remedy}.")
     table = with_header(read_table(path), path)
     if "smiles" not in table:
         table = table.rename(columns=lambda name: "smiles" if name.lower() == "smiles" else name)
-    header = list(table)
-    require("smiles" in header, f"{name} has no column 'smiles'.")
-    targets = tuple(targets or (c for c in header if c not in ("smiles", "split")))
+    require("smiles" in table, f"{name} has no column 'smiles'.")
+    targets = tuple(targets or (c for c in table if c not in ("smiles", "split")))
     require(len(targets) > 0, f"{name} has no column to predict.")
     for target in targets:
-        has = target in header and target != "smiles"
+        has = target in table and target != "smiles"
         require(has, f"{name} has no column {target!r} to predict.")
-    split = split or ("column" if "split" in header else None)
-    require(split != "column" or "split" in header, f"{name} has no column 'split'.")
+    split = split or ("column" if "split" in table else None)
+    require(split != "column" or "split" in table, f"{name} has no column 'split'.")
 
     molecules = table["smiles"].map(_read)
     unreadable = tuple(int(place) + 1 for place in table.index[molecules.isna()])
-    table, found = table[molecules.notna()], molecules.dropna().tolist()
-    require(len(found) > 0, f"{name}: RDKit can read none of the {len(molecules):,} SMILES.")
+    table, graphs = table[molecules.notna()], molecules.dropna().tolist()
+    require(len(graphs) > 0, f"{name}: RDKit can read none of the {len(molecules):,} SMILES.")
     y = torch.from_numpy(np.stack([numbers(table[t], path, t, gaps=True) for t in targets], axis=1))
     for target, column in zip(targets, y.t(), strict=True):
         values = column[~column.isnan()].unique()
         require(len(values) > 1, f"{name}: the target {target!r} has fewer than two values.")
-    graphs = [graph for _, graph in found]
     for graph, row in zip(graphs, y, strict=True):
         graph.y = row.view(1, -1)
     parts = None
     if split == "scaffold":
-        parts = torch.tensor(scaffold_split([_scaffold(mol) for mol, _ in found], name))
+        from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
+
+        parts = scaffold_split([*map(MurckoScaffoldSmiles, table["smiles"])], name)
     elif split == "column":
         places = table["split"].str.lower().map(PART_OF)
         check_column(table["split"], places.notna(), path, "split", "train, val or test")
@@ -86,29 +85,16 @@ def read_molecules(
     return replace(graph_set, nodes=nodes, edges=edges, targets=targets, unreadable=unreadable)
 
 
-def _read(smiles: str) -> tuple[Any, Data] | None:
-    """RDKit's molecule, and its graph; ``None`` where RDKit cannot read it, or PyG has no number
-    for an atom."""
-    from rdkit import Chem, rdBase
-
-    with rdBase.BlockLogs():
-        mol = Chem.MolFromSmiles(smiles)
-    if mol is None or mol.GetNumAtoms() == 0:
-        return None
+def _read(smiles: str) -> Data | None:
+    """``None`` where RDKit cannot read it, or PyG has no number for an atom."""
     try:
-        return mol, from_rdmol(mol)
+        graph = from_smiles(smiles)
     except ValueError:  # such as a charge of -7
         return None
+    return graph if graph.num_nodes > 0 else None
 
 
-def _scaffold(mol: Any) -> str:
-    from rdkit.Chem.Scaffolds.MurckoScaffold import MurckoScaffoldSmiles
-
-    scaffold: str = MurckoScaffoldSmiles(mol=mol, includeChirality=False)
-    return scaffold
-
-
-def scaffold_split(scaffolds: Sequence[str], name: str) -> list[int]:
+def scaffold_split(scaffolds: Sequence[str], name: str) -> torch.Tensor:
     """Whole scaffolds, the most frequent first, to the training, validation and test part, as in
     DeepChem: the test molecules have scaffolds that training never saw."""
     groups: dict[str, list[int]] = {}
@@ -116,13 +102,11 @@ def scaffold_split(scaffolds: Sequence[str], name: str) -> list[int]:
         groups.setdefault(scaffold, []).append(i)
     one = f"{name}: all molecules have the same scaffold; choose the split 'random'."
     require(len(groups) > 1, one)
-    split, sizes = [2] * len(scaffolds), [0, 0]
-    most = [share * len(scaffolds) for share in SET_SHARES]
+    split, sizes = torch.empty(len(scaffolds), dtype=torch.long), [0, 0, 0]
+    ends = [*(share * len(scaffolds) for share in SET_SHARES), math.inf]
     for group in sorted(groups.values(), key=lambda group: (-len(group), -group[0])):
-        for part in range(2):
-            if sum(sizes[: part + 1]) + len(group) <= most[part]:
-                sizes[part] += len(group)
-                for i in group:
-                    split[i] = part
-                break
+        fits = (sum(sizes[: part + 1]) + len(group) <= end for part, end in enumerate(ends))
+        part = list(fits).index(True)
+        sizes[part] += len(group)
+        split[group] = part
     return split

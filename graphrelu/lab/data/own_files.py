@@ -30,8 +30,9 @@ FIELDS = ("x", "edge_index", "edge_weight", "edge_attr", "y", *MASKS)  # of a Da
 ALIASES = {"node_features": "x", "node_labels": "y"}
 LAYOUTS = (
     "use a .npz with x, y and edge_index, or with node_features, node_labels and edges; a .pt with "
-    "a PyG Data; edges.csv beside nodes.csv, or their folder; or a .csv with a column smiles"
+    "a PyG Data; edges.csv beside nodes.csv; or a .csv with a column smiles"
 )
+HOW = "save a PyG Data, or a list of them, that holds tensors only, with torch.save"
 add_safe_globals([Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage])
 
 
@@ -80,9 +81,6 @@ def read_npz(path: Path) -> Data:
     """
     # A damaged file raises many kinds of errors, in numpy and zipfile.
     with as_data_error(f"{path} cannot be read as an .npz file"):
-        with path.open("rb") as stream:
-            if not zipfile.is_zipfile(stream):
-                raise ValueError("it is not a zip archive")
         arrays = read_arrays(path)
         known = not arrays.keys().isdisjoint(("edge_index", "edges"))
         require(known, f"{path} has an unknown format; {LAYOUTS}.")
@@ -104,43 +102,41 @@ def read_npz(path: Path) -> Data:
 
 def read_pt(path: Path) -> Data:
     """A PyG ``Data`` object saved with ``torch.save``; code inside the file is never run."""
-    how = "save it with torch.save(data, path), data a PyG Data object that holds tensors only"
-    data = _loaded(path, how)
+    data = _loaded(path)
     is_list = isinstance(data, list) and len(data) > 0 and isinstance(data[0], Data)
     require(not is_list, f"{path} holds many graphs; write graphs:{path}.")
-    return _fields(data, path, how)
+    return _fields(data, path)
 
 
 def read_pt_list(path: Path) -> GraphSet:
     """Many graphs, each with what is to be predicted as ``y``: a saved list of PyG ``Data``."""
-    how = "save them with torch.save(list, path), a list of PyG Data objects that hold tensors only"
-    graphs = _loaded(path, how)
+    graphs = _loaded(path)
     is_list = isinstance(graphs, list) and len(graphs) > 0
-    require(is_list, f"{path} holds no list of graphs; {how}.")
-    data = [_fields(graph, path, how) for graph in graphs]
-    with as_data_error(f"{path} cannot be loaded", f"; {how}"):
+    require(is_list, f"{path} holds no list of graphs; {HOW}.")
+    data = [_fields(graph, path) for graph in graphs]
+    with as_data_error(f"{path} cannot be loaded", f"; {HOW}"):
         return GraphSet.from_data(path.name, data)
 
 
-def _loaded(path: Path, how: str) -> Any:
+def _loaded(path: Path) -> Any:
     # torch does not check the indices of sparse tensors unless it is told to.
     checked = torch.sparse.check_sparse_tensor_invariants()
     # On a damaged file, torch.load raises many kinds of errors.
-    unreadable = as_data_error(f"{path} cannot be loaded", f"; {how}")
+    unreadable = as_data_error(f"{path} cannot be loaded", f"; {HOW}")
     with unreadable, checked, path.open("rb") as stream:
         check_size(_unpacked(stream), path)
         try:
             return torch.load(stream, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError:  # whose text advises to run what is in the file
             trap = f"{path} is damaged or holds more than tensors, and nothing of it was run"
-            raise DataError(f"{trap}; {how}.") from None
+            raise DataError(f"{trap}; {HOW}.") from None
 
 
-def _fields(data: Any, path: Path, how: str) -> Data:
+def _fields(data: Any, path: Path) -> Data:
     """The fields of a graph that are used, as plain tensors."""
-    require(isinstance(data, Data), f"{path} holds a {type(data).__name__}; {how}.")
+    require(isinstance(data, Data), f"{path} holds a {type(data).__name__}; {HOW}.")
     # The object may not have been put together as PyG does.
-    with as_data_error(f"{path} cannot be loaded", f"; {how}"):
+    with as_data_error(f"{path} cannot be loaded", f"; {HOW}"):
         given = {key: data[key] for key in FIELDS if key in data}
         found = {key: value.detach() for key, value in given.items() if value is not None}
         for value in found.values():

@@ -78,28 +78,22 @@ def open_dataset(name: str, root: Path) -> Iterator[Callable[..., Any]]:
     PyG downloads raw files that are missing to ``root/CLASS``. What it makes of them goes to a
     temporary folder, so that the data folder may be read-only.
     """
-    class_name, _, own_name = name.removeprefix(PREFIX).partition("/")
+    spec = name.removeprefix(PREFIX)
+    class_name, _, own_name = spec.partition("/")
     cls: Any = getattr(datasets, class_name, None)
     known = inspect.isclass(cls) and issubclass(cls, Dataset)
     nearest = hint(class_name, datasets.__all__)
     require(known, f"PyG has no dataset class {class_name!r}{nearest}.")
-    # Those that are made up on the spot have no folder.
-    takes_root = "root" in inspect.signature(cls).parameters
-    arguments = {"root": str(root / class_name)} if takes_root else {}
-    arguments |= {"name": own_name} if own_name else {}
-    spec = name.removeprefix(PREFIX)
+    arguments = {"name": own_name} if own_name else {}
+    if "root" in inspect.signature(cls).parameters:  # the others are made up on the spot
+        arguments["root"] = str(root / class_name)
+
+    def process_quietly(dataset: Any) -> None:
+        with redirect_stderr(io.StringIO()):
+            cls._process(dataset)
+
     remedy = f"; if a download broke off, remove {root / spec} and try again"
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
-        changes = {"processed_dir": folder, "_process": _quiet(cls._process)}
+        changes = {"processed_dir": folder, "_process": process_quietly}
         with as_data_error(f"PyG cannot load {spec}", remedy):
             yield partial(type(class_name, (cls,), changes), **arguments)
-
-
-def _quiet(process: Callable[[Any], None]) -> Callable[[Any], None]:
-    """PyG reports to the standard error that it processes raw files."""
-
-    def quietly(dataset: Any) -> None:
-        with redirect_stderr(io.StringIO()):
-            process(dataset)
-
-    return quietly

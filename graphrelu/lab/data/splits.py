@@ -29,16 +29,12 @@ NOTES = {
     "scaffold": "whole scaffolds, the most frequent for training",
     "column": "the split that comes with the set",
     "folds": "10 stratified folds: one for testing, the next for validation, eight for training",
-    "gin_folds": "10 stratified folds by the GIN paper's protocol: nine for training, the epoch "
-    "chosen by the mean accuracy on the held-out folds themselves",
 }
-NOTES["gin_paper"] = NOTES["gin_folds"]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Sorted indices of nodes or graphs, and the rule in words. The parts are disjoint, except
-    that the GIN paper's protocol validates and tests on the same fold."""
+    """Sorted indices of nodes or graphs, disjoint, and the rule in words."""
 
     train: Tensor
     val: Tensor
@@ -53,13 +49,10 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     Without classes, ``"random"`` takes 48 / 32 / 20 % of the labelled nodes.
     """
     has_classes = graph.task == "classes"
-    require(
-        has_classes or how != "published",
-        "The split published is one of classes; choose random, full or masks.",
-    )
     if how == "masks":
         return from_masks(graph, seed)
     if how == "published":
+        require(has_classes, "The published split needs classes; choose random, full or masks.")
         return published(graph.y)
     if how == "random" and has_classes:
         return planetoid_like(graph.y, seed)
@@ -78,7 +71,7 @@ def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split
     name, y = graphs.name, graphs.y
     how = how or ("random" if graphs.split is None else "column")
     if how == "folds":
-        split = fold_split(graphs.strata, seed, how)
+        split = fold_split(graphs.strata, seed)
     elif how == "random":
         split = _random_graphs(graphs, seed)
     else:
@@ -113,12 +106,9 @@ def _random_graphs(graphs: GraphSet, seed: int) -> Split:
     return _split(parts, "80 / 10 / 10 % of the graphs, at random")
 
 
-def fold_split(y: Tensor, seed: int, how: str) -> Split:
-    """The graphs of a run by the paper's protocol, ``"folds"``, or by one of the GIN paper's,
-    ``"gin_folds"`` and ``"gin_paper"``, whose validation graphs are the test graphs.
-
-    A seed is ten times the number of a fold assignment plus the number of a fold.
-    """
+def fold_split(y: Tensor, seed: int) -> Split:
+    """One of ten stratified folds for testing, and the next one for validation: a seed is ten times
+    the number of a fold assignment plus the number of a fold."""
     from sklearn.model_selection import StratifiedKFold
 
     sizes = y.bincount()
@@ -129,10 +119,10 @@ def fold_split(y: Tensor, seed: int, how: str) -> Split:
     )
     assignment, fold = divmod(seed, NUM_FOLDS)
     rule = StratifiedKFold(NUM_FOLDS, shuffle=True, random_state=assignment)
-    folds = [torch.from_numpy(test) for _, test in rule.split(y, y.cpu().numpy())]
+    folds = [test for _, test in rule.split(y, y.cpu().numpy())]
     test = folds.pop(fold)
-    val = folds.pop(fold % len(folds)) if how == "folds" else test
-    return Split(torch.cat(folds).sort().values, val, test, NOTES[how])
+    val = folds.pop(fold % len(folds))
+    return _split((np.concatenate(folds), val, test), NOTES["folds"])
 
 
 def planetoid_like(y: Tensor, seed: int) -> Split:

@@ -11,10 +11,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
-from graphrelu.lab.data.own_files import check_size
-
-# Of a byte of text, at least: an edge takes four, and a weight and both directions in memory.
-BYTES_PER_BYTE = 16
 
 
 def nodes_beside(edges: Path) -> Path:
@@ -23,7 +19,7 @@ def nodes_beside(edges: Path) -> Path:
     require(
         bool(found),
         f"{edges} has no column smiles; a table of edges must have edges in its name, as in "
-        f"edges{edges.suffix} beside nodes{edges.suffix}.",
+        f"edges.csv beside nodes.csv.",
     )
     return edges.with_name(f"{head}nodes{tail}")
 
@@ -31,16 +27,13 @@ def nodes_beside(edges: Path) -> Path:
 def read_tables(edges: Path) -> Data:
     """A graph from a table of edges and that of its nodes.
 
-    Both are `.csv`, or `.tsv` with tabs. A line of the edges names two nodes, and may have a
-    weight; a first line that names no node is a header. The nodes have a header: ``label``, for
-    classes whole numbers or words, for values any numbers; or ``label_NAME``, ... with 0 and 1, a
-    column for each of several labels. A class or a label that is not known is -1 or nothing. If
-    present, ``id`` is what the edges call the node, which is else its place from 0 on; ``train``,
-    ``val`` and ``test`` hold 0 and 1, or ``train_0``, ... of several splits; and every other column
-    is a feature.
+    A line of the edges names two nodes, and may have a weight; a first line that names no node is a
+    header. The nodes have a header: ``label``, for classes whole numbers or words, for values any
+    numbers; a class that is not known is -1 or nothing. If present, ``id`` is what the edges call
+    the node, which is else its place from 0 on; ``train``, ``val`` and ``test`` hold 0 and 1; and
+    every other column is a feature.
     """
-    nodes = nodes_beside(edges)
-    data, names = _read_nodes(nodes)
+    data, names = _read_nodes(nodes_beside(edges))
     data.edge_index, data.edge_weight = _read_edges(edges, names)
     return data
 
@@ -51,13 +44,10 @@ def read_table(path: Path, rows: int | None = None) -> Any:
     import pandas as pd
 
     require(path.is_file(), f"There is no file {path}.")
-    check_size(BYTES_PER_BYTE * path.stat().st_size, path)
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
     # A damaged file raises many kinds of errors, in pandas and in what unpacks it.
     with as_data_error(f"{path} cannot be read as a table"):
         table = pd.read_csv(
             path,
-            sep=separator,
             header=None,
             nrows=rows,
             dtype=str,
@@ -100,25 +90,18 @@ def _read_nodes(path: Path) -> tuple[Data, Any]:
     import pandas as pd
 
     table = with_header(read_table(path), path)
-    labels = [name for name in table if name.partition("_")[0] == "label"]
-    masks = [name for name in table if name.partition("_")[0] in PARTS]
-    features = [name for name in table if name not in ("id", *labels, *masks)]
-    named = f"{path} needs a header line with a column label."
-    require(len(labels) > 0, named)
-    both = f"{path} must have a column label, or columns label_NAME, not both."
-    require("label" not in labels or len(labels) == 1, both)
+    require("label" in table, f"{path} needs a header line with a column label.")
+    features = [name for name in table if name not in ("id", "label", *PARTS)]
+    for name in features:
+        is_odd = name.partition("_")[0] in ("label", *PARTS)
+        require(not is_odd, f"{path}: {name} would be a feature; name it otherwise.")
     x = np.empty((len(table), len(features)))
     for column, name in enumerate(features):
         x[:, column] = numbers(table[name], path, name)
-    if "label" in labels:
-        y = _classes(table["label"])
-    else:
-        rule = "0 and 1, or -1 or nothing where it is not known"
-        for name in labels:
-            fits = table[name].isin(("0", "1", "-1", ""))
-            check_column(table[name], fits, path, name, rule)
-        y = torch.tensor(table[labels].replace("", "-1").astype(np.int64).to_numpy())
-    data = Data(x=torch.from_numpy(x), y=y, **_masks(table[masks], path))
+    data = Data(x=torch.from_numpy(x), y=_classes(table["label"]))
+    for part in filter(table.__contains__, PARTS):
+        check_column(table[part], table[part].isin(("0", "1")), path, part, "0 and 1 only")
+        data[f"{part}_mask"] = torch.tensor((table[part] == "1").to_numpy())
     names = pd.Index(table["id"] if "id" in table else map(str, range(len(table))))
     require(names.is_unique, f"{path} names a node twice.")
     return data, names
@@ -138,22 +121,6 @@ def _classes(column: Any) -> Tensor:
     if values.dtype.kind in "iu":
         return torch.from_numpy(values.reindex(column.index, fill_value=-1).to_numpy(copy=True))
     return torch.tensor(pd.to_numeric(column, errors="coerce").to_numpy(np.float64))
-
-
-def _masks(table: Any, path: Path) -> dict[str, Tensor | None]:
-    """PyG's masks: `[N]`, or `[N, splits]` where the columns are numbered."""
-    for name in table:
-        part, _, number = name.partition("_")
-        numbered = f"{path}: {name} must be {part}, or {part}_ and the number of a split."
-        require(not number or number.isdecimal(), numbered)
-        check_column(table[name], table[name].isin(("0", "1")), path, name, "0 and 1 only")
-    found = {}
-    for part in PARTS:
-        names = [name for name in table if name.partition("_")[0] == part]
-        names.sort(key=lambda name: int(name.partition("_")[2] or 0))
-        mask = torch.tensor((table[names] == "1").to_numpy())
-        found[f"{part}_mask"] = mask.view(-1) if names == [part] else mask if names else None
-    return found
 
 
 def _read_edges(path: Path, names: Any) -> tuple[Tensor, Tensor | None]:

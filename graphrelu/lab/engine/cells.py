@@ -25,7 +25,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch, Result
 
-# More runs at once than this bring nothing: two cores, or a GPU, are busy by then.
+# More runs at once gain nothing: two cores, or a GPU, are busy by then.
 MOST_SEEDS = {"cpu": 10, "cuda": 100}
 CPU_BUDGET = 2**31  # bytes for the activations of a batch
 CPU_MESSAGE = "DefaultCPUAllocator: can't allocate memory"  # torch has no type for it
@@ -105,7 +105,7 @@ class PreparedCells:
     def train(
         self, batch: Batch, seed: int | None, report: Callable[[tuple[int, ...], int], None]
     ) -> Iterator[Trained]:
-        """Trains the runs of a batch at once or, where memory does not suffice, half by half; the
+        """Trains the runs of a batch at once or, if memory runs out, half by half; the
         look is inside the model of ``seed``."""
         config, seeds = batch
         try:
@@ -119,7 +119,7 @@ class PreparedCells:
         else:
             yield trained
             return
-        gc.collect()  # only now, as the error held on to what there was
+        gc.collect()  # only now, as the error kept everything alive
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         middle = len(seeds) // 2
@@ -145,7 +145,7 @@ class PreparedCells:
         key = (config.dataset, *network, config.normalize_features, config.dtype)
         if key == self.key:
             return self.inputs
-        self.key = self.inputs = None  # the old ones go before the new ones come
+        self.key = self.inputs = None  # free the old ones before the new ones come
         if isinstance(graph, GraphSet):
             self.inputs = DeviceGraphs(graph, self.device, network_of(config).walks)
         else:
@@ -184,9 +184,8 @@ def _kept(config: Config, graph: Graph) -> int:
     numbers = 12 * layers * nodes * width
     if config.backbone == "gat":  # the attention of each layer, and once the messages
         numbers += edges * (12 * layers * heads + 4 * width)
-    if config.activation == "undecomposed":  # 2K coefficients for each node and channel
-        segments = int(dict(config.activation_options).get("K") or 2)
-        numbers += 12 * layers * nodes * 2 * segments * width
+    if config.activation == "undecomposed":  # four coefficients for each node and channel
+        numbers += 12 * layers * nodes * 4 * width
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""How a GPU is waited for, and kept busy: calls captured as CUDA graphs."""
+"""Waiting for a GPU, and keeping it busy: calls captured as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
 
 def captured(run: Callable[[], T], device: torch.device, warm_up: int = 3) -> Callable[[], T]:
     """A call as one CUDA graph: its time is the device's alone, without the host's. The next call
-    overwrites its result. First come a few plain calls, which prepare what is prepared lazily."""
+    overwrites its result. A few plain calls come first: some things are prepared lazily."""
     stream = _side_stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):

@@ -13,7 +13,7 @@ from torch.nn import Linear
 
 from graphrelu.grelu import GReLU
 from graphrelu.lab.models.digraf import CELLS, DiGRAF, diffeomorphism
-from graphrelu.lab.models.undecomposed import Undecomposed
+from graphrelu.lab.models.graph_activation import Undecomposed
 
 
 class Rectifier(torch.nn.Module):

@@ -1,7 +1,7 @@
 """Dropout whose mask depends on the seed of the run, not on the other runs of the batch.
 
 A mask is a hash of (seed, step, number of the call within the step, element): the same alone and
-in a batch of any size, on any device. :class:`SeededDropout` puts it in the place of
+in a batch of any size, on any device. :class:`SeededDropout` uses it in place of
 `torch.nn.functional.dropout` in every module called inside, PyG's convolutions included.
 """
 

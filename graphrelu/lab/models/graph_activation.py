@@ -1,11 +1,15 @@
-"""The common part of the rivals that use a node's neighbours, with the propagation of GCN."""
+"""The common part of the rivals that use a node's neighbours, with the propagation of GCN; and the
+one that the paper rejects."""
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch_geometric.nn import GCNConv
 from torch_geometric.utils import scatter
 
+from graphrelu import functional
 from graphrelu.checks import check_count
 from graphrelu.functional import Edges
 from graphrelu.graph import (
@@ -80,3 +84,41 @@ def with_self_loops(edges: Edges) -> Edges:
     missing = (loops == 0).to(weight.dtype)
     source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
     return Edges(source, target, torch.cat([weight, missing]), num_nodes)
+
+
+class Undecomposed(GraphActivation):
+    r"""The hyperfunction that the `"Graph-adaptive Rectified Linear Unit for Graph Neural
+    Networks" <https://doi.org/10.1145/3485447.3512159>`_ paper rejects: one graph convolution
+    that gives every node two slopes and intercepts for each of its :math:`C` channels.
+
+    .. math::
+        x^{\prime}_{nc} &= \max \left\{ (1 + p^1_{nc}) x_{nc} + q^1_{nc}, \; p^2_{nc} x_{nc} +
+        q^2_{nc} \right\}
+
+        \mathbf{P}, \mathbf{Q} &= \tanh ( s \, ( \mathbf{S} \mathbf{X} \mathbf{W} + \mathbf{b} ) )
+
+    The factor :math:`s` and parameters that start at zero are those of :class:`~graphrelu.GReLU`:
+    the two differ in the hyperfunction alone, of which this one has :math:`4C(C + 1)` parameters.
+
+    Args:
+        channels (int): Size of each input and output sample.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.conv = GCNConv(channels, 4 * channels)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters of the module."""
+        for parameter in self.conv.parameters():
+            torch.nn.init.zeros_(parameter)
+
+    def activate(
+        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
+    ) -> Tensor:
+        # Before the weights: of the two orders, this one propagates C columns and not 4C.
+        logits = F.linear(graph.diffuse(x), self.conv.lin.weight, self.conv.bias)
+        parameters = functional.channel_parameters(logits, self.channels, functional.Form())
+        (first, second), intercepts = (part.unbind(1) for part in parameters.unbind(1))
+        return functional.piecewise_max(x, (1 + first, second), intercepts)

@@ -20,8 +20,8 @@ from torch_geometric.transforms import NormalizeFeatures
 from graphrelu.ops import replicated
 from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, index_dtype
 
-# Features with fewer nonzeros than this share are kept sparse: the memory of both sorted matrices
-# and the time of the products are then below those of a dense matrix.
+# Features with a smaller share of nonzeros are kept sparse: both sorted matrices then take less
+# memory, and their products less time, than a dense matrix.
 SPARSE_DENSITY = 0.1
 
 # The gradients of stacked weights are products that sum over all nodes, and one product for each

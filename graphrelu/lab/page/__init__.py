@@ -169,14 +169,15 @@ def from_comparison(
 
 def facts(graphs: GraphSet, results: Sequence[Result]) -> list[tuple[str, str]]:
     """What a set of graphs is, line by line."""
-    count = graphs.node_count
+    count, config = graphs.node_count, results[0].config
     return [
         ("graphs", f"{graphs.num_graphs:,}"),
         ("nodes per graph", f"median {count.median():,}, from {count.min():,} to {count.max():,}"),
-        ("features", f"{_kinds(graphs.nodes)} of a node, {_kinds(graphs.edges)} of an edge"),
+        ("features", f"{_kinds(graphs.nodes)} per node, {_kinds(graphs.edges)} per edge"),
         ("to predict", task_of(graphs)),
         ("split", split_rule(results)),
-        ("metric", METRICS[results[0].config.metric]),
+        ("metric", METRICS[config.metric]),
+        ("training", f"{config.epochs} epochs"),
     ]
 
 
@@ -236,13 +237,13 @@ def write(path: Path, content: dict[str, Any]) -> Path:
 def tables_of(
     results: Sequence[Result], source: str, decided: Mapping[str, Decided] = {}
 ) -> list[Plain]:
-    """A table for a record; errors, which are no shares, have one of their own.
+    """A table for a record; errors, which are not percentages, have one of their own.
 
     ``decided`` are the decisions on comparisons, by the key of their cell. All other cells are
     those of a table whose runs were fixed beforehand."""
     parts: dict[str, list[Result]] = {}
     for result in results:
-        name = f"{source}, errors" if result.config.metric in ERRORS else source
+        name = f"{source} (lower is better)" if result.config.metric in ERRORS else source
         parts.setdefault(name, []).append(result)
     return [_table(part, name, decided) for name, part in parts.items()]
 

@@ -42,7 +42,7 @@ LIMITS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "dropout": ("lie in [0, 1)", lambda value: 0 <= value < 1),
 }
 NAMES = {str: "a name", int: "a whole number", float: "a finite number", bool: "true or false"}
-# Not in records and keys, which are older, where they have these values.
+# Left out of records and keys, which are older, as long as they have these values.
 LATER: dict[str, Any] = {"select": "loss", "progress": "score"}
 FORMER = {"feature_scale": 1.0}  # a field once, in the keys of cells
 

@@ -16,7 +16,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-# Bytes. A line beyond is not read, and not written either: Python needs some twenty times as much.
+# Bytes. Longer lines are neither read nor written: Python needs about twenty times the memory.
 LONGEST_LINE = 64 * 2**20
 
 
@@ -72,7 +72,7 @@ class Journal:
     def exclusive(self) -> Iterator[None]:
         """Keep other commands from writing until the end of the block, and end a torn line.
 
-        The system opens the lock again when a process ends, however it ends.
+        The system releases the lock when a process ends, however it ends.
         """
         if self._held:
             yield

@@ -15,7 +15,7 @@ types_of = cache(get_type_hints)  # the declared type of each field of a class
 
 
 def fits(kind: Any, value: Any) -> bool:
-    """Whether a plain value is of a declared type, and can be reckoned with or written down."""
+    """Whether a plain value is of a declared type, and can be computed with and written down."""
     if get_origin(kind) is Literal:
         return isinstance(value, str) and value in get_args(kind)
     if isinstance(value, bool) or kind is bool:
@@ -24,7 +24,7 @@ def fits(kind: Any, value: Any) -> bool:
         return isinstance(value, (int, float)) and -LARGEST <= value <= LARGEST
     if kind is int:  # of 64 bits at most
         return isinstance(value, int) and abs(value) < 2**63
-    # Not with halves of characters, which no file takes.
+    # Without lone surrogates, which no file takes.
     return isinstance(value, str) and value.encode(errors="replace").decode() == value
 
 

@@ -83,7 +83,7 @@ class Look:
 
     def __post_init__(self) -> None:
         if self.margin < 0:
-            raise ValueError(f"A margin is a number from 0, not {self.margin}.")
+            raise ValueError(f"A margin is a number of at least 0, not {self.margin}.")
 
     @classmethod
     def announced(cls, config: Config, margin: float, splits: Splits, command: str) -> Look:

@@ -1,6 +1,6 @@
 """Experiments as configurations: the paper's, from one table of hyperparameters, and deep networks.
 
-Of its own the paper gives the widths, the dropout and the splits. The rest comes from PyG's
+The paper itself gives the widths, the dropout and the splits. The rest comes from PyG's
 ``benchmark/citation`` scripts and from the public pre-publication code that grew out of them. The
 numbers depend on the backbone and the graph, never on the activation.
 """
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, get_args
 
-from graphrelu.lab.data import SOURCES
+from graphrelu.lab.data import SOURCES, pyg
 from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
@@ -31,7 +31,7 @@ SET_BACKBONES = ("gcn", "gine", "gin", "gat", "sage")  # of the general networks
 
 
 class Row(NamedTuple):
-    """What is set for one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
+    """The settings of one backbone on some graphs; ``hidden`` 0 means no hidden layer."""
 
     hidden: int
     epochs: int
@@ -191,7 +191,7 @@ def compared() -> tuple[str, ...]:
 
 def family_of(dataset: str) -> Family:
     """The family of a dataset known by name; ``other`` of the embedded ones."""
-    return SOURCES[dataset].family if dataset in SOURCES else "other"
+    return pyg.family_of(SOURCES.get(dataset, ""))
 
 
 def node_table(

@@ -21,7 +21,9 @@ from graphrelu.lab.record.recipes import SET_BACKBONES, TABLE
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.stats import Decision, Scores
 
-LABELS = {name: source.label for name, source in {**SOURCES, **GRAPH_SOURCES}.items()}
+LABELS = {name: Path(place).stem.partition("_")[0] for name, place in SOURCES.items()}
+LABELS = {name: label[0].upper() + label[1:] for name, label in LABELS.items()}
+LABELS |= {name: name.upper() for name in GRAPH_SOURCES}
 LABELS |= {name: name.upper() for name in (*TABLE, *SET_BACKBONES)} | {"cheb": "Cheb"}
 LABELS |= {"lrelu": "LReLU"}  # the other activations have the names of their classes
 
@@ -228,7 +230,9 @@ def reading(leads: Mapping[str, Decision]) -> str:
     sentences = [f"Differences are paired by seed, in {one.unit}; the intervals are {one.about}."]
     if "grelu" in leads:
         lead = leads["grelu"]
-        looks = f" at look {lead.look} (95 % over all looks)" if lead.look else ""
+        looks = ""
+        if lead.look:
+            looks = f" at look {lead.look} (95 % over all looks; adding runs makes a new look)"
         sentences.append(f"GReLU's interval has {100 * (1 - lead.error):.4g} % confidence{looks}.")
     if leads.keys() - {"grelu"}:
         sentences.append("The other activations share Holm's correction.")

@@ -18,7 +18,7 @@ from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, beside_paper
 
 # Hidden units and layers; a quick run has one small network.
 POINTS = ((32, 3), (64, 3))
-QUICK_POINTS, QUICK_GRAPHS = ((16, 2),), "digit-graphs"
+QUICK_POINTS, QUICK_GRAPHS = ((16, 2),), "sets:graphs=100,nodes=10"
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:

@@ -208,7 +208,7 @@ def apply_backward_kernel(
 def forward(
     x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float], batch: Tensor | None
 ) -> Tensor:
-    """Reads x once, writes y once. Segments beyond the first share one base slope."""
+    """Reads x once and writes y once. Segments beyond the first share one base slope."""
     x, gamma, parameters = with_dense_rows(x), gamma.contiguous(), parameters.contiguous()
     out = torch.empty_like(x)  # not a view: users may write to it
     if out.numel() == 0:

@@ -1,7 +1,7 @@
 """Diffuse on a GPU, over compressed rows.
 
-A program adds the entries of its rows in a fixed order: the libraries' products divide a long row
-among programs that finish in any order, and do not give the same bits twice.
+A program adds the entries of its rows in a fixed order. The libraries' products divide a long row
+among programs that finish in any order, so they do not give the same bits twice.
 """
 
 from functools import lru_cache
@@ -20,7 +20,7 @@ CompressedRows = tuple[Tensor, Tensor, Tensor]  # where they begin, columns, val
 _ROWS, _ENTRIES = 32, 16
 # For several columns, a program (one warp) takes a row: columns, and products, of its tile.
 _COLS, _TILE = 128, 256
-# Programs that wait for each other must all run at a time. A multiprocessor has 64 Ki registers,
+# Programs that wait for each other must all run at once. A multiprocessor has 64 Ki registers,
 # from compute capability 7 on: enough for this many programs, warps and registers of a thread.
 _PROGRAMS, _WARPS, _REGISTERS = 8, 4, 64
 # Triton starts programs that wait for each other from here on; AMD's compiler bounds no registers.
@@ -31,7 +31,7 @@ HAS_COOPERATIVE_LAUNCH = (
 
 @triton.jit
 def _wait_for_all(arrived_ptr, count):
-    """Returns when `count` programs have come here; what they wrote can be read then."""
+    """Returns once `count` programs have arrived here; what they wrote can then be read."""
     tl.debug_barrier()
     tl.atomic_add(arrived_ptr, 1, sem="acq_rel")
     while tl.atomic_add(arrived_ptr, 0, sem="acq_rel") < count:
@@ -55,8 +55,8 @@ def column_kernel(
     ROWS: tl.constexpr,
     ENTRIES: tl.constexpr,
 ):
-    """`vector = a * matrix @ vector + b * constant`, for one column, `steps` times. Of two buffers
-    one is read while the other is written."""
+    """`vector = a * matrix @ vector + b * constant`, for one column, `steps` times. One of two
+    buffers is read while the other is written."""
     for step in range(steps):
         out_ptr = buffers_ptr + (step % 2) * num_rows
         first_row = tl.program_id(0).to(tl.int64) * ROWS
@@ -71,7 +71,7 @@ def column_kernel(
                 mask = entries < end[:, None]
                 col = tl.load(col_ptr + entries, mask=mask, other=0)
                 value = tl.load(value_ptr + entries, mask=mask, other=0.0)
-                # Past the cache of a multiprocessor, which others do not write to.
+                # Past the cache of a multiprocessor, to which others do not write.
                 x = tl.load(vector_ptr + col, mask=mask, other=0.0, cache_modifier=".cg")
                 total += value * x
             out = a * tl.sum(total, axis=1)
@@ -121,7 +121,7 @@ def columns_kernel(
 
 @lru_cache
 def _num_programs(device: torch.device) -> int:
-    """That run at a time; Triton's interpreter runs one after the other."""
+    """How many run at once; Triton's interpreter runs them one after the other."""
     if device.type != "cuda":
         return 1
     gpu = torch.cuda.get_device_properties(device)
@@ -134,7 +134,7 @@ def _iterate(
 ) -> Tensor:
     """`a * matrix @ x + b * constant` for one column, `steps` times in one launch."""
     num_rows = x.size(0)
-    programs = -(-num_rows // _ROWS)  # the host waits longer for `triton.cdiv`
+    programs = -(-num_rows // _ROWS)  # `triton.cdiv` takes the host longer
     options: dict[str, Any] = {}
     if steps > 1:
         programs = min(programs, _num_programs(x.device))

@@ -3,7 +3,7 @@
 A program walks over tiles of rows and keeps sums over the rows in registers. Partial sums are
 written by program and added in a fixed order: the same input gives the same bits twice. Everything
 is computed in float32, whatever the type of the features. Rows and offsets are 64-bit: features may
-have more elements than 32 bits count.
+have more elements than 32 bits can count.
 """
 
 from functools import lru_cache
@@ -17,7 +17,7 @@ from torch import Tensor
 _PROBES = tl.constexpr(256)
 
 _MAX_CHANNELS_PER_TILE = 256
-# Where a tile is wider than this, other settings.
+# Wider tiles have other settings.
 _WIDE = 128
 
 
@@ -87,10 +87,10 @@ def plan(
 
 
 def with_dense_rows(tensor: Tensor) -> Tensor:
-    """The tensor itself where its last dimension is consecutive; else a copy."""
+    """The tensor itself if its last dimension is consecutive; else a copy."""
     return tensor if tensor.stride(-1) == 1 or tensor.size(-1) == 1 else tensor.contiguous()
 
 
 def with_replicas(tensor: Tensor, own_dims: int) -> Tensor:
-    """With a dimension of replicas in front of its own."""
+    """With a leading dimension of replicas."""
     return tensor if tensor.dim() > own_dims else tensor.unsqueeze(0)

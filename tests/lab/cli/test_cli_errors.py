@@ -31,9 +31,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 BAD = {
     "dataset": (["digit"], "There is no dataset 'digit' (did you mean digits?)"),
     "backbone": (["--backbone", "gcnn"], "There is no backbone 'gcnn' (did you mean gcn?)"),
-    "no activation": (["--activations", " ,"], "There is no name in the list ' ,'."),
-    "no runs": (["--runs", 0], "runs must be a whole number from 1, not 0."),
-    "negative margin": (["--margin", -0.5], "margin must be a finite number from 0, not -0.5."),
+    "no activation": (["--activations", " ,"], "There are no names in the list ' ,'."),
+    "no runs": (["--runs", 0], "runs must be at least 1, not 0."),
+    "negative margin": (
+        ["--margin", -0.5],
+        "margin must be a finite number of at least 0, not -0.5.",
+    ),
     "undecidable": (
         ["--until-decided", "--activations", "relu,elu"],
         "until-decided needs relu and grelu among the activations.",
@@ -64,7 +67,7 @@ BAD = {
     "report is a text": (["--report", "x.txt"], "name of a page must end in .html, unlike x.txt."),
     "json is out": (
         ["--json", "x", "--out", "./x"],
-        "x cannot be more than one of record, summary and",
+        "x cannot be two of record, summary and",
     ),
 }
 
@@ -98,6 +101,7 @@ def test_misuse_costs_one_sentence(folder: Path, capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.count("\n") == 1
+        assert printed.err[-3:-1].strip("?.") != ""  # one mark at the end
     for arguments in ([], ["reproduce"]):
         cli.run(arguments)
         printed = capsys.readouterr()

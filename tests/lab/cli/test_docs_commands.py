@@ -21,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What is not at hand without a download, and what stands in for it.
 STAND_INS = {
     **dict.fromkeys(("cora", "citeseer", "pyg:Amazon/Photo"), "my_graph.npz"),
-    **dict.fromkeys(("mutag", "pyg:TUDataset/ENZYMES", "pyg:ZINC"), "digit-graphs"),
+    **dict.fromkeys(("mutag", "pyg:TUDataset/ENZYMES", "pyg:ZINC"), "sets:graphs=100,nodes=10"),
 }
 # Later options count.
 BUDGETS = {
@@ -42,12 +42,10 @@ def folder(
 ) -> Path:
     """The files that the pages name, and no dataset but the embedded ones."""
     make_npz("my_graph.npz")
-    tables = tmp_path / "my_folder"
-    tables.mkdir()
     labels = "".join(f"{node},{label},{node}\n" for node, label in enumerate(ring.y.tolist()))
-    (tables / "nodes.csv").write_text(f"id,label,size\n{labels}")
+    (tmp_path / "nodes.csv").write_text(f"id,label,size\n{labels}")
     edges = "".join(f"{a},{b}\n" for a, b in ring.edge_index.t().tolist())
-    (tables / "edges.csv").write_text(f"source,target\n{edges}")
+    (tmp_path / "edges.csv").write_text(f"source,target\n{edges}")
     smiles = [f"{chain}C1{'C' * size}1" for size in range(2, 12) for chain in ("C", "CO")]
     molecules = "".join(f"{one},{len(one)}\n" for one in smiles)
     (tmp_path / "molecules.csv").write_text(f"smiles,logP\n{molecules}")

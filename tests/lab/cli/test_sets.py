@@ -78,7 +78,7 @@ def test_settings(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["digit-graphs", "--target", "y"], "digit-graphs has no columns to choose targets from."),
+        (["sets:", "--target", "y"], "sets: has no columns to choose targets from."),
         (["mine.csv", "--target", "width"], "mine.csv has no column 'width' to predict."),
         (["mine.csv", "--rwse", 60], "hidden must be above 28, the width of random walks."),
     ],
@@ -91,8 +91,8 @@ def test_bad_input_costs_one_sentence(folder: Path, arguments: list[object], sen
 
 def test_looks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_engine.only_fakes(tmp_path, monkeypatch)
-    command = ["compare", "digit-graphs", "--out", "a.jsonl", "--json", "a.json"]
-    assert "digit-graphs: 200 graphs, 6,363 nodes" in invoke(*command).stdout
+    command = ["compare", "sets:graphs=100,nodes=10", "--out", "a.jsonl", "--json", "a.json"]
+    assert "sets:nodes=10,graphs=100: 100 graphs, 1,023 nodes" in invoke(*command).stdout
     found = json.loads(Path("a.json").read_text())
     assert [row["activation"] for row in found["rows"]] == ["relu", "gelu", "grelu"]
     assert found["rows"][2]["over_relu"]["look"] == 1

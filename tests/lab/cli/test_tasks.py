@@ -46,5 +46,5 @@ def test_from_a_file_to_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     mean = sum(run.score for run in kept if run.config.activation == "relu") / 2
     assert content["rows"][0]["mean"] == pytest.approx(factor * mean)
     assert content["rows"][0]["mean"] >= 0
-    name = "mine.pt" if metric != "mae" else ", errors"
+    name = "mine.pt" if metric != "mae" else "(lower is better)"
     assert name in Path("a.html").read_text(encoding="utf-8")

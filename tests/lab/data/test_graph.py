@@ -20,7 +20,7 @@ SHAPES = (
     "[nodes, labels]."
 )
 MATRIX = (
-    ": a y of several columns must hold 0 and 1 only, or -1 in the whole row of a node without "
+    ": a y of several columns must hold only 0 and 1, or -1 in the whole row of a node without "
     "labels."
 )
 FINITE = (
@@ -88,7 +88,7 @@ def test_a_sound_graph(ring: Data) -> None:
         ("y", 2 * LABELS, GAPS),
         ("y", (torch.arange(12) > 7).long(), ": class 1 has fewer than 5 nodes (4)."),
         ("val_mask", LABELS[:5].bool(), ": val_mask must have the shape [12] or [12, splits]."),
-        ("test_mask", torch.arange(12), ": test_mask must hold true and false only."),
+        ("test_mask", torch.arange(12), ": test_mask must hold only true and false."),
     ],
 )
 def test_each_fault_has_its_sentence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,6 +77,16 @@ def test_a_failed_download_and_a_damaged_file(
         load("pyg:Amazon/Photo", path)
 
 
+def test_digits() -> None:
+    """Scikit-learn's, the same on every machine; the nearest digit is a neighbour."""
+    graph = load("digits")
+    assert (graph.num_nodes, graph.num_features, graph.num_classes) == (1_797, 64, 10)
+    digest = hashlib.sha256(graph.edge_index.numpy().tobytes()).hexdigest()
+    assert digest == "8c0021322541360c66f2ee472b2b22d9ad1595d681ba82365674802509656493"
+    nearest = (graph.x - graph.x[0]).norm(dim=1)[1:].argmin() + 1
+    assert int(nearest) in graph.edge_index[1, graph.edge_index[0] == 0].tolist()
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
@@ -100,7 +111,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
     assert said.startswith(
         "There is no dataset 'coar' (did you mean cora?); choose from digits, cora"
     )
-    assert said.endswith("ogbn-NAME, ogbg-NAME, csbm:NAME=VALUE,..., and graphs:PATH.")
+    assert said.endswith("csbm:NAME=VALUE,..., sets:NAME=VALUE,..., and graphs:PATH.")
 
 
 COUNTS = {  # nodes, edges in both directions, features, classes
@@ -117,12 +128,13 @@ COUNTS = {  # nodes, edges in both directions, features, classes
 @pytest.mark.parametrize("name", COUNTS)
 def test_real_graphs(name: str, real_root: Path, tree: Tree) -> None:
     """Nothing is written beside them."""
-    before = tree(real_root / SOURCES[name].place)
+    folder = real_root / SOURCES[name].removeprefix("pyg:")
+    before = tree(folder)
     assert at_hand(name, real_root)
     graph = load(name, real_root)
     found = graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes
     assert (graph.name, found) == (name, COUNTS[name])
-    assert tree(real_root / SOURCES[name].place) == before
+    assert tree(folder) == before
     if graph.train_mask is not None:
         columns = graph.train_mask.shape[1:]
         assert columns == ((10,) if name in ("squirrel", "actor", "minesweeper") else ())

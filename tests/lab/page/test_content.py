@@ -143,7 +143,7 @@ def test_a_set_of_graphs_in_a_few_lines() -> None:
     lines = dict(page.facts(graphs, [make_result(config, 0, 0.5)]))
     assert lines["graphs"] == "30"
     assert lines["nodes per graph"] == f"median {sizes[14]}, from {sizes[0]} to {sizes[-1]}"
-    assert lines["features"] == "2 categories of a node, 1 category of an edge"
+    assert lines["features"] == "2 categories per node, 1 category per edge"
     assert lines["to predict"] == "1 label (binary classification)"
     assert lines["metric"] == "average precision in percent"
 
