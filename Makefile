@@ -86,7 +86,7 @@ versions: $(STAMP)
 dist: $(STAMP)
 	scripts/dist.sh $(BIN)/python
 
-# What README.md and docs/ say of the records, and the README's figure.
+# What README.md and docs/ say of the records.
 readme: $(STAMP)
 	$(BIN)/python scripts/readme.py
 

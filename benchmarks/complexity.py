@@ -22,7 +22,7 @@ from torch_geometric.nn import GATConv, GCNConv
 from graphrelu import GReLU
 from graphrelu.lab.engine.timing import captured
 from graphrelu.lab.record.machine import device_name, surroundings
-from graphrelu.lab.render import export, figures
+from graphrelu.lab.reproduce import figures, files
 
 RECORD = Path(__file__).parents[1] / "results" / "complexity.jsonl"
 PAGE = """\
@@ -212,7 +212,7 @@ def page(entries: Sequence[Entry], rows: Sequence[Entry], sweeps: Sequence[list[
     for (device, diffusion, steps), group in groupby(
         rows, itemgetter("device", "diffusion", "steps")
     ):
-        table = export.table(head, map(_line, group), numbers=2)
+        table = files.table(head, map(_line, group), numbers=2)
         parts.append(f"## {device}: {diffusion} diffusion, {steps} steps\n\n{table}")
     heads = [sweep for sweep in sweeps if sweep[0]["axis"] == "heads"]
     for device, part in groupby(heads, key=lambda sweep: sweep[0]["device"]):
@@ -240,7 +240,7 @@ def _heads(sweeps: Sequence[list[Entry]]) -> str:
     whats = [sweep[0]["what"] for sweep in sweeps]
     sizes = sorted({value for _, value in times})
     lines = [(str(size), *(times.get((what, size), "") for what in whats)) for size in sizes]
-    return export.table(("heads", *(WHAT[what] for what in whats)), lines, numbers=0)
+    return files.table(("heads", *(WHAT[what] for what in whats)), lines, numbers=0)
 
 
 def draw(sweeps: Sequence[list[Entry]]) -> figures.Figure:
@@ -281,7 +281,7 @@ def main() -> None:
     sweeps = sweeps_of(entries)
     rows = [row_of(sweep) for sweep in sweeps]
     text = page(entries, rows, sweeps)
-    print(*figures.write(args.out, text, rows, COLUMNS, lambda: draw(sweeps)))
+    print(*files.write(args.out, text, files.csv(rows, COLUMNS), lambda: draw(sweeps)))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from graphrelu.lab.engine.timing import synchronize
-from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.journal import Journal
 from graphrelu.lab.record.machine import surroundings
 
 Entry = dict[str, Any]
@@ -123,12 +123,8 @@ class Timings:
     def read(self) -> list[Entry]:
         """All timings in the order of the file; of the same identity, the first."""
         found: dict[tuple[Any, ...], Entry] = {}
-        for line in Journal(self.path).news():
-            try:
-                entry = parse_line(line)
-            except ValueError:  # one that a killed process left incomplete
-                continue
-            if entry.pop("event", None) == "timed":
+        for entry in Journal(self.path).news():
+            if entry is not None and entry.pop("event", None) == "timed":
                 found.setdefault(self.key(entry), entry)
         return list(found.values())
 

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab.render import export
+from graphrelu.lab.reproduce import files
 
 RESULTS = Path(__file__).parent / "results"
-table = partial(export.table, numbers=1)
+table = partial(files.table, numbers=1)
 INTRODUCTION = """\
 # Measured speed
 

@@ -28,8 +28,8 @@ from graphrelu.lab.models.propagation import PreparedInputs
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import device_name, surroundings
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, recipe
-from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.tables import in_order, label
+from graphrelu.lab.render import in_order, label
+from graphrelu.lab.reproduce import figures, files
 
 RECORD = Path(__file__).parents[1] / "results" / "runtime.jsonl"
 PAGE = """\
@@ -121,7 +121,7 @@ def batched(config: Config, graph: Graph, seeds: int, device: torch.device) -> E
     advance = batch.stepper()
 
     def run(epochs: int) -> None:
-        batch.restart()
+        batch.step.zero_()  # which the curves have a place for
         for _ in range(epochs):
             advance()
 
@@ -201,7 +201,7 @@ def page(entries: Sequence[Entry], rows: Sequence[Entry]) -> str:
             (label(backbone), *(_cell(own.get(name)) for name in ACTIVATIONS))
             for backbone, own in panel.items()
         ]
-        parts.append(f"## {title_of(*names)}\n\n{export.table(head, lines, numbers=1)}")
+        parts.append(f"## {title_of(*names)}\n\n{files.table(head, lines, numbers=1)}")
         relu, maxout = ratios(panel, "relu"), ratios(panel, "maxout")
         if relu and maxout:
             parts.append(
@@ -240,7 +240,8 @@ def draw(rows: Sequence[Entry]) -> figures.Figure:
         right.set(ylabel="time relative to ReLU", title="relative to ReLU")
         right.axhline(1, color="black", linewidth=0.8)
     columns = len(ACTIVATIONS)
-    figures.shared_legend(figure, axes[0][:1], loc="outside lower center", ncols=columns)
+    named = axes[0][0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=columns)
     return figure
 
 
@@ -257,7 +258,8 @@ def main() -> None:
         collect(record, args.dataset, args.runs, torch.device(args.device))
     entries = record.read()
     rows = rows_of(entries)
-    print(*figures.write(args.out, page(entries, rows), rows, COLUMNS, lambda: draw(rows)))
+    numbers = files.csv(rows, COLUMNS)
+    print(*files.write(args.out, page(entries, rows), numbers, lambda: draw(rows)))
 
 
 if __name__ == "__main__":

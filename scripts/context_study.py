@@ -41,10 +41,8 @@ from graphrelu.lab.record.config import ERRORS, FEW_LABELS, Config
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.recipes import family_of, modern, on_sets, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label, marked
-from graphrelu.lab.reproduce import deep, molecules
-from graphrelu.lab.reproduce.structure import PLACES
+from graphrelu.lab.render import label, marked
+from graphrelu.lab.reproduce import deep, files, molecules
 from graphrelu.lab.reproduce.table import Request, train_missing
 from graphrelu.lab.stats import Decision, Scores, compared, relative_to_relu, splits_of
 from graphrelu.ops import without_autocast
@@ -144,10 +142,9 @@ CANDIDATES = tuple(name for name, (module, _) in FORMS.items() if module == "con
 CONFIRMED = ("ReLU", "PReLU", "GELU", "GReLU", "control")
 
 # Few labels: the paper's networks of two layers. All labels: four layers with LayerNorm and skips.
-GENERATED = tuple(
-    name
-    for name, (kind, degree, share) in PLACES.items()
-    if (kind, degree) == ("mirrored", 4.0) and share in (0.0, 0.5)
+GENERATED = (
+    "csbm:homophily=0.0,signal=1.0,shift=1,seed=105",
+    "csbm:homophily=0.5,signal=1.0,shift=1,seed=107",
 )
 FEW = ("cora", "citeseer", "pubmed", *GENERATED)
 SETS = ("esol", "lipo")
@@ -239,12 +236,12 @@ def page(record: Path) -> str:
     ]
     parts = [
         "# Which context: the whole graph, or a node's neighbourhood?\n",
-        export.provenance(Record(record).read(), record),
+        files.provenance(Record(record).read(), record),
         "ReLU, PReLU, GELU and GReLU are mostly those of other records, with the same settings.\n",
         __doc__.partition("`python -m")[0].split("\n", 2)[2].strip() + "\n",
         "## Chosen on validation\n",
         "Mean leads over ReLU in validation scores over the tuning cells, in points.\n",
-        export.table(("form", "mean lead"), lines, numbers=1),
+        files.table(("form", "mean lead"), lines, numbers=1),
         cells_table("The tuning cells, test scores", tuning, FORMS),
     ]
     if held_out:
@@ -264,7 +261,7 @@ def cells_table(title: str, runs: Runs, names: Iterable[str]) -> str:
             score = f"{mean:.3f}" if is_error else f"{100 * mean:.1f}"
             told = (marked(by_name[name].get(cell)) for name in others)
             lines.append((label(cell[0]), label(cell[1]), score, *told))
-    return f"## {title}\n\n{export.table(('graph', 'backbone', 'ReLU', *others), lines, numbers=2)}"
+    return f"## {title}\n\n{files.table(('graph', 'backbone', 'ReLU', *others), lines, numbers=2)}"
 
 
 def outcome(runs: Runs, choice: str) -> str:
@@ -276,7 +273,7 @@ def outcome(runs: Runs, choice: str) -> str:
         worse = [" ".join(map(label, cell)) for cell, one in own.items() if one.outcome == "worse"]
         told.append((rival, f"{middle:+.2f}", str(len(own)), ", ".join(worse) or "none"))
     head = ("over", "median lead", "cells", "significantly worse in")
-    return f"## The rule\n\n{export.table(head, told, numbers=1)}"
+    return f"## The rule\n\n{files.table(head, told, numbers=1)}"
 
 
 def main() -> None:

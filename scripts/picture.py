@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
 from graphrelu import GReLU, convert
-from graphrelu.lab.render.figures import COLOURS, drawing
+from graphrelu.lab.reproduce.figures import COLOURS, drawing
 
 ROOT = Path(__file__).parents[1]
 NAMES = {"c1ccc2c(c1)ccc3c2ccc4c5ccccc5ccc43": "Picene", "NC(=O)N": "Urea"}

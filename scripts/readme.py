@@ -1,4 +1,4 @@
-"""Refreshes what README.md and docs/ say of the records, and the README's figure: make readme.
+"""Refreshes what README.md and docs/ say of the records: make readme.
 
 A generated part stands between ``<!-- NAME -->`` and ``<!-- /NAME -->``; the functions of BLOCKS
 write it, with the words of readme.md beside this file.
@@ -20,22 +20,19 @@ from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
 from graphrelu.lab.record.output import write_text
-from graphrelu.lab.record.published import published
-from graphrelu.lab.record.recipes import BACKBONES
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, tables, terminal
-from graphrelu.lab.render.findings import papers_lead
-from graphrelu.lab.render.tables import label
+from graphrelu.lab.render import compare_rows, compare_table, label, verdict
 from graphrelu.lab.reproduce import (
+    ablation,
     deep,
+    files,
     graph,
     molecules,
     node,
+    segments,
     sets,
     shown,
     strong,
-    structure,
-    tuned,
 )
 from graphrelu.lab.reproduce.deep import EXPLORED, is_held_out
 from graphrelu.lab.reproduce.sets import LAYERS
@@ -46,16 +43,9 @@ from graphrelu.lab.stats import Decision, decide_at_look, over_relu
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 SOCIAL = ("blogcatalog", "flickr")
-FOUND = ("holds", "undecided", "does not hold")
-CLAIMS = {
-    "node": "node classification",
-    "ablation": "the ablation on Flickr, with GCN",
-    "segments": "the effect of K, with GCN",
-    "graph": "graph classification",
-}
 TABLES = {
     module.TABLE.name: module.TABLE
-    for module in (node, tuned, deep, strong, graph, structure, molecules, sets)
+    for module in (node, deep, strong, graph, molecules, sets, ablation, segments)
 }
 PART = r"<!-- (\w+) -->\n(.*?)<!-- /\1 -->"
 WORDS = dict(re.findall(PART, Path(__file__).with_suffix(".md").read_text(), re.DOTALL))
@@ -93,7 +83,7 @@ def tally_table() -> str:
     for rival in dict.fromkeys(row.name for row in held_out):
         outcomes = counts(row["grelu_over_it"] for row in held_out if row.name == rival)
         lines.append((label(rival), *outcomes))
-    return export.table(("rival", *OUTCOMES), lines, numbers=1)
+    return files.table(("rival", *OUTCOMES), lines, numbers=1)
 
 
 def main_table() -> str:
@@ -116,15 +106,12 @@ def seeds_of(own: Iterable[Row]) -> str:
     return " to ".join(map(str, numbers[:1] + numbers[1:][-1:]))
 
 
-# The tables that have leads over ReLU where labels are few, where they are not, and on generated
-# graphs.
+# The tables that have leads over ReLU where labels are few, and where they are not.
 REGIMES = {
     "node": "[few labels](../results/node.md)",
-    "tuned": "[few labels](../results/tuned.md), each activation tuned",
     "deep": "[all labels](../results/deep.md), 4 or 10 layers, norm, skips",
     "strong": "[settings tuned for ReLU](../results/strong.md)",
     "graph": "[whole graphs](../results/graph.md)",
-    "structure": "[generated](../results/structure.md): equal features, other neighbours",
 }
 
 
@@ -133,13 +120,11 @@ def leads(name: str) -> dict[str, dict[Any, Decision]]:
     """All leads over ReLU of a table by activation and cell, those of each corrected over the
     cells."""
     made: dict[str, dict[Any, Decision]] = {}
-    if name in ("deep", "strong", "structure"):
-        field = "behind_a" if name == "structure" else "over_relu"
+    if name in ("deep", "strong"):
         for row in rows(name):
-            if row[field] is not None and row["kind"] in (None, "mirrored"):
-                made.setdefault(row.name, {})[row.cell] = row[field]
-        # There GReLU's own leads are those over ReLU.
-        return {"GReLU": made["ReLU"]} if name == "structure" else made
+            if row["over_relu"] is not None:
+                made.setdefault(row.name, {})[row.cell] = row["over_relu"]
+        return made
     cells = shown.by_cell(rows(name))
     found = {cell: {of: row.runs for of, row in own.items()} for cell, own in cells.items()}
     for (cell, of), lead in TABLES[name].leads(found, Pair("", None, "relu")).items():
@@ -183,10 +168,9 @@ def regimes(held_out: bool = True) -> str:
     for name, what in REGIMES.items():
         if found := regime(name, held_out):
             graphs = found.pop("graphs")
-            of = "" if name == "structure" else f": {graphs}"
-            lines.append((f"{what}{of}", *found.values()))
+            lines.append((f"{what}: {graphs}", *found.values()))
     head = ("networks and graphs", "pairs", "PReLU", "GELU", "GReLU", "median", *OUTCOMES)
-    return export.table(head, lines, numbers=1)
+    return files.table(head, lines, numbers=1)
 
 
 def explored() -> str:
@@ -281,9 +265,9 @@ def of_the_paper() -> str:
     """The leads that were found on held-out graphs, the printed ones beside those of the record,
     and the losses."""
     printed = [
-        papers_lead("node_classification", "pubmed", backbone)
-        for backbone in BACKBONES
-        if published("node_classification", "pubmed", backbone, "grelu")
+        own["grelu"]["paper_mean"] - own["relu"]["paper_mean"]
+        for cell, own in shown.by_cell(rows("node")).items()
+        if cell[0] == "pubmed" and own["grelu"]["paper_mean"] is not None
     ]
     ahead = {name: leads(name)["GReLU"] for name in ("node", "deep", "graph")}
     found = {
@@ -295,9 +279,9 @@ def of_the_paper() -> str:
         for name, own in ahead.items()
     }
     by_loss: dict[Any, Counter[str]] = {"relu": Counter(), "prelu": Counter()}
-    for (cell, rival), lead in node.loss_leads(node.TABLE.found(results("node"))).items():
-        if rival in by_loss and is_held_out(cell[0]):
-            by_loss[rival].update((lead.outcome, "cells"))
+    for row in rows("node"):
+        if row.name in by_loss and is_held_out(row.dataset):
+            by_loss[row.name].update((row["grelu_below_it"].outcome, "cells"))
     return told(
         "gains",
         printed=fmean(printed),
@@ -330,28 +314,35 @@ def made_run() -> tuple[list[Result], Mapping[str, Decision]]:
     """What `make run` trains, and the leads over ReLU."""
     record = Record(ROOT / "results" / "esol.jsonl")
     found = list(record.read())
-    return found, decide_at_look(record, found, must_count=False).decisions
+    return found, decide_at_look(record, found).decisions
 
 
 def run() -> str:
     """What `make run` prints: the scores and the verdict."""
-    lines = tables.compare_rows(*made_run())
+    lines = compare_rows(*made_run())
     out = StringIO()
     screen = Console(file=out, width=100)
-    scores, *_ = terminal.compare_table(lines).renderables
-    screen.print(scores, "", tables.verdict(lines).sentence, sep="\n")
+    scores, *_ = compare_table(lines).renderables
+    screen.print(scores, "", verdict(lines).sentence, sep="\n")
     text = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
     return f"```text\n{text}\n```\n"
 
 
-def claims() -> str:
-    """How the paper's observations fare, counted from the pages that list them."""
-    lines = []
-    for name, title in CLAIMS.items():
-        page = (ROOT / "results" / f"{name}.md").read_text()
-        found = (str(page.count(f"| **{word}** |")) for word in FOUND)
-        lines.append((f"[{title}](../results/{name}.md)", *found))
-    return export.table(("the paper's claims about", *FOUND), lines, numbers=1)
+def variants() -> str:
+    """What became of the paper's observations about variants and segments."""
+    found: dict[str, list[str]] = {outcome: [] for outcome in OUTCOMES}
+    for row in rows("ablation"):
+        if row["behind_a"] is not None and row.name != ablation.PRINTED:
+            found[row["behind_a"].outcome].append(row.name.removeprefix("GReLU-"))
+    by_k = [row["over_two"].outcome for row in rows("segments") if row["over_two"] is not None]
+    return told(
+        "variants",
+        better=", ".join(found["better"]),
+        worse=", ".join(found["worse"]) or "none",
+        margin=segments.MARGIN,
+        small=by_k.count("no difference"),
+        all=len(by_k),
+    )
 
 
 BLOCKS = {
@@ -365,7 +356,7 @@ BLOCKS = {
     "gains": of_the_paper,
     "cost": cost,
     "run": run,
-    "claims": claims,
+    "variants": variants,
 }
 
 
@@ -382,7 +373,6 @@ def refreshed(text: str) -> str:
 def main() -> None:
     for path in PAGES:
         write_text(path, refreshed(path.read_text()))
-    node.write_leads(rows("node"), ROOT / "results" / "leads")
 
 
 if __name__ == "__main__":

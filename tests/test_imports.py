@@ -39,7 +39,7 @@ def test_laboratory_imports_compare_on_demand() -> None:
     before, after, terminal = newly_imported(
         "import graphrelu.lab",
         "from graphrelu.lab import compare",
-        "import graphrelu.lab.render.terminal",
+        "import graphrelu.lab.render",
     )
     assert "graphrelu.lab.own_model" in after - before
     assert {"graphrelu.lab", "rich"} <= terminal

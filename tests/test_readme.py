@@ -16,7 +16,7 @@ import pytest
 
 import graphrelu
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render.tables import label
+from graphrelu.lab.render import label
 from graphrelu.lab.reproduce import deep, node
 from scripts import readme
 from tests.helpers import ROOT

@@ -34,8 +34,15 @@ from graphrelu.conversion import call_with, convert, read_graph
 from graphrelu.lab.engine import choose_device
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.names import check_name
-from graphrelu.lab.render.export import frame
-from graphrelu.lab.render.tables import CompareRow, Price, compare_cells, label, percent, verdict
+from graphrelu.lab.render import (
+    CompareRow,
+    Price,
+    compare_cells,
+    frame,
+    label,
+    percent,
+    verdict,
+)
 from graphrelu.lab.stats import MARGIN, Splits, check_margin, over_relu
 
 if TYPE_CHECKING:
@@ -49,17 +56,6 @@ Example: TypeAlias = Callable[[Module], float]
 COMPARED = ("relu", "prelu", "gelu", "grelu")
 PARTS = ("train", "val", "test")
 GRAPHS_AT_ONCE = 32
-
-
-class Epoch(NamedTuple):
-    """What a callback is called with after each epoch."""
-
-    activation: str
-    seed: int
-    epoch: int  # from 1
-    epochs: int
-    loss: float
-    val_score: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,7 +110,6 @@ def compare(
     lr: float = 0.01,
     weight_decay: float = 0.0,
     device: str = "auto",
-    callbacks: Sequence[Callable[[Epoch], object]] = (),
     margin: float = MARGIN,
     look: int = 1,
 ) -> ModelComparison:
@@ -148,8 +143,6 @@ def compare(
         epochs (int, optional): The number of epochs. (default: :obj:`200`)
         lr, weight_decay (float, optional): Of Adam. (default: :obj:`0.01` and :obj:`0.0`)
         device (str, optional): ``auto``, ``cpu`` or ``cuda``. (default: :obj:`"auto"`)
-        callbacks (list of callable, optional): Each is called with an
-            :class:`Epoch` after every epoch. (default: :obj:`()`)
         margin (float, optional): The largest difference, in percentage points, that does not
             matter. (default: :obj:`0.5`)
         look (int, optional): How often this comparison has been looked at, including this time;
@@ -157,19 +150,18 @@ def compare(
     """
     names = _names(model, activations)
     check_margin(margin)
-    for option, count in {"look": look, "runs": runs, "epochs": epochs}.items():
-        check_count(option, count)
+    for option, number in {"look": look, "runs": runs, "epochs": epochs}.items():
+        check_count(option, number)
     where, start = choose_device(device), _converted if isinstance(model, Module) else _built
     train, evaluate = train or _train, evaluate or _evaluate
     found: dict[str, list[_Run]] = {name: [] for name in names}
     splits = Splits()
-    data = _with_masks(data)
     bar = tqdm(total=runs * len(names), unit="run", leave=False, disable=None)  # in a terminal
     for seed in range(runs):
         seed_everything(seed)
-        sources = _sources(data, seed)
+        sources, count = _sources(data, seed)
         if seed == 0:
-            splits = _splits(sources, data)
+            splits = _splits(sources, count)
         parts = _parts(sources, seed, where)
 
         @torch.no_grad()
@@ -181,8 +173,13 @@ def compare(
             own = start(model, name, seed, where, example)
             optimizer = torch.optim.Adam(own.parameters(), lr=lr, weight_decay=weight_decay)
             seed_everything(seed)  # for dropout and the order of the batches
-            now = Epoch(name, seed, 0, epochs, math.nan, math.nan)
-            found[name].append(_run(own, parts, optimizer, train, evaluate, callbacks, now))
+            run = _run(own, parts, optimizer, train, evaluate, epochs)
+            if not math.isfinite(run.score):
+                raise ValueError(
+                    f"evaluate must return a finite score, got {run.score} for {name} with seed "
+                    f"{seed} after a loss of {run.loss}."
+                )
+            found[name].append(run)
             bar.update()
     bar.close()
     scores = {name: dict(enumerate(run.score for run in own)) for name, own in found.items()}
@@ -210,16 +207,6 @@ def _names(model: Any, activations: Any) -> list[str]:
     return list(dict.fromkeys(check_name("activation", n, list(ACTIVATIONS)) for n in wanted))
 
 
-def _with_masks(data: Any) -> Any:
-    """A graph without masks becomes a function that draws them for each seed."""
-    is_graph = isinstance(data, Data) and "edge_label" not in data
-    if not is_graph or any(f"{part}_mask" in data for part in PARTS):
-        return data
-    if not isinstance(data.y, Tensor) or len(data.y) != data.num_nodes:
-        return data
-    return lambda seed: RandomNodeSplit(num_val=0.2, num_test=0.2)(data)
-
-
 @dataclass(frozen=True)
 class _Batches:
     """The batches of one part on the device, each with the mask of its part."""
@@ -239,19 +226,25 @@ class _Batches:
             yield batch.to(self.device) if hasattr(batch, "to") else batch
 
 
-def _sources(data: Any, seed: int) -> Sequence[Any]:
-    """The three parts of a seed, as they are given, by masks or drawn."""
-    if _is_function(data):
-        data = data(seed)
+def _sources(data: Any, seed: int) -> tuple[Sequence[Any], int | None]:
+    """The three parts of a seed, as they are given, by masks or drawn; and the number of different
+    splits, ``None`` where each seed has its own."""
+    if callable(data) and not hasattr(data, "__iter__"):  # a Data can be called as well
+        return _sources(data(seed), seed)[0], None
     if isinstance(data, tuple):
         if len(data) != len(PARTS):
             raise ValueError(f"data must have three parts if it is a tuple, got {len(data)}.")
-        return data
+        return data, 1
+    if isinstance(data, Data) and not any(f"{part}_mask" in data for part in PARTS):
+        has_labels = isinstance(data.y, Tensor) and len(data.y) == data.num_nodes
+        if has_labels and "edge_label" not in data:
+            return (RandomNodeSplit(num_val=0.2, num_test=0.2)(data),) * 3, None
     several = [data] if isinstance(data, BaseData) else data
     is_set = isinstance(several, (list, Dataset))
     first = next(iter(several), None) if is_set or isinstance(several, Iterable) else None
     if isinstance(first, Data) and all(f"{part}_mask" in first for part in PARTS):
-        return (several,) * 3
+        masks = first.train_mask
+        return (several,) * 3, masks.size(1) if masks.dim() == 2 else 1
     if not is_set or len(several) < 3:
         raise ValueError(
             "data must be a graph or batches with train_mask, val_mask and test_mask, three graphs "
@@ -262,21 +255,11 @@ def _sources(data: Any, seed: int) -> Sequence[Any]:
     return [
         DataLoader([several[i] for i in own], GRAPHS_AT_ONCE, shuffle=part == "train")
         for part, own in zip(PARTS, drawn, strict=True)
-    ]
+    ], None
 
 
-def _is_function(data: Any) -> bool:
-    return callable(data) and not hasattr(data, "__iter__")  # a Data can be called as well
-
-
-def _splits(sources: Sequence[Any], data: Any) -> Splits:
+def _splits(sources: Sequence[Any], count: int | None) -> Splits:
     """What the splits of the seeds share, as far as the parts of one of them tell."""
-    has_masks = sources[0] is sources[1]
-    count: int | None = 1
-    if _is_function(data) or not (has_masks or isinstance(data, tuple)):
-        count = None  # each seed draws its own
-    elif isinstance(data, Data) and data.train_mask.dim() == 2:
-        count = data.train_mask.size(1)
     sizes = [_size(source, part) for source, part in zip(sources, PARTS, strict=True)]
     if not all(sizes):
         return Splits(count=count)
@@ -375,31 +358,23 @@ def _run(
     optimizer: torch.optim.Optimizer,
     train: Train,
     evaluate: Evaluate,
-    callbacks: Sequence[Callable[[Epoch], object]],
-    now: Epoch,
+    epochs: int,
 ) -> _Run:
+    """Training, and the test score at the epoch of the best validation score."""
     to_train, val, test = parts
     started, best, state = time.perf_counter(), -math.inf, None
-    for epoch in range(1, now.epochs + 1):
+    for _ in range(epochs):
         loss = float(train(model.train(), to_train, optimizer))
         with torch.no_grad():
             score = float(evaluate(model.eval(), val))
         if best < score < math.inf:
             best, state = score, copy.deepcopy(model.state_dict())
-        now = now._replace(epoch=epoch, loss=loss, val_score=score)
-        for callback in callbacks:
-            callback(now)
     if state is not None:
         model.load_state_dict(state)
         with torch.no_grad():
             score = float(evaluate(model.eval(), test))
-    if not math.isfinite(score):
-        raise ValueError(
-            f"evaluate must return a finite score, got {score} for {now.activation} with seed "
-            f"{now.seed} after a loss of {loss}."
-        )
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    return _Run(score, now.loss, time.perf_counter() - started, parameters)
+    return _Run(score, loss, time.perf_counter() - started, parameters)
 
 
 def _train(model: Module, batches: Iterable[Any], optimizer: torch.optim.Optimizer) -> float:

@@ -294,33 +294,22 @@ def relative_to_relu(errors: Mapping[str, Scores]) -> dict[str, Scores]:
 @dataclass(frozen=True)
 class Decided:
     """The decisions on a comparison by activation, and the command that continues with it, but for
-    the number of runs and the record. A look that could not be written to the record is not
-    ``counted``."""
+    the number of runs and the record."""
 
     decisions: dict[str, Decision]
     command: str
-    counted: bool = True
 
 
-def decide_at_look(record: Record, results: Sequence[Result], must_count: bool = True) -> Decided:
-    """The decisions on the runs of a comparison that was announced, which is a look at them.
-
-    The look is written before anything is returned. Where it cannot be written, that is an error
-    or, if it need not count, the decisions are those of this look all the same.
-    """
+def decide_at_look(record: Record, results: Sequence[Result]) -> Decided:
+    """The decisions on the runs of a comparison that was announced, which is a look at them: it is
+    on record before anything is returned."""
     config = results[0].config
     scores: dict[str, dict[int, float]] = {}
     for result in results:
         scores.setdefault(result.config.variant, {})[result.seed] = result.score
     before = record.looks(config.cell_key())
     look = before[-1].at({name: own.keys() for name, own in scores.items()})
-    counted = True
-    try:
-        before = record.add_look(look) if look.pairs else before
-    except OSError:
-        if must_count:
-            raise
-        counted = False
+    before = record.add_look(look) if look.pairs else before
     which = numbers(before, look.pairs)
     found = over_relu(scores, look.splits, look.margin, which, config.metric in ERRORS)
-    return Decided(found, look.command, counted)
+    return Decided(found, look.command)

@@ -33,7 +33,6 @@ def runs(config: Config, seeds: int = 8) -> list[Result]:
         replace(
             make_result(config, seed, score(config.activation, seed)),
             epochs_run=10 + seed,
-            class_accuracy=[0.9, score(config.activation, seed)],
             curves={
                 "val_loss": [2.0 - 0.1 * i for i in range(10 + seed)],
                 "val_accuracy": [0.1 * min(i, 9) for i in range(10 + seed)],

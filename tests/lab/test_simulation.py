@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from graphrelu.lab.render.tables import CompareRow, Price, verdict
+from graphrelu.lab.render import CompareRow, Price, verdict
 from graphrelu.lab.stats import Splits, decide, looks_until, over_relu
 
 Array: TypeAlias = np.ndarray

@@ -47,7 +47,8 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    rich_markup_mode=None,
 )
 for name, what in COMMANDS.items():
     app.command(name, help=what)(lambda: None)
@@ -61,8 +62,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
         with terminable():
             return app(arguments, prog_name="graphrelu", standalone_mode=False) or 0
     except UsageError as error:
-        message = " ".join(error.format_message().split())
-        if message:  # there is none where the help was shown instead
+        message = error.format_message()
+        if message.startswith("Usage:"):  # the help, where nothing was asked for
+            print(message)
+        else:
+            message = " ".join(message.split())
             print(message if message.endswith((".", "?")) else f"{message}.", file=sys.stderr)
         return 2
     except SystemExit as stop:

@@ -15,7 +15,7 @@ import torch
 import typer
 
 from graphrelu.lab import data as on_disk
-from graphrelu.lab import page
+from graphrelu.lab import page, render
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import (
     INTERRUPTED,
@@ -41,15 +41,18 @@ from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
+    DEEP,
+    DEEP_NETWORK,
+    NETWORK,
     NODE_DATASETS,
     SET_BACKBONES,
+    SETS,
     compared,
     modern,
     on_sets,
     recipe,
 )
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import tables, terminal
 from graphrelu.lab.stats import (
     FIRST_LOOK,
     MARGIN,
@@ -66,7 +69,7 @@ RUNS, MOST_RUNS = 10, 80
 # Of a comparison on a deep network: a minute or two for a small graph on two cores.
 DEFAULTS = {"epochs": 200, "patience": 20, "progress": "either"}
 DEEP_SETTINGS = ("norm", "residual", "layers")
-GRAPH_SETTINGS = ("patience", "normalize_features")  # not of sets
+GRAPH_SETTINGS = ("patience",)  # not of sets
 SET_SETTINGS = ("target", "pooling", "head_layers", "rwse", "virtual_node", "batch_size")
 SETTINGS = (
     *("split", "metric", "hidden", "epochs", "lr", "weight_decay", "dropout"),
@@ -78,92 +81,104 @@ TRIED_EPOCHS, TRIED_RUNS = 3, 10
 COMPARED_ON_SETS = ("relu", "gelu", "grelu")
 LABELS = {"classes": "classes", "labels": "labels, any number at once", "values": "values"}
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
+OTHERS = tuple(name for name in on_disk.NAMES if name not in NODE_DATASETS)
 DATASET = (
-    f"{', '.join(on_disk.NAMES)}; your .npz, .pt, or edges.csv beside nodes.csv; pyg:CLASS/NAME; "
-    "csbm:NAME=VALUE,... (generated). Sets of graphs: "
-    f"{', '.join(on_disk.GRAPH_NAMES)}; your .csv of SMILES; graphs:FILE.pt; pyg:CLASS/NAME; "
-    "ogbg-NAME; sets:NAME=VALUE,... (generated)."
+    f"{', '.join(NODE_DATASETS)} (the paper's, with its settings); {', '.join(OTHERS)}; your "
+    ".npz, .pt, or edges.csv beside nodes.csv; csbm:NAME=VALUE,... (generated). Sets of "
+    f"graphs: {', '.join(on_disk.GRAPH_NAMES)}; your .csv of SMILES; graphs:FILE.pt; ogbg-NAME; "
+    "sets:NAME=VALUE,... (generated). Either: pyg:CLASS/NAME."
 )
-BACKBONE = f"{', '.join(BACKBONES)}, gin; for sets of graphs {', '.join(SET_BACKBONES)}."
 NAMES = (
-    f"Default: {','.join(compared())}; on the paper's graphs {','.join(ACTIVATIONS)}; on sets of "
-    f"graphs {','.join(COMPARED_ON_SETS)}."
+    f"Default: {','.join(compared())}; the paper's graphs {','.join(ACTIVATIONS)}; sets "
+    f"{','.join(COMPARED_ON_SETS)}."
 )
-SEEDS = f"Seeds of each activation. Default: {RUNS}; with --until-decided at most {MOST_RUNS}."
-UNTIL = f"Start with {FIRST_LOOK} seeds; double until GReLU's difference to ReLU is decided."
 SPLIT = (
-    "random (20 nodes per class, or 48 % of a small graph), full (60 / 20 / 20 %), masks. Default: "
-    "masks if there are any, random on the paper's graphs. Sets of graphs: column (the set's own, "
-    "the default if there is one), random (80 / 10 / 10 %), scaffold (of molecules), folds (ten)."
+    "random (20 nodes per class, or 48 % of a small graph), full (60 / 20 / 20 %), masks. Sets: "
+    "random (80 / 10 / 10 %), scaffold, folds (ten), column. Default: masks or column if there are "
+    "any, but random on the paper's graphs."
 )
 METRIC = (
-    "Classes: accuracy, f1, rocauc; several labels: rocauc, f1, ap, accuracy; values: mae, r2, "
-    "rmse. Default: the first, rocauc for two classes of nodes."
+    "Classes: accuracy, f1, rocauc; labels: rocauc, f1, ap, accuracy; values: mae, r2, rmse. "
+    "Default: the first; rocauc for two classes of nodes."
 )
-ENGINE = (
-    "local, N processes, or ray: a cluster. Default: local; for sets of graphs on a CPU one for "
-    "each core."
-)
-PATIENCE = "Epochs without a better validation score or loss before training stops; 0: never."
 
 
-def _of(panel: str, told: str) -> Any:
-    return typer.Option(help=told, rich_help_panel=panel)
+def _option(told: str) -> Any:
+    return typer.Option(help=told)
 
 
-_of_sets = partial(_of, "Sets of graphs")
+def _default(name: str) -> str:
+    """Of single graphs and of sets of graphs."""
+    of_graphs, of_sets = ((DEEP | DEEP_NETWORK | DEFAULTS)[name], (SETS | NETWORK)[name])
+    return f"Default: {of_graphs}{'' if of_sets == of_graphs else f'; sets {of_sets}'}."
 
 
 @app.command(
-    help=f"{COMMANDS['compare']}\n\nEvery activation has the same seeds, splits and settings.",
+    help=f"{COMMANDS['compare']} Every activation has the same seeds, splits and settings.",
     epilog="Example: graphrelu compare cora --backbone gat --runs 30 --json cora.json",
 )
 def compare(
     ctx: typer.Context,
     dataset: Annotated[str, typer.Argument(help=DATASET)] = "digits",
-    backbone: Annotated[str, typer.Option(help=BACKBONE)] = "gcn",
-    activations: Annotated[str | None, typer.Option(help=NAMES)] = None,
-    runs: Annotated[int | None, typer.Option(help=SEEDS)] = None,
-    margin: Annotated[float, typer.Option(help="A difference that does not matter.")] = MARGIN,
-    until_decided: Annotated[bool, typer.Option("--until-decided", help=UNTIL)] = False,
-    device: Device = "auto",
+    activations: Annotated[str | None, _option(NAMES)] = None,
+    runs: Annotated[
+        int | None,
+        _option(f"Seeds. Default: {RUNS}; with --until-decided at most {MOST_RUNS}."),
+    ] = None,
+    until_decided: Annotated[
+        bool,
+        typer.Option(
+            "--until-decided",
+            help=f"Start with {FIRST_LOOK} seeds; double until GReLU against ReLU is decided.",
+        ),
+    ] = False,
+    margin: Annotated[float, _option("The largest difference that does not matter.")] = MARGIN,
+    out: Annotated[Path | None, _option("Keep runs here (.jsonl), or continue them.")] = None,
+    report: Annotated[Path | None, _option("Write a page here (.html).")] = None,
+    json: Annotated[Path | None, _option("Write table and scores here.")] = None,
     data: Root = None,
-    json: Annotated[Path | None, typer.Option(help="Write table and scores here.")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Keep runs here (.jsonl), or continue them.")
+    device: Device = "auto",
+    engine: Annotated[
+        str | None,
+        _option("local, N processes, or ray. Default: local; sets on a CPU all cores."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page here (.html).")] = None,
-    split: Annotated[str | None, typer.Option(help=SPLIT)] = None,
-    metric: Annotated[str | None, typer.Option(help=METRIC)] = None,
-    hidden: Annotated[int | None, typer.Option(help="Hidden units of each layer.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Maximum number of epochs.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="L2 penalty.")] = None,
-    dropout: Annotated[float | None, typer.Option(help="Dropout rate.")] = None,
-    layers: Annotated[
-        int | None, typer.Option(help="Convolutions. Default: 4, or as in the paper.")
-    ] = None,
-    norm: Annotated[
-        str | None, typer.Option(help="layer, batch or none. Default: layer; for sets, batch.")
-    ] = None,
-    residual: Annotated[bool | None, typer.Option(help="Skip connections.")] = None,
-    engine: Annotated[str | None, typer.Option(help=ENGINE)] = None,
-    patience: Annotated[int | None, _of("Single graphs", PATIENCE)] = None,
-    normalize_features: Annotated[
-        bool | None, _of("Single graphs", "Scale node features to sum to 1.")
-    ] = None,
+    split: Annotated[str | None, _option(SPLIT)] = None,
+    metric: Annotated[str | None, _option(METRIC)] = None,
     target: Annotated[
-        str | None, _of_sets("Columns of a .csv to predict. Default: all but smiles and split.")
+        str | None, _option("Columns of SMILES to predict. Default: all but smiles, split.")
     ] = None,
-    pooling: Annotated[str | None, _of_sets("mean (default), sum or max.")] = None,
-    head_layers: Annotated[int | None, _of_sets("Layers after the pooling. Default: 2.")] = None,
-    rwse: Annotated[int | None, _of_sets("Steps of random walks as encodings. Default: 0.")] = None,
+    backbone: Annotated[
+        str, _option(f"{', '.join(BACKBONES)}, gin; sets: {', '.join(SET_BACKBONES)}.")
+    ] = "gcn",
+    layers: Annotated[int | None, _option(f"Convolutions. {_default('layers')}")] = None,
+    hidden: Annotated[int | None, _option(f"Units of each. {_default('hidden')}")] = None,
+    norm: Annotated[str | None, _option(f"layer, batch or none. {_default('norm')}")] = None,
+    residual: Annotated[bool | None, _option("Skip connections. Default: with.")] = None,
+    dropout: Annotated[float | None, _option(f"Its rate. {_default('dropout')}")] = None,
+    pooling: Annotated[str | None, _option("Of sets: mean, sum or max. Default: mean.")] = None,
+    head_layers: Annotated[
+        int | None, _option("Of sets: layers after the pooling. Default: 2.")
+    ] = None,
+    rwse: Annotated[
+        int | None, _option("Of sets: steps of random walks as encodings. Default: 0.")
+    ] = None,
     virtual_node: Annotated[
-        bool | None, _of_sets("Add a node joined to all others in its graph.")
+        bool | None, typer.Option("--virtual-node", help="Of sets: a node joined to all others.")
     ] = None,
-    batch_size: Annotated[int | None, _of_sets("Graphs in a mini-batch. Default: 128.")] = None,
+    epochs: Annotated[int | None, _option(f"At most so many. {_default('epochs')}")] = None,
+    patience: Annotated[
+        int | None,
+        _option("Of single graphs: epochs without progress; 0: no end. Default: 20."),
+    ] = None,
+    lr: Annotated[float | None, _option(f"Learning rate. {_default('lr')}")] = None,
+    weight_decay: Annotated[
+        float | None, _option(f"L2 penalty. {_default('weight_decay')}")
+    ] = None,
+    batch_size: Annotated[
+        int | None, _option("Of sets: graphs in a mini-batch. Default: 128.")
+    ] = None,
 ) -> None:
     from graphrelu.lab import engine as training
 
@@ -186,8 +201,8 @@ def compare(
         graph, configs = prepare(
             dataset, backbone, names(activations), range(runs), root=data, deep=deep, **settings
         )
-        screen = terminal.console()
-        screen.print(terminal.headline(graph, configs[0], runs, until_decided))
+        screen = render.console()
+        screen.print(render.headline(graph, configs[0], runs, until_decided))
         if graph.note:
             screen.print(graph.note)
         record = Record(out or record_in_cache(graph.name))
@@ -215,21 +230,21 @@ def compare(
                     "--activations shorten it."
                 )
         for look in looks_until(runs) if until_decided else [runs]:
-            with terminal.progress_bar() as progress:
+            with render.progress_bar() as progress:
                 results = training.run(
                     configs, range(look), record, root=data, progress=progress, pool=pool, **how
                 )
             found = decide_at_look(record, results)
             if decided(found.decisions):
                 break
-        rows = tables.compare_rows(results, found.decisions)
-        verdict = tables.verdict(rows)
-        further = tables.going_on(verdict, command, record.path)
+        rows = render.compare_rows(results, found.decisions)
+        verdict = render.verdict(rows)
+        further = render.going_on(verdict, command, record.path)
         if report is not None:
             page.write(report, page.from_comparison(results, found, graph, record.path, repeat))
-        screen.print(f"Split: {tables.split_rule(results)}.")
-        screen.print("", terminal.compare_table(rows), "", sep="\n")
-        notes = (terminal.compare_notes(rows), divergence.sentence(results))
+        screen.print(f"Split: {render.split_rule(results)}.")
+        screen.print("", render.compare_table(rows), "", sep="\n")
+        notes = (render.compare_notes(rows), divergence.sentence(results))
         screen.print(*filter(None, notes), sep="\n")
         screen.print(verdict.sentence, style="bold")
         if further:
@@ -407,7 +422,7 @@ def splits_in(graph: Graph | GraphSet, config: Config) -> Splits:
 def to_json(
     graph: Graph | GraphSet,
     results: Sequence[Result],
-    rows: Sequence[tables.CompareRow],
+    rows: Sequence[render.CompareRow],
     verdict: str,
     command: str,
     device: torch.device,
@@ -426,10 +441,10 @@ def to_json(
         "classes": graph.num_classes,
         "backbone": config.backbone,
         "metric": config.metric,
-        "split": tables.split_rule(results),
+        "split": render.split_rule(results),
         "verdict": verdict,
         "next": command,
-        "table": tables.compare_cells(rows),
+        "table": render.compare_cells(rows),
         "rows": [asdict(row) for row in rows],
         "configs": {result.config.activation: result.config.to_dict() for result in results},
         "runs": [{name: run[name] for name in run if name != "config"} for run in runs],

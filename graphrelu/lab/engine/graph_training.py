@@ -20,7 +20,7 @@ from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import Split, split_of
 from graphrelu.lab.engine.graph_batches import PADDING, DeviceGraphs, Shape
 from graphrelu.lab.engine.scores import TASKS
-from graphrelu.lab.engine.timing import captured
+from graphrelu.lab.engine.timing import captured, undone
 from graphrelu.lab.models.graph_networks import GraphNetwork, Network, count_parameters
 from graphrelu.lab.record.config import GIN_SPLITS, Config, Metric
 from graphrelu.lab.record.machine import surroundings
@@ -115,10 +115,7 @@ class Targets:
         if self.task == "classes":
             label = self.raw.index_select(0, index).view(-1)
             return F.cross_entropy(out, label, ignore_index=_NO_CLASS)
-        if self.task == "values":
-            losses = (out - y).abs()
-        else:
-            losses = F.binary_cross_entropy_with_logits(out, y, reduction="none")
+        losses = TASKS[self.task].loss(out, y)
         return (losses * known).sum() / known.sum().clamp(min=1)
 
     def score(self, metric: Metric, out: Tensor, index: Tensor) -> Tensor:
@@ -173,6 +170,11 @@ class Training:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         return loss.detach()
+
+    def changed(self) -> list[Tensor]:
+        """All that a step changes."""
+        states = (self.model.state_dict(), *self.optimizer.state.values())
+        return [value for state in states for value in state.values()]
 
     def predict(self, index: Tensor, shape: Shape) -> Tensor:
         with torch.no_grad():
@@ -277,21 +279,14 @@ class Replay:
             data.common_shape(orders, size),
             data.common_shape(training.parts[1:], self.evaluated),
         )
-        model, optimizer = training.model, training.optimizer
-        state = [value.clone() for value in _tensors(model, optimizer)]
         random = torch.cuda.get_rng_state(training.device)
-        model.train()
-        first = data.padded(orders[0], size)[0]
-        self.step = self._captured(lambda index: training.step(index, shapes[0]), first)
-        model.eval()
-        first = data.padded(training.parts[1], self.evaluated)[0]
-        self.predict = self._captured(lambda index: training.predict(index, shapes[1]), first)
-        with torch.no_grad():  # what the first calls have changed, in place
-            now = _tensors(model, optimizer)
-            for value in now[len(state) :]:  # the optimizer had none yet
-                value.zero_()
-            for value, before in zip(now, state, strict=False):
-                value.copy_(before)
+        with undone(training.changed):
+            training.model.train()
+            first = data.padded(orders[0], size)[0]
+            self.step = self._captured(lambda index: training.step(index, shapes[0]), first)
+            training.model.eval()
+            first = data.padded(training.parts[1], self.evaluated)[0]
+            self.predict = self._captured(lambda index: training.predict(index, shapes[1]), first)
         torch.cuda.set_rng_state(random, training.device)
 
     def _captured(
@@ -306,9 +301,3 @@ class Replay:
             return replay()
 
         return replayed
-
-
-def _tensors(model: GraphNetwork, optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """All that a step changes."""
-    states = [optimizer.state[p] for p in model.parameters() if p in optimizer.state]
-    return [*model.state_dict().values(), *(value for state in states for value in state.values())]

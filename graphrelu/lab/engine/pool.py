@@ -26,7 +26,7 @@ import torch
 
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.engine.cells import MOST_SEEDS, PreparedCells, Trained, choose_device
+from graphrelu.lab.engine.cells import PreparedCells, Trained, choose_device
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch
@@ -81,7 +81,8 @@ class Workers:
 
     Attributes:
         slots: How many batches can be trained at once, at this moment.
-        submit: Begins a batch on a graph, with a look inside the model of a seed.
+        send: Makes a graph known to the workers, once for all batches.
+        begin: Begins a batch on what was sent, with a look inside the model of a seed.
         deaths: The errors of a worker that ended without an answer.
         end: How such a worker ended, in words.
         in_flight: What is being trained.
@@ -89,7 +90,8 @@ class Workers:
 
     device: torch.device
     slots: Callable[[], int]
-    submit: Callable[[Batch, Graph | GraphSet, int | None], Future[list[Trained]]]
+    send: Callable[[Graph | GraphSet], Any]
+    begin: Callable[[Batch, Any, int | None], Future[list[Trained]]]
     deaths: type[Exception]
     end: str
     share: int = 1
@@ -98,12 +100,15 @@ class Workers:
     def train(
         self, batches: Iterator[Batch], prepared: PreparedCells, seed: int | None, report: Report
     ) -> Iterator[Trained]:
+        sent: dict[str, Any] = {}
         while True:
             finished: list[Trained] = []
             with held():  # an interruption inside Ray, or inside a lock, would be lost
                 while len(self.in_flight) < self.slots() and (batch := next(batches, None)):
-                    graph = prepared.graph(batch.config)
-                    self.in_flight[self.submit(batch, graph, seed)] = batch
+                    name = batch.config.dataset
+                    if name not in sent:
+                        sent[name] = self.send(prepared.graph(batch.config))
+                    self.in_flight[self.begin(batch, sent[name], seed)] = batch
                 if not self.in_flight:
                     return
                 for future in wait(self.in_flight, 1, return_when=FIRST_COMPLETED).done:
@@ -126,20 +131,21 @@ def processes(count: int, device: str) -> Iterator[Pool]:
     """Processes of this machine, for the time of the block; graphs reach them by files."""
     where, before = choose_device(device), set(multiprocessing.active_children())
     threads = max(1, torch.get_num_threads() // count)
-    spawn, files = multiprocessing.get_context("spawn"), dict[str, Path]()
+    spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="graphrelu-") as folder:
         executor = ProcessPoolExecutor(count, spawn, _begin, (threads,))
 
-        def submit(batch: Batch, graph: Graph | GraphSet, seed: int | None) -> Future[Any]:
-            name = batch.config.dataset
-            if name not in files:
-                files[name] = Path(folder, f"{len(files)}.pt")
-                torch.save(graph, files[name])
-            return executor.submit(_train_here, batch, files[name], str(where), seed)
+        def send(graph: Graph | GraphSet) -> Path:
+            path = Path(tempfile.mkdtemp(dir=folder), "graph.pt")
+            torch.save(graph, path)
+            return path
+
+        def begin(batch: Batch, path: Path, seed: int | None) -> Future[Any]:
+            return executor.submit(_train, batch, path, where.type, seed)
 
         try:
             yield Workers(
-                where, lambda: count, submit, BrokenProcessPool, "A process ended", share=count
+                where, lambda: count, send, begin, BrokenProcessPool, "A process ended", share=count
             )
         finally:  # what is still being trained is forgotten
             for worker in set(multiprocessing.active_children()) - before:
@@ -161,16 +167,22 @@ def _begin(threads: int) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-@cache
-def _cells(path: Path, dataset: str, device: str) -> PreparedCells:
-    graph = torch.load(path, weights_only=False)  # of this very command
-    return PreparedCells({dataset: graph}, None, choose_device(device))
-
-
-def _train_here(batch: Batch, path: Path, device: str, seed: int | None) -> list[Trained]:
-    """One batch, in a process of the pool."""
-    prepared = _cells(path, batch.config.dataset, device)
+def _train(
+    batch: Batch, graph: Graph | GraphSet | Path, device: str, seed: int | None
+) -> list[Trained]:
+    """One batch, in a worker. What is prepared of a graph in a file serves the next batch, too."""
+    name, where = batch.config.dataset, choose_device(device)
+    if isinstance(graph, Path):
+        prepared = _read(graph, name, where)
+    else:
+        prepared = PreparedCells({name: graph}, None, where)
     return list(prepared.train(batch, seed, lambda *progress: None))
+
+
+@cache
+def _read(path: Path, name: str, device: torch.device) -> PreparedCells:
+    graph = torch.load(path, weights_only=False)  # of this very command
+    return PreparedCells({name: graph}, None, device)
 
 
 @contextmanager
@@ -192,25 +204,16 @@ def cluster(device: str) -> Iterator[Pool]:
                 except SystemExit:  # what Ray makes of SIGTERM
                     raise Terminated from None
             stack.callback(ray.shutdown)
-        if device not in ("auto", *MOST_SEEDS):
-            raise ValueError(
-                f"There is no device {device!r} for Ray; choose from auto, cpu and cuda."
-            )
-        has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
-        if device == "cuda" and not has_gpu:
-            raise ValueError("There is no device 'cuda' here: the Ray cluster has no GPU.")
-        where, resource = ("cuda", "GPU") if has_gpu and device != "cpu" else ("cpu", "CPU")
+        where = choose_device(device, ray.cluster_resources().get("GPU", 0) >= 1).type
+        resource = "GPU" if where == "cuda" else "CPU"
         # Ray tries again only where a worker died, not where the training raised.
         options = {"max_retries": MOST_TRIES - 1, f"num_{resource.lower()}s": 1}
-        task = ray.remote(**options)(_train_there)
-        sent: dict[str, Any] = {}
+        task = ray.remote(**options)(_train)
         references: WeakKeyDictionary[Future[Any], Any] = WeakKeyDictionary()
 
-        def submit(batch: Batch, graph: Graph | GraphSet, seed: int | None) -> Future[Any]:
-            name = batch.config.dataset
-            if name not in sent:
-                sent[name] = ray.put(graph)
-            reference = task.options(name=f"train {name}").remote(batch, sent[name], where, seed)
+        def begin(batch: Batch, graph: Any, seed: int | None) -> Future[Any]:
+            named = task.options(name=f"train {batch.config.dataset}")
+            reference = named.remote(batch, graph, where, seed)
             future: Future[Any] = reference.future()
             references[future] = reference
             return future
@@ -221,21 +224,12 @@ def cluster(device: str) -> Iterator[Pool]:
         # The memory of the workers' GPUs cannot be seen from here.
         here = choose_device("cpu" if where == "cpu" else "auto")
         workers = Workers(
-            here, slots, submit, ray.exceptions.RayError, f"{MOST_TRIES} Ray workers died"
+            here, slots, ray.put, begin, ray.exceptions.RayError, f"{MOST_TRIES} Ray workers died"
         )
         try:
             yield workers
         finally:  # end what is still being trained
             for future in workers.in_flight:
-                if (
-                    not future.done()
-                ):  # Ray may abort this process when a finished task is cancelled
+                # Ray may abort this process when a finished task is cancelled.
+                if not future.done():
                     ray.cancel(references[future], force=True)
-
-
-def _train_there(
-    batch: Batch, graph: Graph | GraphSet, device: str, seed: int | None
-) -> list[Trained]:
-    """One batch, in a worker of the cluster."""
-    prepared = PreparedCells({batch.config.dataset: graph}, None, choose_device(device))
-    return list(prepared.train(batch, seed, lambda *progress: None))

@@ -21,7 +21,7 @@ from graphrelu.lab.record.config import Metric
 
 CALIBRATION_BINS = 15  # as in "On Calibration of Modern Neural Networks", Guo et al. 2017
 
-Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # logits, label -> a loss of each node [R, n]
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # logits, label -> [R, n, 1 or outputs]
 Score: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits, label, known -> [R]
 
 
@@ -33,17 +33,15 @@ class Rules(NamedTuple):
 
 
 def cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    return -logits.log_softmax(dim=2).gather(2, label.unsqueeze(2)).squeeze(2)
+    return -logits.log_softmax(dim=2).gather(2, label.unsqueeze(2))
 
 
 def binary_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """The mean over the labels of a node."""
-    losses = F.binary_cross_entropy_with_logits(logits, label.to(logits.dtype), reduction="none")
-    return losses.mean(dim=2)
+    return F.binary_cross_entropy_with_logits(logits, label.to(logits.dtype), reduction="none")
 
 
 def absolute_error(logits: Tensor, label: Tensor) -> Tensor:
-    return (logits - label.to(logits.dtype)).abs().squeeze(2)
+    return (logits - label.to(logits.dtype)).abs()
 
 
 def accuracy(logits: Tensor, label: Tensor, known: Tensor) -> Tensor:
@@ -156,13 +154,6 @@ def calibration_error(logits: Tensor, label: Tensor, known: Tensor) -> Tensor:
     gap = ((predicted == label).double() - confidence) * known.squeeze(2)
     bins = gap.new_zeros(len(gap), CALIBRATION_BINS).scatter_add(1, index, gap)
     return bins.abs().sum(dim=1) / known.sum(dim=(1, 2))
-
-
-def class_accuracy(logits: Tensor, label: Tensor, known: Tensor) -> Tensor:
-    """The share of each class's nodes that are predicted right, `[R, classes]`; NaN without any."""
-    of_class = _one_hot(label, logits.size(2)) & known
-    right = of_class & (logits.argmax(dim=2) == label).unsqueeze(2)
-    return right.sum(dim=1).double() / of_class.sum(dim=1)
 
 
 def _one_hot(label: Tensor, classes: int) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 
@@ -41,3 +43,17 @@ def captured(run: Callable[[], T], device: torch.device, warm_up: int = 3) -> Ca
         return out
 
     return replay
+
+
+@contextmanager
+def undone(changed: Callable[[], list[Tensor]]) -> Iterator[None]:
+    """Afterwards these tensors have their values from before again, in place, as a captured call
+    keeps the addresses. Those that are there only then, an optimiser's own, are zero."""
+    before = [value.detach().to("cpu", copy=True) for value in changed()]
+    yield
+    now = changed()
+    with torch.no_grad():
+        for value, kept in zip(now, before, strict=False):
+            value.copy_(kept)
+        for value in now[len(before) :]:
+            value.zero_()

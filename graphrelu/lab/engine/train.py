@@ -20,8 +20,8 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from graphrelu.lab.data.graph import Graph, Task
 from graphrelu.lab.data.splits import make_split
-from graphrelu.lab.engine.scores import TASKS, calibration_error, class_accuracy
-from graphrelu.lab.engine.timing import captured, synchronize
+from graphrelu.lab.engine.scores import TASKS, calibration_error
+from graphrelu.lab.engine.timing import captured, synchronize, undone
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config, Metric
@@ -33,7 +33,6 @@ from graphrelu.lab.signals import held
 CHECK_EVERY = {"cpu": 1, "cuda": 20}
 CURVES = ("train_loss", "val_loss", "val_accuracy")
 CURVE_POINTS = 20
-MOST_CLASSES = 30  # more are not kept apart on record
 
 
 def build(config: Config, graph: Graph, seed: int) -> GNN:
@@ -109,7 +108,7 @@ class Nodes:
         if self.units is not None:
             mean, std = self.units
             label = (label - mean) / std
-        losses = TASKS[self.task].loss(logits, label)
+        losses = TASKS[self.task].loss(logits, label).mean(dim=2)
         return (self.weight.to(logits.dtype) * losses).sum(dim=1)
 
     def score(self, logits: Tensor, metric: Metric) -> Tensor:
@@ -130,8 +129,8 @@ class SeedBatch:
         self.graph, self.inputs = graph, inputs
         models = [build(config, graph, seed) for seed in seeds]
         parameters, buffers = stack_module_state(models)
-        self.initial = {n: v.detach().clone() for n, v in {**parameters, **buffers}.items()}
-        self.state = {name: value.to(device, copy=True) for name, value in self.initial.items()}
+        stacked = {**parameters, **buffers}
+        self.state = {name: v.detach().to(device, copy=True) for name, v in stacked.items()}
         self.parameters = {name: self.state[name].requires_grad_() for name in parameters}
         self.best = {name: value.detach().clone() for name, value in self.state.items()}
         self.skeleton = models[0].to("meta")
@@ -270,23 +269,14 @@ class SeedBatch:
         if self.device.type != "cuda":
             return self.epoch
         # A step beyond the last has no place in the curves.
-        advance = captured(self.epoch, self.device, min(2, self.config.epochs))
-        self.restart()
-        return advance
+        with undone(self.changed):
+            return captured(self.epoch, self.device, min(2, self.config.epochs))
 
-    def restart(self) -> None:
-        """Back to the start, in place: a captured graph keeps the addresses."""
-        with torch.no_grad():
-            for name, value in self.initial.items():
-                self.state[name].copy_(value)
-                self.best[name].copy_(value)
-            for state in self.optimizer.state.values():
-                for value in state.values():
-                    value.zero_()
-            for counter in (self.step, self.best_epoch, self.epochs_run, *self.curves.values()):
-                counter.zero_()
-            self.active.fill_(True)
-            self.best_value.fill_(torch.inf)
+    def changed(self) -> list[Tensor]:
+        """All that an epoch changes."""
+        own = (self.step, self.active, self.best_value, self.best_epoch, self.epochs_run)
+        states = (self.state, self.best, self.curves, *self.optimizer.state.values())
+        return [*own, *(value for state in states for value in state.values())]
 
     @torch.no_grad()
     def results(self, seconds: float) -> list[Result]:
@@ -308,13 +298,8 @@ class SeedBatch:
         if config.select == "loss":
             values["val_loss"] = self.best_value.tolist()
         if self.test.task == "classes":
-            tested = (outs["test"], self.test.label, self.test.known)
-            values["calibration_error"] = calibration_error(*tested).tolist()
-            if self.graph.num_classes <= MOST_CLASSES:
-                values["class_accuracy"] = [
-                    [None if math.isnan(share) else round(share, 4) for share in run]
-                    for run in class_accuracy(*tested).tolist()
-                ]
+            errors = calibration_error(outs["test"], self.test.label, self.test.known)
+            values["calibration_error"] = errors.tolist()
         common = surroundings(self.device) | {"config": config, "seconds": seconds / runs}
         common["parameters"] = sum(p[0].numel() for p in self.parameters.values())
         common["epochs_computed"] = int(self.step)

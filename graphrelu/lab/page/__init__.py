@@ -13,7 +13,7 @@ from importlib.resources import files
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from string import Template
 from typing import Any, TypeAlias
 
@@ -29,7 +29,8 @@ from graphrelu.lab.record import divergence, machine, output
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import SET_SCORES, Record, Result, kept_positions
-from graphrelu.lab.render.tables import (
+from graphrelu.lab.render import (
+    METRICS,
     amount,
     compare_rows,
     going_on,
@@ -38,10 +39,11 @@ from graphrelu.lab.render.tables import (
     reading,
     row_of,
     shown,
+    size_of,
     split_rule,
+    task_of,
     verdict,
 )
-from graphrelu.lab.render.terminal import METRICS, size_of, task_of
 from graphrelu.lab.stats import (
     Decided,
     Decision,
@@ -70,7 +72,7 @@ PLANNED = (
 )
 
 
-def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[str, Any]:
+def from_records(paths: Sequence[Path]) -> dict[str, Any]:
     """The content of a page, from records; the graphs of kept models are read from the disk, where
     they are known by name."""
     content = _empty("Activations compared")
@@ -84,11 +86,6 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             continue
         content["missing"] += gaps(path.name, results, record.corrupt_lines)
         decided = decide_all(record, results)
-        if not all(one.counted for one in decided.values()):
-            content["missing"].append(
-                f"{path.name} cannot be written to, so this look at its runs does not count; "
-                "the verdict is the one that a counted look would give."
-            )
         if len(paths) == 1 and len(decided) == 1:
             ((key, one),) = decided.items()
             own = [result for result in results if result.config.cell_key() == key]
@@ -100,7 +97,7 @@ def from_records(paths: Sequence[Path], root: str | Path | None = None) -> dict[
             )
             looks = looks[:MOST_MODELS]
         names = {config.dataset for config, look in looks if not shows_a_set(look)}
-        graphs = {name: data.load(name, root) for name in names if data.at_hand(name, root)}
+        graphs = {name: data.load(name) for name in names if data.at_hand(name)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
             content["missing"].append(
                 f"{path.name}: the explorer lacks {lacking}; the page of graphrelu compare has it."
@@ -133,10 +130,7 @@ def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str
 def decide_all(record: Record, results: Sequence[Result]) -> dict[str, Decided]:
     """The decisions on the comparisons of a record, by the key of their cell."""
     looked = {key: own for key, own in runs_by_cell(results).items() if record.looks(key)}
-    return {
-        key: decide_at_look(record, [*chain(*own.values())], must_count=False)
-        for key, own in looked.items()
-    }
+    return {key: decide_at_look(record, [*chain(*own.values())]) for key, own in looked.items()}
 
 
 def from_comparison(
@@ -347,20 +341,6 @@ def _validation(run: Result) -> dict[int, float]:
     return {place + 1: score for place, score in pairs if math.isfinite(score)}
 
 
-def by_class(runs: Sequence[Result], relu: Sequence[Result]) -> list[list[float | None]]:
-    """The accuracy of each class in percent and its lead over ReLU's, paired by seed: means over
-    the seeds that test the class."""
-    beside = {(run.seed, k): a for run in relu for k, a in enumerate(run.class_accuracy or [])}
-    found = []
-    for k in range(min(len(run.class_accuracy or []) for run in runs)):
-        shares = {run.seed: (run.class_accuracy or [])[k] for run in runs}
-        own = {seed: share for seed, share in shares.items() if share is not None}
-        leads = [a - b for seed, a in own.items() if (b := beside.get((seed, k))) is not None]
-        means = (fmean(part) if part else None for part in (own.values(), leads))
-        found.append([None if mean is None else round(100 * mean, 2) for mean in means])
-    return found
-
-
 def origin_of(results: Sequence[Result]) -> Plain:
     """Where and when runs took place, and how their nodes were split."""
     dates = sorted(result.date for result in results)
@@ -422,7 +402,6 @@ def _rows(
                 "n": row.n,
                 "shown": shown(row),
                 "price": asdict(row.price),
-                "classes": by_class(runs, [] if which == "relu" else by_name.get("relu", [])),
                 "lead": None if lead is None else {**asdict(lead), "text": amount(lead)},
                 "seeds": [[run.seed, factor * run.score] for run in by_seed],
                 "curves": bands(runs),

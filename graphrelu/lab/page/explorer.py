@@ -14,7 +14,7 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine.keep import inspection_path, read_look
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render.tables import label
+from graphrelu.lab.render import label
 
 Numbers: TypeAlias = NDArray[np.float64]
 Nodes: TypeAlias = NDArray[np.int64]

@@ -16,26 +16,6 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-# Bytes. Longer lines are neither read nor written: Python needs about twenty times the memory.
-LONGEST_LINE = 64 * 2**20
-
-
-def parse_line(line: bytes) -> dict[str, Any]:
-    """The object on a line of standard JSON; a ``ValueError`` for anything else."""
-    if len(line) > LONGEST_LINE:
-        raise ValueError(f"A line has {LONGEST_LINE:,} bytes at most, not {len(line):,}.")
-    try:
-        entry = json.loads(line.decode(), parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("The values of a line are nested too deeply.") from None
-    if not isinstance(entry, dict):
-        raise ValueError("A line holds an object.")
-    return entry
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number of standard JSON.")
-
 
 class Journal:
     """Lines are only added. A line is complete once its newline is written.
@@ -52,8 +32,9 @@ class Journal:
         self._offset = 0
         self._held = False
 
-    def news(self) -> list[bytes]:
-        """The complete lines that were added since the last look."""
+    def news(self) -> list[dict[str, Any] | None]:
+        """The complete lines that were added since the last look; ``None`` for one that is no
+        object of standard JSON."""
         content, size = b"", 0
         if self.path.exists():
             with self.path.open("rb") as file:
@@ -66,11 +47,12 @@ class Journal:
         self._offset += len(content) - len(rest)
         self.lines += len(complete)
         self.torn = bool(rest)
-        return complete
+        return [_object(line) for line in complete]
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Keep other commands from writing until the end of the block, and end a torn line.
+        """Keep other commands from writing until the end of the block; a ``ValueError`` where one
+        does already.
 
         The system releases the lock when a process ends, however it ends.
         """
@@ -87,34 +69,34 @@ class Journal:
                     raise ValueError(f"Another command is writing to {self.path}.") from None
             self._held = True
             try:
-                self._end_torn_line()
                 yield
             finally:
                 self._held = False
 
     def write(self, event: str, entries: Iterable[Mapping[str, Any]]) -> None:
         """Add a line for each entry, under :meth:`exclusive`; on return they are on the disk."""
-        encoded = [
+        content = b"".join(
             json.dumps({"event": event, **entry}, separators=(",", ":"), allow_nan=False).encode()
+            + b"\n"
             for entry in entries
-        ]
-        if any(len(line) > LONGEST_LINE for line in encoded):
-            raise ValueError(f"A line of {self.path} may have {LONGEST_LINE:,} bytes at most.")
-        self._add(b"".join(line + b"\n" for line in encoded))
-
-    def _end_torn_line(self) -> None:
-        if not self.path.exists():
-            return
-        with self.path.open("rb") as file:
-            if file.seek(0, os.SEEK_END) == 0:
-                return
-            file.seek(-1, os.SEEK_END)
-            torn = file.read(1) != b"\n"
-        if torn:
-            self._add(b"\n")
-
-    def _add(self, content: bytes) -> None:
-        with self.path.open("ab") as file:
+        )
+        with self.path.open("a+b") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # a torn line ends before this one begins
+                    content = b"\n" + content
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line.decode(), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not a number of standard JSON.")

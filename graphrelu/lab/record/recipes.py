@@ -121,14 +121,10 @@ GRAPHS = _FIXED | {"epochs": 100, "lr": 0.01, "dropout": 0.5, "split": "folds"}
 def modern(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
     """A configuration of a deep network, as networks are trained today, on any graph.
 
-    Args:
-        dataset: The name of the graph.
-        backbone: One of :data:`~graphrelu.lab.models.backbones.DEEP_BACKBONES`.
-        activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        **overrides: Fields of :class:`Config`, in place of :data:`DEEP`, as in
-            :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together. Or
-            arguments of :class:`~graphrelu.lab.models.backbones.DeepGNN`, in place of
-            :data:`DEEP_NETWORK`.
+    It is :data:`DEEP`, changed by the fields of :class:`Config` in ``overrides``, as in
+    :func:`recipe`; ``hidden`` is the width of a layer, for GAT of all heads together. Others are
+    arguments of :class:`~graphrelu.lab.models.backbones.DeepGNN`, in place of
+    :data:`DEEP_NETWORK`.
     """
     backbone = check_name("backbone", backbone, tuple(DEEP_BACKBONES))
     network = DEEP_NETWORK | DEEP_BACKBONES[backbone]
@@ -139,12 +135,8 @@ def modern(dataset: str, backbone: str, activation: str, **overrides: Any) -> Co
 def on_sets(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
     """A configuration of a network for a set of graphs, as such networks are trained today.
 
-    Args:
-        dataset: The name of the set.
-        backbone: One of :data:`SET_BACKBONES`.
-        activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`.
-        **overrides: Fields of :class:`Config`, in place of :data:`SETS`, as in :func:`recipe`;
-            or of :class:`~graphrelu.lab.models.graph_networks.Network`.
+    It is :data:`SETS`, changed by ``overrides`` as in :func:`modern`: fields of :class:`Config`, or
+    of :class:`~graphrelu.lab.models.graph_networks.Network`.
     """
     backbone = check_name("backbone for sets of graphs", backbone, (*SET_BACKBONES, "bond"))
     network = {field.name for field in fields(Network)} - {"hidden", "dropout"}

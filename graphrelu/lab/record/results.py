@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphrelu.lab.record import kinds
 from graphrelu.lab.record.config import ERRORS, Config
-from graphrelu.lab.record.journal import Journal, parse_line
+from graphrelu.lab.record.journal import Journal
 from graphrelu.lab.record.looks import Look
 
 # A line says once what its runs have in common; the rest are lists, a value for each run. The note
@@ -30,13 +29,11 @@ class Result:
     nodes, or graphs, then. ``curves`` are thinned (see :func:`thin`), but for :data:`SET_SCORES`;
     ``note`` says how the nodes were split.
     ``seconds``, of the epochs, and ``peak_memory``, the bytes that a GPU held at most, are those of
-    the batch that the run was trained in, divided by the runs of the batch. ``class_accuracy`` is
-    the share of each class's test nodes that are predicted right, ``None`` for a class without test
-    nodes. ``diverged`` says whether the training loss was not finite in the last epoch.
-    ``epochs_computed`` are the epochs that ``seconds`` were spent on: a run that has stopped is
-    computed until its whole batch has. ``steps`` are those of the optimiser on mini-batches. Older
-    records have seconds that include first calls, and none of the fields with a default; a CPU has
-    no peak memory either, and many classes have no accuracy of their own.
+    the batch that the run was trained in, divided by the runs of the batch. ``diverged`` says
+    whether the training loss was not finite in the last epoch. ``epochs_computed`` are the epochs
+    that ``seconds`` were spent on: a run that has stopped is computed until its whole batch has.
+    ``steps`` are those of the optimiser on mini-batches. Older records have seconds that include
+    first calls, and none of the fields with a default; a CPU has no peak memory either.
     """
 
     config: Config
@@ -58,7 +55,6 @@ class Result:
     calibration_error: float = math.nan
     parameters: int | None = None
     peak_memory: int | None = None
-    class_accuracy: list[float | None] | None = None
     diverged: bool | None = None
     epochs_computed: int | None = None
     steps: int | None = None
@@ -90,7 +86,7 @@ class Batch(NamedTuple):
     seeds: tuple[int, ...]
 
 
-class Record:
+class Record(Journal):
     """A JSONL file of runs, which one command at a time writes and any number may read.
 
     A line that a killed process left incomplete is not data, and the next writer starts on a
@@ -99,9 +95,8 @@ class Record:
     """
 
     def __init__(self, path: str | Path, curves: bool = True) -> None:
-        self.path = Path(path)
+        super().__init__(path)
         self._curves = curves
-        self._journal = Journal(path)
         self._results: dict[str, dict[int, Result]] = {}
         self._looks: dict[str, list[Look]] = {}
         self._corrupt: list[int] = []
@@ -109,16 +104,12 @@ class Record:
     @property
     def corrupt_lines(self) -> list[int]:
         """The numbers, from 1, of the lines that could not be read, at the last look."""
-        return self._corrupt + ([self._journal.lines + 1] if self._journal.torn else [])
+        return self._corrupt + ([self.lines + 1] if self.torn else [])
 
     def read(self) -> list[Result]:
         """All finished runs, cell by cell; of the same configuration and seed, the first."""
         self._refresh()
         return [result for cell in self._results.values() for result in cell.values()]
-
-    def exclusive(self) -> AbstractContextManager[None]:
-        """Keep other commands from writing; a ``ValueError`` where one does already."""
-        return self._journal.exclusive()
 
     def append(self, results: Iterable[Result]) -> None:
         """Write finished runs; on return they are on the disk."""
@@ -129,7 +120,7 @@ class Record:
             ]
         entries = list(together(results))
         with self.exclusive():
-            self._journal.write("finished", entries)
+            self.write("finished", entries)
 
     def looks(self, cell: str) -> list[Look]:
         """The looks at a comparison, in their order."""
@@ -142,7 +133,7 @@ class Record:
         if not look.says_nothing_new(self.looks(look.cell)):
             with self.exclusive():
                 self._refresh()
-                self._journal.write("looked", [asdict(look)])
+                self.write("looked", [asdict(look)])
         return self.looks(look.cell)
 
     def left(self, config: Config, seeds: Iterable[int]) -> list[int]:
@@ -152,12 +143,10 @@ class Record:
         return [seed for seed in dict.fromkeys(seeds) if seed not in finished]
 
     def _refresh(self) -> None:
-        before = self._journal.lines
-        for number, line in enumerate(self._journal.news(), start=before + 1):
-            if not line.strip():
-                continue
+        first = self.lines + 1
+        for number, entry in enumerate(self.news(), start=first):
             try:
-                self._take(parse_line(line))
+                self._take(entry or {})
             except (AttributeError, KeyError, TypeError, ValueError):
                 self._corrupt.append(number)
 
@@ -200,7 +189,9 @@ def together(results: Iterable[Result]) -> Iterator[dict[str, Any]]:
 
 
 def _apart(entry: dict[str, Any]) -> list[Result]:
-    """The runs of an entry; those of an older one lack fields that have a default."""
+    """The runs of an entry; those of an older one lack fields that have a default, and may have the
+    accuracy of each class."""
+    entry.pop("class_accuracy", None)
     if isinstance(entry["note"], str):
         entry["note"] = [entry["note"]] * len(entry["seed"])
     common: dict[str, Any] = {"config": Config.from_dict(entry.pop("config"))}

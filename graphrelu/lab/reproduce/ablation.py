@@ -6,21 +6,15 @@ rejects without a number.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.published import published
 from graphrelu.lab.record.recipes import family_of, recipe
-from graphrelu.lab.render import export, findings
-from graphrelu.lab.render.findings import Observation
-from graphrelu.lab.render.tables import marked, measured, signed
-from graphrelu.lab.reproduce import shown
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table, beside_paper
-from graphrelu.lab.stats import Splits, compared
+from graphrelu.lab.render import marked
+from graphrelu.lab.reproduce import files, shown
+from graphrelu.lab.reproduce.table import Pair, Place, Row, Table, beside_paper
 
 PRINTED, UNDECOMPOSED = "GReLU-A, as printed", "undecomposed"
 
@@ -34,18 +28,6 @@ TABLES = {
     ),
     "Not in the paper's tables": ("GReLU-A", PRINTED, UNDECOMPOSED, "ReLU"),
 }
-CLAIMS = (
-    ("GReLU-A", "GReLU-B"),
-    ("GReLU-C", "GReLU-D"),
-    ("GReLU-A", "GReLU-C"),
-    ("GReLU-A", "GReLU-E"),
-    ("GReLU-A", "GReLU-F"),
-    ("GReLU-A", "GReLU-G"),
-    ("GReLU-B", "ReLU"),
-    ("GReLU-C", "SGC"),
-    ("GReLU-D", "SGC"),
-    ("GReLU-A", UNDECOMPOSED),
-)
 
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
@@ -70,49 +52,17 @@ def values(row: Row) -> dict[str, Any]:
     return beside_paper("ablation", row) | losses
 
 
-def observations(rows: Sequence[Row]) -> list[Observation]:
-    """The paper's claims about its variants, held against the runs."""
-    own = {row.name: row for row in rows}
-    leads = shown.leads_between(own, CLAIMS)
-    found = []
-    for pair in CLAIMS:
-        papers = [published("ablation", "flickr", "gcn", name) for name in pair]
-        figure = "no figure"
-        if papers[0] and papers[1]:
-            figure = f"{signed(papers[0].mean - papers[1].mean)} points"
-        known = [leads[pair]] if pair in leads else []
-        ours = "".join(map(measured, known))
-        found.append(Observation(" > ".join(pair), figure, findings.in_all(known), ours))
-    gaps = [_gaps(own[name]) if name in own else {} for name in (UNDECOMPOSED, "GReLU-A")]
-    splits = own["GReLU-A"].splits if "GReLU-A" in own else Splits()
-    gap_leads = list(compared({0: (gaps[0], gaps[1])}, splits, margin=0).values())
-    ours = ""
-    for lead in gap_leads:
-        interval = "" if lead.low is None else f" [{lead.low:+.2f}, {lead.high:+.2f}]"
-        ours = f"{lead.difference:+.2f}{interval} nats over {lead.n} seeds"
-    claim = f"{UNDECOMPOSED} overfits: a larger gap between test and training loss than A's"
-    return [*found, Observation(claim, "no figure", findings.in_all(gap_leads), ours)]
-
-
-def _gaps(row: Row) -> dict[int, float]:
-    """Between test and training loss by seed, in hundreds of nats: a comparison is in percent."""
-    gaps = {seed: (run.test_loss - run.train_loss) / 100 for seed, run in row.runs.items()}
-    return {seed: gap for seed, gap in gaps.items() if math.isfinite(gap)}
-
-
-def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+def page(rows: list[Row]) -> dict[str, Any]:
     by_name = {row.name: row for row in rows}
     head = ("variant", "ours", "paper", "A - it", "it - ReLU")
     tables = []
     for title, names in TABLES.items():
         lines = [_line(by_name[name]) for name in names if name in by_name]
-        tables.append(f"## {title}\n\n{export.table(head, lines, numbers=1)}")
+        tables.append(f"## {title}\n\n{files.table(head, lines, numbers=1)}")
     columns = ("variant", "training loss", "test loss", "gap")
     return {
         "tables": "\n".join(tables),
-        "losses": export.table(columns, map(_losses, rows), numbers=1),
-        "claims_rule": findings.RULE,
-        "findings": findings.to_markdown(observations(rows)),
+        "losses": files.table(columns, map(_losses, rows), numbers=1),
     }
 
 

@@ -11,17 +11,15 @@ import typer
 
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import INTERRUPTED, Device, Root, names, one_sentence
-from graphrelu.lab.render import terminal
+from graphrelu.lab.render import console, markdown, progress_bar
 from graphrelu.lab.reproduce.table import Request
 
 # Name -> what it is; the module of that name is imported when the experiment is started.
 EXPERIMENTS = {
     "node": "the main table: node classification, beside the paper's numbers",
-    "tuned": "the main table, every activation choosing from the same 8 settings",
     "graph": "graph classification: a grid of settings, the chosen ones on more folds",
     "ablation": "the ablation tables: GReLU's variants on Flickr, with GCN",
     "segments": "the effect of the number of segments K on the citation graphs, with GCN",
-    "structure": "where topology matters: generated graphs of every homophily, GCN and SAGE",
     "deep": "networks as people train them: 4 and 10 layers, norm, skips, all labels",
     "molecules": "sets of molecules: published networks and plain ones, by activation",
     "sets": "why GReLU helps on sets of graphs: generated sets, nodes, layers and epochs",
@@ -30,9 +28,12 @@ EXPERIMENTS = {
 EXAMPLE = "graphrelu reproduce node --datasets cora --backbones gcn --runs 30"
 RESULTS = Path("results")
 
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 experiments = typer.Typer(
-    help=COMMANDS["reproduce"], epilog=f"Example: {EXAMPLE}", no_args_is_help=True
+    help=COMMANDS["reproduce"],
+    epilog=f"Example: {EXAMPLE}",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 app.add_typer(experiments, name="reproduce")
 
@@ -83,7 +84,7 @@ def _command(name: str) -> Callable[..., None]:
             record = out or (RESULTS / "quick" if quick else RESULTS) / f"{name}.jsonl"
             wanted = {"dataset": datasets, "backbone": backbones, "activation": activations}
             only = {axis: names(text) for axis, text in wanted.items() if text is not None}
-            with terminal.progress_bar() as progress:
+            with progress_bar() as progress:
                 request = Request(
                     *(runs, record, quick, only, device, data, seconds),
                     progress=progress,
@@ -92,10 +93,10 @@ def _command(name: str) -> Callable[..., None]:
                 )
                 if not render:
                     said = own.collect(request)
-            screen, written = terminal.console(), list[Path]()
+            screen, written = console(), list[Path]()
             if render or own.rows(own.on_record(record)):  # else there is nothing to show yet
                 written = own.render(record)
-                screen.print(terminal.markdown(written[0].read_text(encoding="utf-8")))
+                screen.print(markdown(written[0].read_text(encoding="utf-8")))
             if said:
                 screen.print(said, soft_wrap=True)
             if written:

@@ -14,10 +14,9 @@ from graphrelu.grelu import VARIANTS
 from graphrelu.lab.models.activations import ACTIVATIONS as MODULES
 from graphrelu.lab.record.config import Config, Metric, SplitName
 from graphrelu.lab.record.recipes import modern
-from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label, marked
-from graphrelu.lab.reproduce import shown
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
+from graphrelu.lab.render import label, marked
+from graphrelu.lab.reproduce import files, shown
+from graphrelu.lab.reproduce.table import Pair, Place, Row, Table
 
 # The study of version 0.2.0 chose form and constants by validation scores on these graphs; see
 # results/study.md.
@@ -87,7 +86,7 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     return found
 
 
-def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+def page(rows: list[Row]) -> dict[str, Any]:
     lines = [(cell.title, *line) for cell, line in lead_lines(rows).items()]
     told = [
         (graphs, name, str(_parameters(name)), *line)
@@ -98,8 +97,8 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
         told += [(graphs, "GReLU over GReLU-B", "", *line) for line in over_b]
     head = ("graphs", "activation", "parameters", *shown.TALLY)
     return {
-        "in_short": export.table(head, told, numbers=2),
-        "cells": export.table(("cell", *ACTIVATIONS, "GReLU - GReLU-B"), lines, numbers=1),
+        "in_short": files.table(head, told, numbers=2),
+        "cells": files.table(("cell", *ACTIVATIONS, "GReLU - GReLU-B"), lines, numbers=1),
     }
 
 

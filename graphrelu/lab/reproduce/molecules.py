@@ -16,11 +16,9 @@ from graphrelu.lab.models.graph_networks import Network
 from graphrelu.lab.record.config import ERRORS, Config, Metric, SetSplit
 from graphrelu.lab.record.recipes import NETWORK, on_sets
 from graphrelu.lab.record.results import SET_SCORES, Result
-from graphrelu.lab.render import export, figures
-from graphrelu.lab.render.tables import marked, p_value
-from graphrelu.lab.reproduce.grid import Choice, GridTable, by_name, choose
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Request, Row, Runs
-from graphrelu.lab.stats import over_relu
+from graphrelu.lab.reproduce import figures, files, shown
+from graphrelu.lab.reproduce.grid import GridTable
+from graphrelu.lab.reproduce.table import Pair, Place, Row
 
 FOLDER = "Molecules"  # below the folder of the datasets
 
@@ -74,7 +72,6 @@ RIVALS = {
 }
 EVERYWHERE = ("relu", "prelu", "gelu", "grelu", "relu+vn", "relu-2", "relu-4")
 WITH_GCN = ("grelu-4", "grelu-f", "grelu-b", "grelu+vn", "relu-wide")
-TUNING_SEEDS = (0, 1)
 QUICK = ("relu", "gelu", "grelu")
 TOLERANCE = 1.0  # points below what is published
 
@@ -197,67 +194,41 @@ def load(config: Config, root: str | Path | None) -> GraphSet:
 
 
 class MoleculeTable(GridTable):
-    """Each row chooses from a grid of its own, and is run with the published settings, too."""
-
-    def choices(self, found: Found) -> dict[Any, Choice]:
-        """What each row chose that has all of its points."""
-        made: dict[Any, Choice] = {}
-        for place, own in found.items():
-            chosen: dict[Any, Any] = {}
-            for rival, points in by_name(own).items():
-                choice = choose({rival: points}, TUNING_SEEDS)
-                if choice and set(choice.points) == set(CELLS[place].points(rival)):
-                    chosen |= choice.chosen
-            made[place] = Choice((), chosen)
-        return made
-
-    def plan(self, request: Request) -> Runs:
-        """All seeds for the published settings, too; a large set has fewer."""
-        runs = dict(super().plan(request))
-        for (place, (_, point)), config in self.chosen(request).items():
-            seeds = range(request.runs) if point == CELLS[place].usual else runs[config]
-            runs[config] = seeds[: SETS[config.dataset].seeds]
-        return runs
+    """Beside what each row chose stand all rows with the same settings."""
 
     def rows(self, results: Iterable[Result]) -> list[Row]:
         """Each rival with the published settings, with those that it chose, and with each of the
         others of the grid."""
         rows = []
-        all_runs = self.found(results)
-        choices = self.choices(all_runs)
-        for place, found in all_runs.items():
+        found = self.found(results)
+        choices = self.choices(found)
+        for place, own in found.items():
             cell = CELLS[place]
             others = [point for point in cell.points("relu") if point != cell.usual]
-            views: list[tuple[str, Any]] = [("chosen", choices[place].chosen)]
             everywhere = [("published", cell.usual), *(("grid", point) for point in others)]
+            views = [("chosen", choices[place])]
             views += [(setting, dict.fromkeys(cell.rivals, point)) for setting, point in everywhere]
             for setting, points in views:
-                own = {r: found[r, point] for r, point in points.items() if (r, point) in found}
-                rows += _rows(place, setting, own)
+                runs = {r: own[r, point] for r, point in points.items() if (r, point) in own}
+                for row in self.rows_of({place: runs}):
+                    row.values |= {"setting": setting} | price(row, runs.get("relu", {}))
+                    rows.append(row)
         return rows
 
 
-def _rows(place: Any, setting: str, own: Mapping[str, dict[int, Result]]) -> list[Row]:
-    rows = []
-    scores = {r: {seed: run.score for seed, run in runs.items()} for r, runs in own.items()}
-    is_error = SETS[place[0]].metric in ERRORS
-    for rival, runs in own.items():
-        row = Row(place, rival, runs, {"setting": setting})
-        # GReLU is a family of its own, as in a comparison.
-        leads = over_relu(scores, row.splits, 0.0, (None, None), is_error)
-        peaks = [run.peak_memory for run in runs.values() if run.peak_memory]
-        epochs, seconds = _until_relu(runs, own.get("relu", {}))
-        row.values |= {
-            "over_relu": leads.get(rival),
-            "parameters": next(iter(runs.values())).parameters,
-            "step_ms": median(1e3 * run.seconds / (run.steps or 1) for run in runs.values()),
-            "peak_mib": max(peaks) / 2**20 if peaks else None,
-            "epochs_to_relu": epochs,
-            "seconds_to_relu": seconds,
-            "published": CELLS[place].published,
-        }
-        rows.append(row)
-    return rows
+def price(row: Row, relu: Mapping[int, Result]) -> dict[str, Any]:
+    """What a row costs, and when it has reached ReLU's best score."""
+    runs = row.runs.values()
+    peaks = [run.peak_memory for run in runs if run.peak_memory]
+    epochs, seconds = _until_relu(row.runs, relu)
+    return {
+        "parameters": next(iter(runs)).parameters,
+        "step_ms": median(1e3 * run.seconds / (run.steps or 1) for run in runs),
+        "peak_mib": max(peaks) / 2**20 if peaks else None,
+        "epochs_to_relu": epochs,
+        "seconds_to_relu": seconds,
+        "published": CELLS[row.cell].published,
+    }
 
 
 def _until_relu(
@@ -289,12 +260,12 @@ HEAD = (
 )
 
 
-def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+def page(rows: list[Row]) -> dict[str, Any]:
     tables = []
     for setting, title in SETTINGS.items():
         own = [row for row in rows if row["setting"] == setting]
         if own:
-            tables.append(f"## {title}\n\n{export.table(HEAD, map(_line, own), numbers=3)}")
+            tables.append(f"## {title}\n\n{files.table(HEAD, map(_line, own), numbers=3)}")
     return {"check": check(rows), "tables": "\n".join(tables)}
 
 
@@ -316,18 +287,16 @@ def check(rows: Iterable[Row]) -> str:
     if not lines:
         return "No network has been run with the published settings and activation yet."
     head = ("set", "network", "", "ours", "published", "seeds", "at most 1.0 below")
-    return export.table(head, lines, numbers=3)
+    return files.table(head, lines, numbers=3)
 
 
 def _line(row: Row) -> tuple[str, ...]:
-    lead = row["over_relu"]
     shares = (row["epochs_to_relu"], row["seconds_to_relu"])
     return (
         *row.cell,
         RIVALS[row.name].name,
         _score(row),
-        marked(lead),
-        "" if lead is None else p_value(lead.p),
+        *shown.lead_and_p(row["over_relu"]),
         str(row.n),
         f"{row['dropout']:g}",
         str(row["epochs"]),
@@ -367,15 +336,18 @@ TABLE = MoleculeTable(
     cells=cells,
     runs=10,
     quick_runs=2,
-    pairs=(Pair("over_relu", None, "relu"),),
+    # GReLU is a family of its own, as in a comparison.
+    pairs=(Pair("over_relu", None, "relu", family=lambda cell, name: (cell, name == "grelu")),),
     columns=(
         *("over_relu", "setting", "metric", "dropout", "epochs", "parameters", "step_ms"),
         *("peak_mib", "epochs_to_relu", "seconds_to_relu", "published"),
     ),
     page=page,
     figure=draw,
+    seeds=lambda config, runs: range(min(runs, SETS[config.dataset].seeds)),
     load=load,
-    tuning=TUNING_SEEDS,
+    tuning=(0, 1),
+    fixed=lambda place: place[1][1] == CELLS[place[0]].usual,
     quick=(
         ("esol",),
         lambda place: (place[0][1], place[1][1].epochs) == ("gcn", 30) and place[1][0] in QUICK,

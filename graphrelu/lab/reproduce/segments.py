@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from graphrelu.lab import stats
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import family_of, recipe
-from graphrelu.lab.render import export, figures, findings
-from graphrelu.lab.render.findings import Finding, Observation
-from graphrelu.lab.render.tables import amount, label
-from graphrelu.lab.reproduce import shown
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
-from graphrelu.lab.stats import Decision
+from graphrelu.lab.render import label
+from graphrelu.lab.reproduce import figures, files, shown
+from graphrelu.lab.reproduce.table import Pair, Place, Row, Table
 
 SEGMENTS = (2, 3, 4, 5, 6, 7)
 MARGIN = 1.0  # percentage points: a smaller difference does not matter
@@ -37,47 +34,13 @@ def values(row: Row) -> dict[str, Any]:
     return {"activation": "grelu", "K": row.name, "low": low, "high": high}
 
 
-def observations(rows: Sequence[Row], datasets: Iterable[str] | None = None) -> list[Observation]:
-    """Whether K matters, graph by graph."""
-    found = []
-    for dataset in TABLE.datasets if datasets is None else datasets:
-        several = [row for row in rows if row.dataset == dataset]
-        leads = [row["over_two"] for row in several if row["over_two"] is not None]
-        means = [row.mean for row in several]
-        ours = ""
-        if leads:
-            largest = max(leads, key=lambda lead: abs(lead.difference))
-            ours = (
-                f"means from {min(means):.1f} to {max(means):.1f}; the largest difference to "
-                f"K = 2 is {amount(largest)} points over {largest.n} seeds"
-            )
-        claim = f"K does not matter on {label(dataset)}"
-        found.append(Observation(claim, "no numbers", equivalence(leads), ours))
-    return found
-
-
-def equivalence(leads: Sequence[Decision]) -> Finding:
-    """Whether all differences are small, or one is large."""
-    if not leads:
-        return "not measured yet"
-    if all(lead.outcome == "no difference" for lead in leads):
-        return "holds"
-    large = (lead.differs and abs(lead.difference) > MARGIN for lead in leads)
-    return "does not hold" if any(large) else "undecided"
-
-
-def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+def page(rows: list[Row]) -> dict[str, Any]:
     lines = [
         (label(row.dataset), str(row.name), shown.accuracy(row), *shown.lead_and_p(row["over_two"]))
         for row in rows
     ]
     head = ("dataset", "K", "ours", "difference to K = 2", "p")
-    found = observations(rows, dict.fromkeys(row.dataset for row in rows))
-    return {
-        "margin": MARGIN,
-        "table": export.table(head, lines, numbers=1),
-        "findings": findings.to_markdown(found),
-    }
+    return {"margin": MARGIN, "table": files.table(head, lines, numbers=1)}
 
 
 def draw(rows: Sequence[Row]) -> figures.Figure:
@@ -96,7 +59,7 @@ def draw(rows: Sequence[Row]) -> figures.Figure:
         beside = [(row.name + 0.12 * (place - 1), row["over_two"]) for row in several]
         figures.draw_leads(differences, beside, {**style, "linestyle": "none"})
     means.set(xlabel="K, number of segments", ylabel="test accuracy (%)", xticks=SEGMENTS)
-    figures.shared_legend(figure, [means], loc="outside upper center", ncols=3)
+    figure.legend(loc="outside upper center", ncols=3)
     for edge in (-MARGIN, MARGIN):
         differences.axhline(edge, color="black", linewidth=0.8, linestyle=":")
     differences.axhline(0, color="black", linewidth=0.8)

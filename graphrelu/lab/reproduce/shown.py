@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from statistics import fmean, median
-from typing import Any, TypeVar
+from typing import Any
 
-from graphrelu.lab.render.export import table
-from graphrelu.lab.render.tables import label, marked, p_value, signed
+from graphrelu.lab.render import label, marked, p_value, signed
+from graphrelu.lab.reproduce import files
 from graphrelu.lab.reproduce.table import Row
-from graphrelu.lab.stats import Decision, compared
+from graphrelu.lab.stats import Decision
 
 OUTCOMES = ("better", "no difference", "undecided", "worse")
 TALLY = ("mean lead", "median", *OUTCOMES)
-Key = TypeVar("Key")
 
 
 def counts(leads: Iterable[Decision]) -> tuple[str, ...]:
@@ -32,32 +31,17 @@ def tally(leads: Iterable[Decision | None]) -> list[tuple[str, ...]]:
     return [(*middle, *counts(found))]
 
 
-def tallies(leads: Mapping[str, Sequence[Decision]], better: str = "higher mean") -> str:
-    """GReLU's leads by rival, counted."""
+def tallies(rows: Iterable[Row], field: str, better: str = "higher mean") -> str:
+    """GReLU's leads of a column by rival, counted."""
+    leads: dict[str, list[Decision]] = {}
+    for row in rows:
+        if row[field] is not None:
+            leads.setdefault(row.activation, []).append(row[field])
     lines = [
         (label(rival), *counts(own), str(sum(lead.difference > 0 for lead in own)))
         for rival, own in leads.items()
-        if own
     ]
-    return table(("rival", *OUTCOMES, better), lines, numbers=1)
-
-
-def by_rival(rows: Iterable[Row], field: str) -> dict[str, list[Decision]]:
-    """The leads of a column by activation."""
-    found: dict[str, list[Decision]] = {}
-    for row in rows:
-        if row[field] is not None:
-            found.setdefault(row.activation, []).append(row[field])
-    return found
-
-
-def leads_between(
-    rows: Mapping[Key, Row], pairs: Iterable[tuple[Key, Key]]
-) -> dict[tuple[Key, Key], Decision]:
-    """The leads of the first of each pair of rows over the second, as one family."""
-    known = [(a, b) for a, b in pairs if a in rows and b in rows]
-    scores = {(a, b): (rows[a].scores, rows[b].scores) for a, b in known}
-    return compared(scores, {(a, b): rows[a].splits for a, b in known})
+    return files.table(("rival", *OUTCOMES, better), lines, numbers=1)
 
 
 def by_cell(rows: Iterable[Row]) -> dict[Any, dict[Any, Row]]:
@@ -93,4 +77,4 @@ def line(row: Row, bold: bool = False) -> tuple[str, ...]:
 
 def lead_and_p(lead: Decision | None) -> tuple[str, str]:
     """A lead with its mark, and its corrected p-value."""
-    return marked(lead), "" if lead is None else p_value(lead.p)
+    return marked(lead), p_value(None if lead is None else lead.p)

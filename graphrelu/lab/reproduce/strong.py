@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import csv
 from functools import cache
-from importlib.resources import files
-from statistics import fmean
+from importlib import resources
 from typing import Any, NamedTuple
 
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
-from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import label
-from graphrelu.lab.reproduce import deep, shown
-from graphrelu.lab.reproduce.table import Found, Pair, Place, Row, Table
+from graphrelu.lab.render import label
+from graphrelu.lab.reproduce import deep, files, shown
+from graphrelu.lab.reproduce.table import Pair, Place, Row, Table
 
 PATIENCE = 200  # epochs without a better validation score
 FEWER_RUNS = {"computers": 5, "cs": 5, "physics": 5}  # the large graphs
@@ -51,7 +49,7 @@ class Settings(NamedTuple):
 def settings() -> tuple[Settings, ...]:
     """The published rows; Tolokers and Actor, which have none, have those of Minesweeper and
     Squirrel."""
-    source = files("graphrelu.lab.record").joinpath("tuned_gnns.csv")
+    source = resources.files("graphrelu.lab.record").joinpath("tuned_gnns.csv")
     return tuple(map(_settings, csv.DictReader(source.read_text().splitlines())))
 
 
@@ -106,7 +104,7 @@ def values(row: Row) -> dict[str, Any]:
     return {"published_mean": own.mean, "published_std": own.std}
 
 
-def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
+def page(rows: list[Row]) -> dict[str, Any]:
     lines = []
     for cell, line in deep.lead_lines(rows, NAMES).items():
         row = all_rows()[cell]
@@ -115,23 +113,23 @@ def page(rows: list[Row], all_runs: Found) -> dict[str, Any]:
     head = ("cell", "published", *NAMES, "GReLU - GReLU-B")
     in_short = deep.in_short(rows, NAMES)
     return {
-        "check": check(all_runs),
-        "in_short": export.table(("graphs", "activation", *shown.TALLY), in_short, numbers=2),
-        "rows": export.table(head, lines, numbers=1),
+        "check": check(rows),
+        "in_short": files.table(("graphs", "activation", *shown.TALLY), in_short, numbers=2),
+        "rows": files.table(head, lines, numbers=1),
     }
 
 
-def check(found: Found) -> str:
+def check(rows: list[Row]) -> str:
     """In how many rows ReLU reaches the published score, on the published split where known."""
     known, below = 0, []
-    for cell, row in all_rows().items():
-        name = PUBLISHED if row.settings["split"] == "random" else "ReLU"
-        runs = found.get(cell, {}).get(name)
-        if runs and row.mean is not None:
+    for row in rows:
+        own = all_rows()[row.cell]
+        reached = PUBLISHED if own.settings["split"] == "random" else "ReLU"
+        if row.name == reached and own.mean is not None:
             known += 1
-            gap = fmean(100 * run.score for run in runs.values()) - row.mean
-            if gap < -max(TOLERANCE, row.std or 0):
-                below.append(f"{label(cell.dataset)}-{label(cell.backbone)} ({gap:+.1f})")
+            gap = row.mean - own.mean
+            if gap < -max(TOLERANCE, own.std or 0):
+                below.append(f"{label(row.dataset)}-{label(row.backbone)} ({gap:+.1f})")
     which = f"; below in {', '.join(below)}" if below else ""
     return (
         f"ReLU is no more than {TOLERANCE} points, or one published standard deviation if that is "

@@ -10,8 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from importlib.resources import files
+from functools import cache, cached_property, partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -23,9 +22,17 @@ from graphrelu.lab.record import output
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.published import published
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export, figures, findings
-from graphrelu.lab.render.tables import percent
-from graphrelu.lab.stats import MARGIN, Decision, Scores, Splits, compared, splits_of
+from graphrelu.lab.render import percent
+from graphrelu.lab.reproduce import figures, files
+from graphrelu.lab.stats import (
+    MARGIN,
+    Decision,
+    Scores,
+    Splits,
+    compared,
+    relative_to_relu,
+    splits_of,
+)
 
 if TYPE_CHECKING:
     from graphrelu.lab.engine import Progress
@@ -85,13 +92,6 @@ class Request:
         return {"epochs": QUICK_EPOCHS} if self.quick else {}
 
 
-def filled(page: str, **blanks: Any) -> str:
-    """The text of a page: its Markdown file in ``pages/``, with texts and numbers filled in."""
-    template = files(__package__).joinpath("pages", f"{page}.md").read_text(encoding="utf-8")
-    texts = {name: own.rstrip("\n") for name, own in blanks.items() if isinstance(own, str)}
-    return template.format(**blanks | texts)
-
-
 @dataclass(frozen=True)
 class Pair:
     """A column of leads: of ``first`` over ``second``, where ``None`` is the row's own name.
@@ -101,6 +101,8 @@ class Pair:
         first, second: Names in a cell.
         only: The row that has a lead; by default all but the other side's own.
         family: Of a cell and a name: the leads that are corrected together.
+        value: What is compared of two runs: the score, unless another is given.
+        margin: The largest difference that does not matter, where it is not the table's.
     """
 
     field: str
@@ -108,6 +110,8 @@ class Pair:
     second: Any
     only: Any = None
     family: Callable[[Any, Any], Any] = lambda cell, name: name
+    value: Callable[[Result], float] = attrgetter("score")
+    margin: float | None = None
 
     def sides(self, name: Any) -> tuple[Any, Any] | None:
         """Both names, for the row of a name."""
@@ -162,16 +166,14 @@ class Table:
         runs, quick_runs: How many seeds, unless the user says otherwise.
         pairs: The columns of leads.
         columns: What the CSV file has beside names and scores; leads take several columns.
-        page: Takes the rows and all runs, and returns the blanks of the page's text.
+        page: Takes the rows, and returns the blanks of the page's text.
         values: Takes a row, and returns further columns; parts of the cell and settings are known.
-        hidden: A name whose runs have no row.
+        hidden: A name that the CSV file leaves out.
         seeds: The seeds of a configuration, by the number that the user asks for.
-        turn: A key that sorts the runs; by default they are in the order of the cells.
-        figure: Draws the rows, or returns ``None`` where there is nothing to draw.
+        figure: Draws the rows.
         load: Reads what a configuration is trained on.
         family: Which leads hold together, in words.
         margin: The largest difference that does not matter.
-        order: A key that sorts the rows; by default they are in the order of the cells.
         quick: Graphs of a quick run, and whether it has a place.
     """
 
@@ -182,16 +184,14 @@ class Table:
     quick_runs: int
     pairs: tuple[Pair, ...]
     columns: tuple[str, ...]
-    page: Callable[[list[Row], Found], dict[str, Any]]
+    page: Callable[[list[Row]], dict[str, Any]]
     values: Callable[[Row], dict[str, Any]] = lambda row: {}
     hidden: Any = None
     seeds: Callable[[Config, int], range] = lambda config, runs: range(runs)
-    turn: Callable[[Place], Any] = lambda place: 0
-    figure: Callable[[list[Row]], figures.Figure | None] | None = None
+    figure: Callable[[list[Row]], figures.Figure] | None = None
     load: Callable[[Config, Any], Any] = load_dataset
     family: str = "a column"
     margin: float = MARGIN
-    order: Callable[[Row], Any] | None = None
     quick: tuple[tuple[str, ...], Callable[[Place], bool]] = (("digits",), lambda place: True)
 
     def wanted(self, datasets: Sequence[str] = (), **changes: Any) -> dict[Place, Config]:
@@ -215,8 +215,7 @@ class Table:
 
     def plan(self, request: Request) -> Runs:
         """The configurations to run, with their seeds."""
-        places = sorted(self.chosen(request).items(), key=lambda item: self.turn(item[0]))
-        return {config: self.seeds(config, request.runs) for _, config in places}
+        return {c: self.seeds(c, request.runs) for c in self.chosen(request).values()}
 
     def collect(self, request: Request) -> str:
         """Train the missing runs; return a sentence on how much is on record."""
@@ -246,24 +245,21 @@ class Table:
         known = {cell: {name: s for name, s in own.items() if s} for cell, own in found.items()}
         return {cell: own for cell, own in known.items() if own}
 
-    def leads(
-        self,
-        found: Found,
-        pair: Pair,
-        value: Callable[[Result], float] = attrgetter("score"),
-        margin: float | None = None,
-    ) -> dict[Place, Decision]:
-        """The leads of a column, by score or by another value of the runs."""
-        margin = self.margin if margin is None else margin
+    def leads(self, found: Found, pair: Pair) -> dict[Place, Decision]:
+        """The leads of a column; those of errors are in percent of ReLU's mean error."""
+        margin = self.margin if pair.margin is None else pair.margin
         families: dict[Any, dict[Place, tuple[Scores, Scores]]] = {}
         splits: dict[Place, Splits] = {}
         for cell, own in found.items():
-            runs = (run for by_seed in own.values() for run in by_seed.values())
+            runs = [run for by_seed in own.values() for run in by_seed.values()]
             several = next((run for run in runs if run.config.split != "published"), None)
             shared = splits_of(several.config, several.note) if several else Splits()
+            values = {name: _values(by_seed, pair.value) for name, by_seed in own.items()}
+            if runs and runs[0].config.metric in ERRORS:
+                values = relative_to_relu(values)
             for name in own:
                 if sides := pair.sides(name):
-                    first, second = (_values(own.get(side, {}), value) for side in sides)
+                    first, second = (values.get(side, {}) for side in sides)
                     family = families.setdefault(pair.family(cell, name), {})
                     family[cell, name], splits[cell, name] = (first, second), shared
         leads: dict[Place, Decision] = {}
@@ -281,13 +277,11 @@ class Table:
         rows = []
         for cell, own in found.items():
             for name, runs in own.items():
-                if name == self.hidden:
-                    continue
                 values = {field: by_place.get((cell, name)) for field, by_place in leads.items()}
                 row = Row(cell, name, runs, values)
                 row.values |= self.values(row)
                 rows.append(row)
-        return rows if self.order is None else sorted(rows, key=self.order)
+        return rows
 
     def on_record(self, record: Path) -> list[Result]:
         """The runs of this table."""
@@ -300,27 +294,25 @@ class Table:
             raise ValueError(f"{record} has no runs of reproduce {self.name}.")
         rows = self.rows(results)
         if not rows:
-            raise ValueError(
-                f"{record} has no setting yet that all activations of a cell finished."
-            )
-        lead = self.pairs[0].field
+            raise ValueError(f"{record} has no activation yet that finished its grid.")
+        leads = [pair.field for pair in self.pairs]
         blanks = {
-            "origin": export.provenance(results, record, self.wanted().values()),
-            "rule": findings.rule(
-                self.family, ((row.dataset, row[lead]) for row in rows), self.margin
+            "origin": files.provenance(results, record, self.wanted().values()),
+            "rule": files.rule(
+                self.family, ((row.dataset, row[leads[0]]) for row in rows), self.margin
             ),
             "figure": f"{record.stem}.png",
         }
-        page = filled(self.name, **(blanks | self.page(rows, self.found(results))))
-        leads = {pair.field: export.lead_columns(pair.field) for pair in self.pairs}
         columns = (*AXES, "mean", "std", "best", "n", *self.columns)
-        flat = [{column: row[column] for column in columns} for row in rows]
-        titles = [part for column in columns for part in leads.get(column, [column])]
-        draw = self.figure
-        return figures.write(record, page, flat, titles, draw and (lambda: draw(rows)))
+        flat = [
+            {column: row[column] for column in columns} for row in rows if row.name != self.hidden
+        ]
+        page = files.filled(self.name, **(blanks | self.page(rows)))
+        draw = self.figure and partial(self.figure, rows)
+        return files.write(record, page, files.csv(flat, columns, leads), draw)
 
 
-def _values(runs: Mapping[int, Result], value: Callable[[Result], float]) -> dict[int, float]:
+def _values(runs: Mapping[int, Result], value: Callable[[Result], float]) -> Scores:
     found = {seed: value(run) for seed, run in runs.items()}
     return {seed: one for seed, one in found.items() if math.isfinite(one)}
 

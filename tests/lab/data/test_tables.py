@@ -9,7 +9,7 @@ import pytest
 from graphrelu.lab.cli.compare import prepare
 from graphrelu.lab.data import DataError, Graph, files_of, load
 from graphrelu.lab.data.splits import from_masks
-from graphrelu.lab.render.terminal import headline
+from graphrelu.lab.render import headline
 
 RING = [(node, (node + 1) % 12) for node in range(12)]
 EDGES = [f"{a},{b}" for a, b in RING]

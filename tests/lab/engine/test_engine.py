@@ -112,9 +112,12 @@ def test_features_are_normalised(layout: torch.layout) -> None:
 
 def test_devices() -> None:
     assert choose_device("cpu").type == "cpu"
-    for name in ("gpu", "meta", "cuda:99"):
-        with pytest.raises(ValueError, match=f"There is no device '{name}'"):
-            choose_device(name)
+    assert choose_device("auto", has_gpu=True).type == "cuda"
+    assert choose_device("cpu", has_gpu=True).type == "cpu"
+    with pytest.raises(ValueError, match=r"^There is no device 'gpu'; choose from auto, "):
+        choose_device("gpu")
+    with pytest.raises(ValueError, match=r"^There is no device 'cuda' here: no GPU is found\.$"):
+        choose_device("cuda", has_gpu=False)
 
 
 @pytest.mark.parametrize("activation", ["relu", "grelu"])

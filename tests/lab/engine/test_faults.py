@@ -1,4 +1,4 @@
-"""Disks, signals and clocks that disturb a small comparison: one sentence, nothing lost, and the
+"""Disks and signals that disturb a small comparison: one sentence, nothing lost, and the
 same command continues."""
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import resource
 import shutil
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,11 +24,10 @@ import torch
 
 from graphrelu.lab import cli, data, engine
 from graphrelu.lab.cli.compare import DEFAULTS
-from graphrelu.lab.record import machine, output
+from graphrelu.lab.record import output
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.reproduce.table import Request
 from tests.lab import fake_engine
 from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke
@@ -38,7 +35,6 @@ from tests.lab.fake_engine import invoke
 # Processes of their own that need not import everything anew.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["graphrelu.lab.cli", "graphrelu.lab.engine", "sklearn.datasets"])
-YEARS = timedelta(days=3_650)
 NAMES = ("relu", "elu", "grelu")
 COMMAND = ["compare", "blocks", "--epochs", 3, "--hidden", 4, "--runs", 2, "--device", "cpu"]
 COMMAND += ["--activations", ",".join(NAMES), "--out", "runs.jsonl"]
@@ -225,27 +221,3 @@ def test_kill_and_continue() -> None:
     assert process.exitcode == -signal.SIGKILL
     assert len(finished(Path("runs.jsonl"))) == 2
     continues()
-
-
-class Jumping(datetime):
-    """A clock that is set, ten years back or forth, between any two looks at it."""
-
-    looks = 0
-
-    @classmethod
-    def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
-        Jumping.looks += 1
-        return datetime.now(tz) + (YEARS if Jumping.looks % 2 else -YEARS)
-
-
-def test_a_clock_that_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "datetime", Jumping)
-    monkeypatch.setattr(time, "time", lambda: Jumping.now().timestamp())
-    assert Request(1, Path("runs.jsonl"), seconds=100).deadline == pytest.approx(
-        time.monotonic() + 100, abs=5
-    )
-    continues()
-    assert Jumping.looks >= 3  # one for each batch
-    results = Record("runs.jsonl").read()
-    assert {result.date[:3] for result in results} <= {"201", "202", "203", "204"}
-    assert all(0 < result.seconds < 60 for result in results)

@@ -119,7 +119,7 @@ def test_an_error_is_the_training_s_own(tmp_path: Path) -> None:
     assert record.left(impossible, range(2)) == [0, 1]
 
 
-@pytest.mark.parametrize(("device", "message"), [("tpu", "from auto"), ("cuda", "has no GPU")])
+@pytest.mark.parametrize(("device", "message"), [("tpu", "from auto"), ("cuda", "no GPU is found")])
 def test_devices(device: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         engine.run(cells("relu"), [0], None, graphs={"blocks": blocks()}, device=device, pool="ray")

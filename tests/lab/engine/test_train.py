@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.data.graph import DataError, Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
-from graphrelu.lab.engine.train import SeedBatch, build, train
+from graphrelu.lab.engine.timing import undone
+from graphrelu.lab.engine.train import Nodes, SeedBatch, build, train
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
@@ -52,8 +54,13 @@ def results_of(config: Config, graph: Graph, seeds: list[int]) -> list[Result]:
     return batch.results(0.0)
 
 
-def cell(backbone: str, activation: str, **overrides: object) -> Config:
-    return recipe("blocks", "other", backbone, activation, **{"hidden": 4, **overrides})
+def cell(backbone: str, activation: str, graph: str = "blocks", **overrides: Any) -> Config:
+    return recipe(graph, "other", backbone, activation, **{"hidden": 4, **overrides})
+
+
+def deep_cell(backbone: str, activation: str, graph: str = "blocks", **overrides: Any) -> Config:
+    settings = {"layers": 3, "hidden": 8, "epochs": 30, "lr": 0.01, "dtype": "float64"}
+    return modern(graph, backbone, activation, **settings | overrides)
 
 
 def test_seconds_are_those_of_the_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,32 +132,75 @@ def assert_alone_as_together(
             torch.testing.assert_close(beside, value[0], rtol=tolerance, atol=tolerance)
     (first,), second = alone.results(0.0), together.results(0.0)[row]
     fields = ("best_epoch", "score", "val_score", "train_loss", "val_loss", "test_loss")
-    for field in (*fields, "calibration_error", "class_accuracy", "parameters", "note"):
+    for field in (*fields, "calibration_error", "parameters", "note"):
         expected = pytest.approx(getattr(second, field), abs=tolerance, nan_ok=True)
         assert getattr(first, field) == expected, field
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("backbone", BACKBONES)
-def test_alone_as_in_a_batch(backbone: str, activation: str) -> None:
-    """Dropout on. Rounding grows with the steps, so each precision has its own horizon."""
-    for dtype, steps, tolerance in (("float32", 5, 1e-5), ("float64", 25, 1e-8)):
-        config = cell(backbone, activation, dtype=dtype, epochs=steps, patience=0)
-        batches = (batch_of(config, blocks(), seeds) for seeds in ([42], [4, 8, 23, 42, 7]))
-        assert_alone_as_together(*batches, tolerance)
+def masked() -> Graph:
+    """With two splits, of different sizes."""
+    masks, order = torch.zeros(3, 48, 2, dtype=torch.bool), torch.arange(48) * 11 % 48
+    for part, (start, end) in enumerate(((0, 12), (12, 24), (24, 48))):
+        masks[part, order[start:end], 0] = True
+        masks[part, order.flip(0)[start : end - part], 1] = True
+    graph = blocks(name="masked")
+    return replace(graph, train_mask=masks[0], val_mask=masks[1], test_mask=masks[2])
 
 
-@pytest.mark.parametrize("norm", ["layer", "batch"])
-@pytest.mark.parametrize("backbone", list(DEEP_BACKBONES))
-def test_deep_networks_alone_as_in_a_batch(backbone: str, norm: str) -> None:
-    config = deep_cell(backbone, "grelu", norm=norm, epochs=12)
-    batches = (batch_of(config, blocks(), seeds) for seeds in ([42], [4, 8, 42]))
-    assert_alone_as_together(*batches)
+def labelled(task: str) -> Graph:
+    """With other labels: of values, mean and spread are far from 0 and 1."""
+    graph = blocks(nodes_per_class=20, name=task)
+    if task == "values":
+        y = 1_000 + 50 * (graph.x[:, :10].sum(dim=1) + graph.y).double()
+        return replace(graph, y=y, num_classes=1)
+    y = torch.stack([graph.y > 0, graph.y == 1, graph.y < 2, graph.x[:, 0] > 0], dim=1).float()
+    y[::7] = -1
+    return replace(graph, y=y, num_classes=4)
 
 
-def deep_cell(backbone: str, activation: str, **overrides: Any) -> Config:
-    settings = {"layers": 3, "hidden": 8, "epochs": 30, "lr": 0.01, "dtype": "float64"}
-    return modern("blocks", backbone, activation, **settings | overrides)
+GRAPHS = {graph.name: graph for graph in (blocks(), masked(), *map(labelled, ("labels", "values")))}
+# Rounding grows with the steps, so each precision has its own horizon.
+CELLS = [
+    *(cell(*names, epochs=5, patience=0) for names in product(BACKBONES, ("relu", "grelu"))),
+    *(
+        cell(*names, epochs=25, patience=0, dtype="float64")
+        for names in product(BACKBONES, ACTIVATIONS)
+    ),
+    *(
+        deep_cell(name, "grelu", norm=norm, epochs=12)
+        for name, norm in product(DEEP_BACKBONES, ("layer", "batch"))
+    ),
+    *(
+        deep_cell("gcn", "relu", "masked", split="masks", metric=metric, patience=4)
+        for metric in ("accuracy", "f1", "rocauc")
+    ),
+    *(
+        deep_cell("sage", "grelu", task, metric=metric, epochs=12, patience=4)
+        for task, metrics in (("labels", ("rocauc", "f1")), ("values", ("mae", "r2")))
+        for metric in metrics
+    ),
+    recipe("blocks", "other", "sgc", "none", epochs=10, dtype="float64"),
+]
+
+
+@pytest.mark.parametrize("config", CELLS, ids=lambda config: f"{config.title} {config.metric}")
+def test_alone_as_in_a_batch(config: Config) -> None:
+    """Dropout on."""
+    graph = GRAPHS[config.dataset]
+    alone, together = (batch_of(config, graph, seeds) for seeds in ([42], [4, 23, 42]))
+    assert_alone_as_together(alone, together, 1e-5 if config.dtype == "float32" else 1e-8)
+
+
+def test_what_is_kept_of_a_run() -> None:
+    config = cell("gcn", "relu", "masked", split="masks", epochs=20, lr=0.05)
+    results = results_of(config, masked(), [0, 1])
+    for seed, result in enumerate(results):
+        assert 0 <= result.score <= 1
+        assert result.note == f"the graph's own masks, split {seed + 1} of 2"
+        assert 0 < result.calibration_error < 1
+        # Two convolutions with biases, from 30 features over 4 hidden units to 3 classes.
+        assert result.parameters == 30 * 4 + 4 + 4 * 3 + 3
+        assert result.peak_memory is None  # a CPU has none
 
 
 def follow(batch: SeedBatch, predict: Callable[[Tensor, int], None]) -> None:
@@ -271,42 +321,65 @@ def test_test_nodes_choose_nothing() -> None:
     assert first.score != second.score
 
 
-def test_restart_in_place() -> None:
-    """What precedes a capture on a GPU leaves no trace."""
+def test_what_precedes_a_capture_leaves_no_trace() -> None:
     graph, config = blocks(), cell("sage", "grelu", epochs=8)
     plain, warmed = batch_of(config, graph, [1, 2]), batch_of(config, graph, [1, 2])
-    warmed.epoch()
-    warmed.epoch()
-    warmed.restart()
+    with undone(warmed.changed):
+        warmed.epoch()
+        warmed.epoch()
     for batch in (plain, warmed):
         batch.run()
     for a, b in zip(plain.results(0.0), warmed.results(0.0), strict=True):
         assert (a.score, a.val_loss, a.curves) == (b.score, b.val_loss, b.curves)
 
 
-@pytest.mark.parametrize("metric", ["accuracy", "f1", "rocauc"])
-def test_metrics_and_masks(metric: str) -> None:
-    graph = blocks()
-    masks = torch.zeros(3, 48, 2, dtype=torch.bool)
-    order = torch.randperm(48)
-    for part, (start, end) in enumerate(((0, 12), (12, 24), (24, 48))):
-        masks[part, order[start:end], 0] = True
-        masks[part, order.flip(0)[start : end - part], 1] = True  # of other sizes
-    graph = replace(graph, train_mask=masks[0], val_mask=masks[1], test_mask=masks[2])
-    config = cell("gcn", "relu", split="masks", metric=metric, epochs=20, lr=0.05, dtype="float64")
-    alone, together = batch_of(config, graph, [1]), batch_of(config, graph, [0, 1])
-    assert_alone_as_together(alone, together)
-    (result,), results = alone.results(0.0), together.results(0.0)
-    assert all(0 <= result.score <= 1 for result in results)
-    assert results[0].note == "the graph's own masks, split 1 of 2"
-    assert 0 < result.calibration_error < 1
-    assert result.class_accuracy is not None
-    assert len(result.class_accuracy) == 3
-    # Two convolutions with biases, from 30 features over 4 hidden units to 3 classes.
-    assert {run.parameters for run in (result, *results)} == {30 * 4 + 4 + 4 * 3 + 3}
-    assert result.peak_memory is None  # a CPU has none
+def test_the_units_are_those_of_the_training_nodes() -> None:
+    """Other values on the test nodes change the test score, and nothing else."""
+    graph = labelled("values")
+    split = make_split(graph, 0, "full")
+    y = graph.y.clone()
+    y[split.test] = 1e6
+    config = deep_cell("gcn", "relu", "values", epochs=5, split="full", metric="mae")
+    plain, other = (batch_of(config, replace(graph, y=labels), [0]) for labels in (graph.y, y))
+    assert plain.train.units is not None
+    mean, std = plain.train.units
+    assert float(mean) == pytest.approx(float(graph.y[split.train].mean()))
+    assert float(std) == pytest.approx(float(graph.y[split.train].std(correction=0)))
+    for batch in (plain, other):
+        batch.run()
+    (first,), (second,) = plain.results(0.0), other.results(0.0)
+    assert (first.val_score, first.best_epoch) == (second.val_score, second.best_epoch)
+    assert second.score < -9e5
 
 
-def test_runs_without_activation() -> None:
-    config = recipe("blocks", "other", "sgc", "none", epochs=10)
-    assert len(results_of(config, blocks(), [0, 1])) == 2
+def test_losses_by_hand() -> None:
+    """Two runs of two nodes and one; what is padding counts nothing."""
+    index = [torch.tensor([0, 1]), torch.tensor([2])]
+    y = torch.tensor([10.0, 30.0, 70.0]).double()
+    values = Nodes.stack(index, y, CPU, "values")
+    values = replace(values, units=values.own_units())
+    assert values.units is not None
+    assert [unit.view(-1).tolist() for unit in values.units] == [[20, 70], [10, 1]]
+    logits = torch.tensor([[[-1.0], [2.0], [9.0]], [[9.0], [9.0], [0.5]]]).double()
+    assert values.loss(values.chosen(logits)).tolist() == [
+        0.5,
+        0.5,
+    ]  # |-1 + 1| and |2 - 1|; |0.5 - 0|
+    assert values.score(values.chosen(logits), "mae").tolist() == [-5.0, -0.5]
+    labels = Nodes.stack(index, torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]), CPU, "labels")
+    loss = labels.loss(torch.zeros(2, 2, 2).double())
+    torch.testing.assert_close(loss, torch.full((2,), 2.0).log().double(), rtol=1e-6, atol=0.0)
+
+
+@pytest.mark.parametrize("task", ["labels", "values"])
+def test_splits_without_classes(task: str) -> None:
+    graph = labelled(task)
+    known = 60 if task == "values" else 51
+    for how, shares in (("random", (0.48, 0.32)), ("full", (0.6, 0.2))):
+        split = make_split(graph, 3, how)
+        assert (len(split.train), len(split.val)) == tuple(round(s * known) for s in shares)
+        assert len(split.train) + len(split.val) + len(split.test) == known
+        assert bool((graph.strata[split.test] == 0).all())
+        assert split.note.endswith("% of the labelled nodes, at random")
+    with pytest.raises(DataError, match=r"^The split published is one of classes; choose "):
+        make_split(graph, 0, "published")

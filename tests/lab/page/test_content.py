@@ -15,7 +15,7 @@ from graphrelu.lab.data.graph import from_data
 from graphrelu.lab.page import explorer
 from graphrelu.lab.record.recipes import on_sets
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render.tables import amount, compare_rows, shown
+from graphrelu.lab.render import amount, compare_rows, shown
 from graphrelu.lab.reproduce import node
 from tests.lab.fake_engine import make_result
 from tests.lab.molecule_sets import ring_set
@@ -63,22 +63,6 @@ def test_rows_of_the_record_are_those_of_the_main_table() -> None:
         assert row["n"] == expected.n
         assert row["price"]["calibration_error"] is None  # older than the field
     assert sum(row["highest"] for row in table["rows"]) == len(table["cells"])
-
-
-def test_classes_are_means_of_the_seeds_that_test_them() -> None:
-    relu, grelu = (cell("digits", "gcn", name) for name in ("relu", "grelu"))
-    shares = {relu: [[0.5, 0.2], [0.7, None], [0.1, None]], grelu: [[0.6, 0.1], [1.0, None]]}
-    results = [
-        replace(make_result(config, seed, 0.5), class_accuracy=share)
-        for config, own in shares.items()
-        for seed, share in enumerate(own)
-    ]
-    (table,) = page.tables_of(results, "runs.jsonl")
-    expected = [[43.33, None], [20.0, None]], [[80.0, 20.0], [10.0, -10.0]]
-    assert [row["classes"] for row in table["rows"]] == list(expected)
-    older = [*results, make_result(grelu, 2, 0.5)]  # which does not know
-    (table,) = page.tables_of(older, "runs.jsonl")
-    assert [len(row["classes"]) for row in table["rows"]] == [2, 0]
 
 
 def test_names_tell_cells_apart() -> None:

@@ -71,10 +71,10 @@ def test_report_reads_and_changes_nothing(
     before = tree(kept)
     with monkeypatch.context() as patched:
         patched.setattr(page, "MOST_MODELS", 0)
-        invoke("report")
+        invoke("report", "results/runs.jsonl")
     content = embedded(tmp_path / "report.html")
     assert content["missing"] == ["runs.jsonl: the explorer shows 0 of 1 models."]
-    assert invoke("report").stdout == "Written: report.html.\n"
+    assert invoke("report", "results/runs.jsonl").stdout == "Written: report.html.\n"
     content = embedded(tmp_path / "report.html")
     assert [table["name"] for table in content["tables"]] == ["runs.jsonl"]
     assert len(content["models"]) == 1
@@ -102,7 +102,6 @@ def test_report_says_whose_models_it_cannot_draw(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["report"], "There are no records in results/; name one to show."),
         (["report", "gone.jsonl"], "There is no record gone.jsonl."),
         (
             ["report", "empty.jsonl", "-o", "empty.jsonl"],

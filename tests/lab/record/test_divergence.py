@@ -21,8 +21,8 @@ from graphrelu.lab.page import origin_of
 from graphrelu.lab.record.divergence import sentence
 from graphrelu.lab.record.recipes import on_sets, recipe
 from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.render import export
-from graphrelu.lab.render.tables import price
+from graphrelu.lab.render import price
+from graphrelu.lab.reproduce import files
 from tests.lab.engine.test_train import blocks
 from tests.lab.fake_engine import invoke, make_result
 from tests.lab.molecule_sets import ring_set
@@ -113,13 +113,13 @@ def test_the_sentence_is_on_every_page() -> None:
     config = recipe("cora", "citation", "gcn", "relu")
     sound = [make_result(config, seed, 0.5) for seed in range(8)]
     assert sentence(sound) == origin_of(sound)["diverged"] == ""
-    assert "diverged" not in export.provenance(sound, Path("node.jsonl"))
+    assert "diverged" not in files.provenance(sound, Path("node.jsonl"))
     lost = [replace(result, diverged=True) for result in sound]
     said = sentence(lost)
     assert said.startswith("† 8 of 8 runs diverged, ")
     assert "seed 4 of cora gcn relu and 3 more);" in said
     assert origin_of(lost)["diverged"] == said
-    assert export.provenance(lost, Path("node.jsonl")).endswith(f"\n\n{said}\n")
+    assert files.provenance(lost, Path("node.jsonl")).endswith(f"\n\n{said}\n")
     # A record that does not say is not taken for none.
     older = [replace(result, diverged=None) for result in sound]
     assert sentence(older) == "Whether these runs diverged is not recorded."

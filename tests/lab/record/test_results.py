@@ -7,15 +7,19 @@ import math
 import signal
 import subprocess
 import sys
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphrelu.lab.record.config import Config
+from graphrelu.lab.record.looks import Look, Splits, numbers
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import (
+    COMMON,
+    OWN,
     SET_SCORES,
     Record,
     Result,
@@ -32,15 +36,16 @@ with Journal(sys.argv[1]).exclusive():
 """
 GCN = recipe("cora", "citation", "gcn", "relu")
 GAT = recipe("cora", "citation", "gat", "grelu", activation_options={"steps": 10})
+SPLITS = Splits(share=0.8, ratio=0.125, num_test=19)
+BEGUN = Look("0a1b2c3d4e5f", "mutag", "gin", 0.5, SPLITS, "graphrelu compare mutag", {}, "today")
 
 
 def make_result(config: Config = GCN, seed: int = 0, score: float = 0.75) -> Result:
     """A run as a GPU leaves it, with losses that no short decimal is equal to."""
     curves = {"train_loss": thin([1 / (1 + i) for i in range(200)])}
-    shares = [0.5, None, 1.0]
     own = fake_engine.make_result(config, seed, score)
     own = replace(own, epochs_run=200, val_loss=0.1 + 0.2, curves=curves)
-    return replace(own, peak_memory=2**20, class_accuracy=shares)
+    return replace(own, peak_memory=2**20)
 
 
 @pytest.fixture
@@ -71,11 +76,12 @@ def test_runs_of_a_batch_share_a_line(record: Record) -> None:
 
 
 def test_older_records_know_less(record: Record) -> None:
-    """And they say what was begun."""
+    """And they say what was begun, and more of each class."""
     record.append([make_result(seed=seed) for seed in range(2)])
     entry = json.loads(record.path.read_text())
     later = {field.name: field.default for field in fields(Result) if field.default is not MISSING}
     lines = [{name: entry[name] for name in entry if name not in later}]
+    lines[0]["class_accuracy"] = [[0.5, None, 1.0], [0.5, 0.5, 1.0]]
     lines += [{"event": event, "seeds": [2]} for event in ("started", "released")]
     record.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     older = Record(record.path)
@@ -129,27 +135,49 @@ def test_a_torn_last_line(record: Record, cut: int) -> None:
         assert reader.corrupt_lines == ([] if cut == 1 else [2])
 
 
-def test_corrupt_lines_are_numbered(record: Record) -> None:
+NO_OBJECTS = (
+    *(b"", b"{", b"[]", b"3", b'"event"', b'{"a":NaN}', b'{"a":-Infinity}', b'{"a":"\xff"}'),
+    *(b'{"a":1}\x00', b'\xef\xbb\xbf{"a":1}', b'{"a":' + 5_000 * b"9" + b"}"),
+    b'{"a":' + 100_000 * b"[" + 100_000 * b"]" + b"}",
+    100_000 * b'{"a":' + b"1" + 100_000 * b"}",
+)
+ODD: tuple[Any, ...] = (10**400, 1e151, "é\ud800", [[[]]], {"a": {}}, [1e308, -1e308])
+NO_LOOKS: tuple[dict[str, Any], ...] = (
+    *({"margin": -1}, {"pairs": {"grelu": 9}}, {"splits": []}, {"splits": {"share": 2}}),
+    *({"splits": {"count": 0}}, {"splits": {"size": 1}}, {"more": 1}),
+)
+
+
+def test_lines_that_are_no_data_are_numbered(record: Record) -> None:
+    """No standard JSON, or of fields of the wrong kind."""
     for seed in range(2):
         record.append([make_result(seed=seed)])
-    good, other = record.path.read_text().splitlines()
-    broken = json.loads(other)
-    lines = [
-        *(good, "not JSON", "", "[1, 2]", "3"),
-        json.dumps(broken | {"event": "unheard of"}),
-        json.dumps({key: value for key, value in broken.items() if key != "score"}),
-        json.dumps(broken | {"more": 1}),
-        json.dumps(broken | {"config": {"dataset": "cora"}}),
-        json.dumps(broken | {"score": [7]}),
-        other,
-    ]
-    record.path.write_bytes("\n".join(lines).encode() + b"\n\xff\x00\n")
+    first, last = record.path.read_bytes().splitlines()
+    run = json.loads(last)
+    damaged = [run | {name: value} for name in (*COMMON, *OWN) for value in ODD]
+    damaged += [run | {name: [value]} for name in OWN for value in ODD]
+    damaged += [run | {name: run[name] * 2} for name in OWN if name != "note"]
+    damaged += [{key: run[key] for key in run if key != name} for name in (*COMMON, "score")]
+    damaged += [run | {"config": run["config"] | {n: None}} for n in run["config"]]
+    damaged += [run | {"epochs_run": [1]}, run | {"seconds": [None]}, run | {"score": [7]}]
+    damaged += [run | {"more": [1]}, run | {"config": {"dataset": "cora"}}]
+    damaged += [{}, {"event": "unheard of"}, {"event": "timed", "seconds": 1.0}]
+    damaged += [{"event": "looked", **asdict(BEGUN), **damage} for damage in NO_LOOKS]
+    lines = [*NO_OBJECTS, *(json.dumps(line).encode() for line in damaged)]
+    record.path.write_bytes(b"\n".join([first, *lines, last]) + b"\n\xff")
     reader = Record(record.path)
     assert [result.seed for result in reader.read()] == [0, 1]
-    assert reader.corrupt_lines == [2, 4, 5, 6, 7, 8, 9, 10, 12]
+    assert reader.corrupt_lines == [*range(2, len(lines) + 2), len(lines) + 3]
+    assert reader.looks(BEGUN.cell) == []
     reader.append([make_result(seed=2)])
     assert len(reader.read()) == 3
-    assert len(reader.corrupt_lines) == 9
+    assert len(reader.corrupt_lines) == len(lines) + 1
+
+
+def test_what_is_not_written(record: Record) -> None:
+    with record.exclusive(), pytest.raises(ValueError, match="JSON"):
+        record.write("timed", [{"a": 1}, {"a": float("nan")}])
+    assert not record.path.exists()
 
 
 def test_what_is_left_of_a_cell(record: Record) -> None:
@@ -194,3 +222,29 @@ def test_scores_have_the_range_of_their_metric(metric: str, good: float, bad: fl
     for score in (bad, float("nan"), float("-inf")):
         with pytest.raises(ValueError, match=r"^A score lies in \["):
             make_result(config, 0, score)
+
+
+def looked(**pairs: str) -> Look:
+    return replace(BEGUN, pairs=pairs)
+
+
+def test_a_set_of_runs_is_one_look_and_each_question_has_its_own_count() -> None:
+    looks = [BEGUN, looked(grelu="0-9", elu="0-9"), looked(grelu="0-19", elu="0-9")]
+    assert numbers([BEGUN], {"grelu": "0-9"}) == (1, 1)
+    assert numbers(looks, {"grelu": "0-9", "elu": "0-9"}) == (1, 1)
+    assert numbers(looks, {"grelu": "0-19", "elu": "0-9"}) == (2, 1)
+    # New to both, and new to the others alone.
+    assert numbers(looks, {"grelu": "0-29", "elu": "0-29"}) == (3, 2)
+    assert numbers(looks, {"grelu": "0-19", "elu": "0-9", "gelu": "0-9"}) == (2, 2)
+
+
+def test_only_looks_that_are_new_are_written(record: Record) -> None:
+    for look in (BEGUN, BEGUN, looked(grelu="0-9"), BEGUN, looked(grelu="0-9")):
+        record.add_look(replace(look, date=f"day {record.lines}"))
+    assert record.lines == 2
+    wider = replace(looked(grelu="0-9"), margin=1.0)
+    assert record.add_look(wider)[-1] == wider  # which `report` is to use
+    again = Record(record.path)
+    assert again.looks(BEGUN.cell) == record.looks(BEGUN.cell)
+    assert again.looks("another cell") == []
+    assert again.read() == again.corrupt_lines == []

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from graphrelu.lab import render
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.render import tables, terminal
-from graphrelu.lab.render.tables import verdict
+from graphrelu.lab.render import verdict
 from tests.lab.fake_engine import make_result
 from tests.lab.pages import decided
 
@@ -24,11 +24,11 @@ def cell(activation: str, scores: Sequence[float], metric: Any = "accuracy") -> 
     return [make_result(config, seed, score) for seed, score in enumerate(scores)]
 
 
-def rows(results: list[Result], **options: Any) -> list[tables.CompareRow]:
+def rows(results: list[Result], **options: Any) -> list[render.CompareRow]:
     """The rows of a comparison, with the decisions on them."""
     is_error = results[0].config.metric == "mae"
     found = decided(results, is_error=is_error, **options)
-    return tables.compare_rows(results, found.decisions)
+    return render.compare_rows(results, found.decisions)
 
 
 def test_compare_rows_by_hand() -> None:
@@ -55,10 +55,10 @@ def test_the_price() -> None:
         replace(first, epochs_run=10, test_loss=0.6, peak_memory=2_000_000),
         replace(second, calibration_error=0.07, peak_memory=4_000_000),
     ]
-    found = tables.price(known)
+    found = render.price(known)
     assert found.seconds_per_epoch == pytest.approx(0.25 / 25)
     assert (found.parameters, found.peak_memory) == (1_000, 3_000_000)
-    (shown,) = tables.compare_cells(tables.compare_rows(known))
+    (shown,) = render.compare_cells(render.compare_rows(known))
     assert shown == {
         "activation": "ReLU",
         "mean": "80.5",
@@ -71,7 +71,7 @@ def test_the_price() -> None:
         "MB per run": "3",
     }
     older = replace(first, calibration_error=nan, parameters=None, epochs_computed=None)
-    (shown,) = tables.compare_cells(tables.compare_rows([older, second]))
+    (shown,) = render.compare_cells(render.compare_rows([older, second]))
     assert list(shown) == ["activation", "mean", "std", "runs", "test loss"]
 
 
@@ -86,11 +86,11 @@ def test_a_lower_error_is_better(unit: float) -> None:
     lead = grelu_row.over_relu
     assert (lead.outcome, lead.unit) == ("better", "% of ReLU's error")
     assert lead.difference == pytest.approx(100 * 0.535 / 2.35)
-    assert tables.compare_cells(both)[1]["mean"] == f"{1.815 * unit:.4g}"
-    best = terminal.compare_table(both).renderables[0].columns[1]
+    assert render.compare_cells(both)[1]["mean"] == f"{1.815 * unit:.4g}"
+    best = render.compare_table(both).renderables[0].columns[1]
     assert [cell.style for cell in best.cells] == ["", "bold"]
     assert verdict(both).sentence == (
-        f"GReLU is better than ReLU here ({tables.amount(lead)} % of ReLU's error over 8 seeds)."
+        f"GReLU is better than ReLU here ({render.amount(lead)} % of ReLU's error over 8 seeds)."
     )
     names = {"relu": relu, "grelu": relu, "elu": grelu}
     others = [run for name, own in names.items() for run in cell(name, own, "mae")]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphrelu.lab.render.tables import CompareRow, Price, amount, going_on, verdict
+from graphrelu.lab.render import CompareRow, Price, amount, going_on, verdict
 from graphrelu.lab.stats import Decision
 from tests.lab.fake_engine import lead
 

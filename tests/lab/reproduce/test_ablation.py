@@ -1,24 +1,12 @@
-"""The ablation: its cells are the main table's, its claims follow the runs."""
+"""The ablation and the effect of K: cells of the main table, and GReLU's variants."""
 
 from __future__ import annotations
-
-import math
-from dataclasses import replace
-from pathlib import Path
 
 from graphrelu.grelu import VARIANTS, GReLU
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record.recipes import node_table
-from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import ablation
-from graphrelu.lab.reproduce.ablation import PRINTED, UNDECOMPOSED
-from tests.lab.fake_engine import made_up
-
-POINTS = {"GReLU-A": 2, "GReLU-B": 1, "GReLU-D": 0.5, "GReLU-E": 2, "SGC": -4}
-
-
-def runs(seeds: int = 12) -> list[Result]:
-    return made_up(ablation.cells("flickr"), lambda place: POINTS.get(place[1], 0), range(seeds))
+from graphrelu.lab.reproduce import ablation, segments
+from graphrelu.lab.reproduce.ablation import PRINTED
 
 
 def test_the_rows_are_the_papers() -> None:
@@ -39,31 +27,8 @@ def test_the_rows_are_the_papers() -> None:
     assert (cells["SGC"].backbone, cells["SGC"].activation) == ("sgc", "none")
 
 
-def test_claims_follow_the_runs() -> None:
-    found = {o.claim: o for o in ablation.observations(ablation.TABLE.rows(runs()))}
-    assert len(found) == len(ablation.CLAIMS) + 1
-    assert found["GReLU-A > GReLU-B"].outcome == "holds"
-    assert found["GReLU-A > GReLU-B"].paper == "+1.0 points"
-    assert found["GReLU-A > GReLU-B"].ours.startswith("+1.1 [+1.0, +1.1] points over 12 seeds")
-    assert found["GReLU-C > GReLU-D"].outcome == "does not hold"
-    assert found["GReLU-A > GReLU-E"].outcome == "does not hold"  # they are equal
-    assert found[f"GReLU-A > {UNDECOMPOSED}"].paper == "no figure"
-    nothing = ablation.observations([])
-    assert {(o.outcome, o.ours) for o in nothing} == {("not measured yet", "")}
-    few = ablation.observations(ablation.TABLE.rows(runs(seeds=1)))
-    assert {o.outcome for o in few} == {"undecided"}
-
-
-def test_overfitting_is_read_off_the_losses(tmp_path: Path) -> None:
-    results = []
-    for result in runs():
-        if result.config.activation == "undecomposed":
-            loss = math.nan if result.seed == 3 else 1.0 + result.seed / 1000
-            result = replace(result, test_loss=loss)
-        results.append(result)
-    found = ablation.observations(ablation.TABLE.rows(results))[-1]
-    assert found.outcome == "holds"
-    assert found.ours == "+0.31 [+0.30, +0.31] nats over 11 seeds"
-    Record(tmp_path / "a.jsonl").append(results)
-    page = ablation.TABLE.render(tmp_path / "a.jsonl")[0].read_text()
-    assert "| undecomposed | 0.50 | nan | nan |" in page
+def test_two_segments_are_the_main_tables() -> None:
+    for dataset in segments.TABLE.datasets:
+        first, *others = segments.cells(dataset).values()
+        assert [first] == node_table([dataset], ["gcn"], ["grelu"])
+        assert [dict(cell.told_options) for cell in others] == [{"K": K} for K in (3, 4, 5, 6, 7)]

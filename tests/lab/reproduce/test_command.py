@@ -11,7 +11,7 @@ from graphrelu.lab import data
 from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.render import terminal
+from graphrelu.lab.render import PIPED_WIDTH
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
@@ -48,11 +48,11 @@ def test_ours_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     result = invoke("reproduce", "node", "--runs", 12, *SMALL)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "\x1b" not in result.stdout
-    assert max(map(len, result.stdout.splitlines())) <= terminal.PIPED_WIDTH
+    assert max(map(len, result.stdout.splitlines())) <= PIPED_WIDTH
     shown = " ".join(result.stdout.split())
     assert "GCN GReLU 82.1 ± 1.0 (12) 81.8 ± 1.8 +0.3 +0.8 [+0.8, +0.9] *" in shown
     assert "Cheb GReLU 82.1 ± 1.0 (12) +0.8 [+0.8, +0.9] *" in shown
-    written = "Written: results/node.md, results/node.csv."
+    written = "Written: results/node.md, results/node.csv, results/node.png, results/node.svg."
     assert shown.endswith(f"96 of these 96 runs are in results/node.jsonl. {written}")
     page, table = tmp_path / "results" / "node.md", tmp_path / "results" / "node.csv"
     text = page.read_text()
@@ -78,7 +78,7 @@ def test_ours_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("node --out a_file.jsonl", "a_file.jsonl is not a record of runs; choose another file."),
         ("node --out a_file/node.jsonl", "a_file cannot be a folder"),
         ("node --out x.csv", "The name of a record must end in .jsonl, unlike x.csv."),
-        ("tuned --backbones ,", "There are no names in the list ','."),
+        ("node --backbones ,", "There are no names in the list ','."),
         ("graph --backbones gat", "There is no backbone 'gat'; choose from gcn, sage, gin."),
         ("graph --datasets cora", "There is no dataset 'cora'; choose from mutag, proteins."),
         ("graph --runs 5", "runs must be at least 10, which choose, not 5."),

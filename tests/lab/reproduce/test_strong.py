@@ -60,5 +60,5 @@ def test_held_against_the_published_split() -> None:
     reached = row.config("relu", {}, split="published")
     elsewhere = [make_result(row.config("relu", {}), seed, 0.7) for seed in range(3)]
     made = [*elsewhere, *(make_result(reached, seed, 0.85) for seed in range(3))]
-    assert strong.check(strong.TABLE.found(made)).endswith("in 1 of 1 rows.")
-    assert strong.check(strong.TABLE.found(elsewhere)).endswith("in 0 of 0 rows.")
+    assert strong.check(strong.TABLE.rows(made)).endswith("in 1 of 1 rows.")
+    assert strong.check(strong.TABLE.rows(elsewhere)).endswith("in 0 of 0 rows.")

@@ -35,18 +35,15 @@ function drawFilters() {
 function drawRuns() {
   const rows = chosenRows();
   const again = (tab) => { state.tab = tab; drawRuns(); part("tabs", "[aria-selected=true]").focus(); };
-  const names = ["scores", "loss and price", ...(rows.some((row) => row.classes.length) ? ["classes"] : [])];
-  if (!names.includes(state.tab)) [state.tab] = names;
-  put(document.getElementById("tabs"), ...tabs(names, state.tab, again));
+  put(document.getElementById("tabs"), ...tabs(["scores", "loss and price"], state.tab, again));
   drawTable(document.getElementById("table"), rows, state.tab, state.sort, (sort, column) => {
     state.sort = sort;
     drawRuns();
     [...document.querySelectorAll("#table th")].find((head) => head.dataset.column === column).firstChild.focus();
   });
   const price = "Means over the seeds. ECE is the expected calibration error in percentage points (15 bins). Seconds and memory are totals of the seeds trained together, divided by their number; seconds also by the epochs computed, including those of seeds that had stopped.";
-  const classes = "Accuracy of the test nodes of each class in percent, and in brackets the difference to ReLU, paired by seed: means over the seeds. These differences are not tested: of many classes, some differ by chance.";
   document.getElementById("table-note").textContent = rows.length
-    ? { "loss and price": price, classes }[state.tab] ?? `${rows.length} rows: ${unique(rows.map((row) => row.scale)).join(", ")} on the test set, mean ± standard deviation over seeds. Hover over a row, or move to it with Tab and the arrow keys, to see every seed. Best means are bold. ${DATA.tables[state.table].note}`
+    ? state.tab === "loss and price" ? price : `${rows.length} rows: ${unique(rows.map((row) => row.scale)).join(", ")} on the test set, mean ± standard deviation over seeds. Hover over a row, or move to it with Tab and the arrow keys, to see every seed. Best means are bold. ${DATA.tables[state.table].note}`
     : "No runs are left by these filters.";
   drawDifferences(rows);
   drawCurves(rows);

@@ -10,7 +10,6 @@ function csv(rows) {
   const lines = rows.map(({ lead, ...row }) => ({
     dataset: row.dataset, backbone: row.backbone, activation: row.activation, metric: row.metric, mean: row.mean, std: row.std, runs: row.n,
     difference: lead?.difference, low: lead?.low, high: lead?.high, verdict: lead?.outcome, p: lead?.p, ...row.price,
-    ...Object.fromEntries(row.classes.flatMap(([mean, lead], k) => [[`class_${k}`, mean], [`class_${k}_difference`, lead]])),
   }));
   const quoted = (value) => (/[",\n]/.test(value ?? "") ? `"${value.replaceAll('"', '""')}"` : String(value ?? ""));
   const names = unique(lines.flatMap(Object.keys));

@@ -17,12 +17,6 @@ const COLUMNS = [
   priced("MB per run", "peak_memory"),
 ];
 
-/* A column for each class of the rows' graphs. */
-const allColumns = (rows) => [...COLUMNS, ...Array.from({ length: Math.max(0, ...rows.map((row) => row.classes.length)) }, (_, k) => ({
-  name: `class ${k}`, number: true, tab: "classes", value: (row) => row.classes[k]?.[0] ?? null,
-  text: ({ classes: { [k]: [mean, lead] } }) => mean.toFixed(1) + (lead === null ? "" : ` (${signed(lead)})`),
-}))];
-
 const FIRST = ["activation", "score", "difference to ReLU", "verdict"]; // on a narrow screen
 
 const outcomeClass = (lead) => lead.outcome.replace(" ", "-");
@@ -31,7 +25,7 @@ const leadText = (lead) => lead.text.replaceAll("-", "−").replace(", ", ",\u00
 
 function sorted(rows, sort) {
   if (!sort.column) return rows;
-  const { value } = allColumns(rows).find((column) => column.name === sort.column) ?? COLUMNS[0];
+  const { value } = COLUMNS.find((column) => column.name === sort.column) ?? COLUMNS[0];
   const sign = sort.down ? -1 : 1;
   return [...rows].sort((a, b) => {
     const [first, second] = [value(a), value(b)];
@@ -44,7 +38,7 @@ const textOf = (column, row) => (column.value(row) === null ? "" : column.text ?
 
 /* The columns of a tab that say something of these rows; the first that matter come first where few fit. */
 function columnsOf(rows, tab, narrow) {
-  const told = allColumns(rows).filter((column) => (!column.tab || column.tab === tab) && rows.some((row) => column.value(row) !== null)
+  const told = COLUMNS.filter((column) => (!column.tab || column.tab === tab) && rows.some((row) => column.value(row) !== null)
     && (!column.several || unique(rows.map(column.value)).length > 1));
   const rank = (column) => (FIRST.includes(column.name) ? 0 : column.several ? 2 : 1); // names stand below the activation, too
   return narrow ? told.sort((a, b) => rank(a) - rank(b)) : told;

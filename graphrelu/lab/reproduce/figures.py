@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphrelu.lab.record import output
-from graphrelu.lab.render import export
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,43 +73,16 @@ def draw_leads(
     )
 
 
-def shared_legend(figure: Figure, axes: Iterable[Axes], **options: Any) -> None:
-    """One legend for all panels; a line of several panels is named once."""
-    found = [axis.get_legend_handles_labels() for axis in axes]
-    named = {name: line for lines, names in found for line, name in zip(lines, names, strict=True)}
-    figure.legend(named.values(), named.keys(), **options)
-
-
-def write(
-    record: Path,
-    page: str,
-    rows: Iterable[Mapping[str, Any]],
-    columns: Sequence[str],
-    draw: Callable[[], Figure | None] | None = None,
-) -> list[Path]:
-    """Write page, table and figure beside a record, under its name; return the paths, that of the
-    page first. The table has these ``columns``."""
-    if record.suffix != ".jsonl":  # or a file beside it could be the record itself
-        raise ValueError(f"The name of a record must end in .jsonl, unlike {record}.")
-    texts = {".md": page, ".csv": export.to_csv(rows, columns)}
-    paths = [output.check_file(record.with_suffix(ending)) for ending in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        output.write_text(path, text)
-    if draw is None:
-        return paths
-    with drawing():
-        figure = draw()
-        return paths if figure is None else [*paths, *save(figure, record.with_suffix(""))]
-
-
-def save(figure: Figure, prefix: Path) -> list[Path]:
-    """Write ``prefix.png`` and ``prefix.svg``, each complete or not at all."""
+def write(draw: Callable[[], Figure], record: Path) -> list[Path]:
+    """Draw a figure, as .png and .svg beside a record, each complete or not at all."""
     import matplotlib.pyplot as plt
 
     paths = []
-    for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
-        paths.append(prefix.with_name(f"{prefix.name}.{ending}"))
-        with output.complete(paths[-1]) as part:
-            figure.savefig(part, format=ending, metadata=metadata)
+    with drawing():
+        figure = draw()
+        for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+            paths.append(record.with_suffix(f".{ending}"))
+            with output.complete(paths[-1]) as part:
+                figure.savefig(part, format=ending, metadata=metadata)
     plt.close(figure)
     return paths
