@@ -12,7 +12,8 @@ Three functions have a fast twin of the same signature in :mod:`graphrelu.ops`: 
 :func:`weigh` and :func:`apply`; the fourth operation there is the diffusion, :func:`pagerank`. The
 environment variable `GRAPHRELU_BACKEND=reference` selects those here instead, for debugging.
 
-Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any.
+Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any:
+together with a batch of graphs there are none.
 """
 
 from collections.abc import Callable, Sequence
@@ -150,7 +151,7 @@ def project(
         weight: The node MLP's, `[..., H, C]`.
         mass: :math:`m = \mathbf{S}^\top \mathbf{1}`, `[..., N]`: the mean of the diffused
             features is that of :math:`m_n \mathbf{x}_n`.
-        batch: The graph of each node, `[..., N]`; none where `B` is one.
+        batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
     """
     x = x.to(weight.dtype)
@@ -167,10 +168,7 @@ def graph_mean(x: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size:
 
 
 def graph_sum(x: Tensor, batch: Tensor, batch_size: int) -> Tensor:
-    """The sum of `x` `[..., N, C]` over the nodes of each graph, `[..., B, C]`."""
-    if x.dim() > 2:
-        batch, total = joined(batch.expand(x.shape[:-1]), batch_size)
-        return graph_sum(x.flatten(0, -2), batch, total).unflatten(0, (*x.shape[:-2], batch_size))
+    """The sum of `x` `[N, C]` over the nodes of each graph, `[B, C]`."""
     if not x.is_cuda:
         return scatter(x, batch, dim=0, dim_size=batch_size, reduce="sum")
     # Here scatter would add in any order.
@@ -179,13 +177,6 @@ def graph_sum(x: Tensor, batch: Tensor, batch_size: int) -> Tensor:
 
 def nodes_per_graph(batch: Tensor, batch_size: int) -> Tensor:
     return graph_sum(torch.ones_like(batch).unsqueeze(-1), batch, batch_size).squeeze(-1)
-
-
-def joined(batch: Tensor, batch_size: int) -> tuple[Tensor, int]:
-    """The batches of all replicas, `[..., N]`, as one of more graphs."""
-    replicas = batch.shape[:-1].numel()
-    first = batch_size * torch.arange(replicas, device=batch.device)
-    return (batch.reshape(replicas, -1) + first.view(-1, 1)).flatten(), replicas * batch_size
 
 
 def channel_logits(mean: Tensor, weight: Tensor | None, bias: Tensor, mode: str) -> Tensor:
@@ -218,9 +209,6 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
             return torch.softmax(logits.mT, dim=-1).mT  # a row is faster than a column
         weight = torch.exp(logits - logits.detach().amax(dim=-2, keepdim=True))
         return weight / weight.sum(dim=-2, keepdim=True)
-    if logits.dim() > 2:
-        batch, total = joined(batch.expand(logits.shape[:-1]), batch_size)
-        return node_parameters(logits.flatten(0, -2), batch, total).view(logits.shape)
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # Summed one by one in float32, the weights of a large graph would lose precision.
@@ -238,7 +226,7 @@ def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: i
     if batch is None:
         gamma = logits.size(-2) * gamma
     else:
-        gamma = nodes_per_graph(batch, batch_size).gather(-1, batch).unsqueeze(-1) * gamma
+        gamma = nodes_per_graph(batch, batch_size)[batch].unsqueeze(-1) * gamma
     return gamma.clamp(max=form.gamma_max)
 
 

@@ -180,6 +180,22 @@ def one_by_one(
     return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
 
 
+def all_at_once(
+    function: Callable[..., Any],
+    batch: Tensor | None,
+    info: Any,
+    in_dims: Sequence[Any],
+    *args: Any,
+) -> tuple[Any, Any]:
+    """A vmap rule of kernels that take replicas in front. With a batch of graphs, and below another
+    vmap, they run :func:`one_by_one`."""
+    if batch is not None or args[0].dim() - (in_dims[0] is not None) > 2:
+        return one_by_one(function, info, in_dims, *args)
+    pairs = zip(args, in_dims, strict=True)
+    each = (replicated(a, d, info.batch_size) if isinstance(a, Tensor) else a for a, d in pairs)
+    return function(*each), 0
+
+
 def differentiated(
     function: Callable[..., Any], inputs: Sequence[Tensor], grads: Any
 ) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ from graphrelu.ops import (
     backend,
     custom_operator,
     launcher,
-    replicated,
+    one_by_one,
     run_loop,
     uses_loops,
     uses_triton,
@@ -52,17 +52,6 @@ def index_dtype(*sizes: int) -> torch.dtype:
     """The smallest type that can count that far. MKL takes 32-bit indices: others would be
     converted in every product, which is bound by the memory that it reads, half of it indices."""
     return torch.int32 if max(sizes) <= _MAX_INT32 else torch.int64
-
-
-def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
-    """One matrix in compressed rows with `R` blocks of the same size along its diagonal: those of
-    `rowptr [R, rows + 1]` and `col [R, nonzeros]`."""
-    replicas, nonzeros = col.shape
-    sizes = (replicas * (rowptr.size(1) - 1), replicas * num_cols, replicas * nonzeros)
-    block = torch.arange(replicas, dtype=index_dtype(*sizes), device=col.device).view(-1, 1)
-    starts = (rowptr[:, :-1] + nonzeros * block).flatten()
-    end = starts.new_full((1,), replicas * nonzeros)
-    return torch.cat([starts, end]), (col + num_cols * block).flatten()
 
 
 def diffuse_column(
@@ -138,23 +127,11 @@ class _Diffuse(torch.autograd.Function):
         return grad, *([None] * 8)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any) -> tuple[Any, Any]:
         if all(dim is None for dim in in_dims[1:7]):
             x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
             return _Diffuse.apply(x.flatten(1), *args).view(x.shape), 1
-        # Each replica has its own graph: together they are one graph, block by block.
-        size = info.batch_size
-        x = replicated(x, in_dims[0], size)
-        matrices: list[Tensor | None] = []
-        for first in (0, 3):
-            if args[first] is None:
-                matrices += [None] * 3
-                continue
-            rowptr, col, value = (
-                replicated(args[i], in_dims[i + 1], size) for i in range(first, first + 3)
-            )
-            matrices += [*block_diagonal(rowptr, col, x.size(1)), value.flatten()]
-        return _Diffuse.apply(x.flatten(0, 1), *matrices, *args[6:]).view(x.shape), 0
+        return one_by_one(_Diffuse.apply, info, in_dims, x, *args)  # each has a graph of its own
 
 
 def distinct(matrix: CSR, transposed: CSR) -> tuple[Tensor | None, ...]:
