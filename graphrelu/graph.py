@@ -166,19 +166,14 @@ def check_prepared(
     graph: PreparedGraph, settings: DiffusionSettings, x: Tensor, dtype: torch.dtype
 ) -> None:
     """A prepared graph fits the module and the features that it is used with."""
-    if graph.settings != settings:
-        raise ValueError(
-            f"edge_index must be prepared with the module's {settings}, got {graph.settings}."
-        )
-    found, expected = (
-        f"{nodes} nodes, {dtype} and {device}"
-        for nodes, dtype, device in (
-            (graph.mass.size(-1), graph.mass.dtype, graph.mass.device),
-            (x.size(-2), dtype, x.device),
-        )
-    )
-    if found != expected:
-        raise ValueError(f"edge_index must be prepared for {expected} to fit x, got {found}.")
+    for name, found, expected in (
+        ("settings", graph.settings, settings),
+        ("num_nodes", graph.mass.size(-1), x.size(-2)),
+        ("dtype", graph.mass.dtype, dtype),
+        ("device", graph.mass.device, x.device),
+    ):
+        if found != expected:
+            raise ValueError(f"edge_index must be prepared for {name}={expected}, got {found}.")
 
 
 def to_csr(edges: Edges) -> tuple[CSR, CSR]:

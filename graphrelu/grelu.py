@@ -182,21 +182,6 @@ class GReLU(torch.nn.Module):
 
         self.reset_parameters()
 
-    @classmethod
-    def variant(cls, letter: str, channels: int, **kwargs: Any) -> "GReLU":
-        r"""A variant of the paper's ablation tables, :obj:`"A"` (GReLU itself) to :obj:`"G"`.
-
-        Args:
-            letter (str): :obj:`"B"` has no topology, :obj:`"C"` one segment, :obj:`"D"` neither,
-                :obj:`"E"` no intercept, :obj:`"F"` is channel-wise only, :obj:`"G"` node-wise
-                only.
-            channels (int): Size of each input sample.
-            **kwargs (optional): Further arguments of :class:`GReLU`.
-        """
-        if letter not in VARIANTS:
-            raise ValueError(f"letter must be one of {', '.join(VARIANTS)}, got {letter!r}.")
-        return cls(channels, **{**VARIANTS[letter], **kwargs})
-
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
         for mlp in (self.channel_mlp, self.node_mlp):

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphrelu import GReLU, functional
+from graphrelu.grelu import VARIANTS
 
 ROOT = Path(__file__).parent.parent
 
@@ -44,6 +45,11 @@ class Calls(TorchDispatchMode):
         out = function(*args, **(kwargs or {}))
         self.seen.append((function.name(), args, out))
         return out
+
+
+def variant_of(letter: str, channels: int, **options: Any) -> GReLU:
+    """Of the paper's ablation."""
+    return GReLU(channels, **VARIANTS[letter] | options)
 
 
 def opened(act: GReLU, size: float = 0.3) -> GReLU:

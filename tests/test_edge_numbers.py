@@ -22,6 +22,7 @@ from tests.helpers import (
     outcome,
     random_graph,
     reference,
+    variant_of,
 )
 
 FORMS = [("A", OTHER), ("A", SHARP), *((v, {"mode": mode}) for v in "ABCDEFG" for mode in MODES)]
@@ -51,7 +52,7 @@ def test_nan_and_infinity_stay_in_their_graph(variant: str, form: dict) -> None:
     """A NaN is in all outputs of its graph, or of its channel there where nothing mixes the
     channels; an infinity at least where it came in. The other graphs of a batch get the bits that
     they get without them, and so do their gradients."""
-    act = opened(GReLU.variant(variant, 4, **form))
+    act = opened(variant_of(variant, 4, **form))
     for value in (torch.nan, torch.inf, -torch.inf):
         torch.manual_seed(1)
         x, graph = batch_with(value)
@@ -73,7 +74,7 @@ def test_nan_and_infinity_stay_in_their_graph(variant: str, form: dict) -> None:
 @all_forms
 def test_very_large_and_very_small_inputs(variant: str, form: dict, value: float) -> None:
     """They are computed with like others."""
-    act = opened(GReLU.variant(variant, 4, **form))
+    act = opened(variant_of(variant, 4, **form))
     for batched in (True, False):
         x, graph = batch_with(value)
         graph = graph if batched else {"edge_index": graph["edge_index"]}
@@ -90,7 +91,7 @@ def test_very_large_and_very_small_inputs(variant: str, form: dict, value: float
 def test_half_precision_at_its_largest(dtype: torch.dtype, variant: str, form: dict) -> None:
     """Logits and sums of float16's largest number are beyond float16, but not beyond float32, in
     which they are: an output is infinite only where the exact one has no place in the type."""
-    act = opened(GReLU.variant(variant, 4, **form)).to(dtype)
+    act = opened(variant_of(variant, 4, **form)).to(dtype)
     edge_index, batch = batch_of_graphs([20, 10])
     x = torch.randn(30, 4).sign() * torch.finfo(torch.float16).max
     x = x.to(dtype).requires_grad_()

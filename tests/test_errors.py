@@ -100,12 +100,6 @@ def test_options(error: type[Exception], argument: str, options: dict) -> None:
     check(error, argument, lambda: GReLU(**{"channels": 4, **options}))
 
 
-def test_variant() -> None:
-    message = "letter must be one of A, B, C, D, E, F, G, got 'H'"
-    check(ValueError, message, GReLU.variant, "H", 4)
-    assert GReLU.variant("B", 4, K=3).K == 3
-
-
 def test_a_graph_that_is_too_large_to_invert() -> None:
     exact, x = GReLU(1, diffusion="exact"), torch.zeros(20_001, 1)
     check(ValueError, "takes at most 20,000 nodes, got 20,001", exact, x, EDGES)

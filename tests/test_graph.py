@@ -173,10 +173,10 @@ def test_a_graph_that_was_written_to_is_another_graph(write: str, kind: str) -> 
 @pytest.mark.parametrize(
     ("options", "nodes", "dtype", "message"),
     [
-        ({"alpha": 0.2}, 15, torch.float, "prepared with the module's .*alpha=0.2.*got .*=0.1"),
-        ({"steps": 3}, 15, torch.float, "prepared with the module's .*steps=3.*got .*steps=10"),
-        ({}, 14, torch.float, "prepared for 14 nodes.*got 15 nodes"),
-        ({}, 15, torch.double, "prepared for 15 nodes, torch.float64.*got 15 nodes, torch.float32"),
+        ({"alpha": 0.2}, 15, torch.float, "prepared for settings=.*alpha=0.2.*got .*alpha=0.1"),
+        ({"steps": 3}, 15, torch.float, "prepared for settings=.*steps=3.*got .*steps=10"),
+        ({}, 14, torch.float, "prepared for num_nodes=14, got 15"),
+        ({}, 15, torch.double, "prepared for dtype=torch.float64, got torch.float32"),
     ],
     ids=str,
 )

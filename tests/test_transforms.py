@@ -17,7 +17,15 @@ from graphrelu import GReLU
 from graphrelu.functional import MODES
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from graphrelu.ops.diffuse import CSR
-from tests.helpers import SHARP, assert_close, batch_of_graphs, opened, outcome, random_graph
+from tests.helpers import (
+    SHARP,
+    assert_close,
+    batch_of_graphs,
+    opened,
+    outcome,
+    random_graph,
+    variant_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +103,7 @@ def test_a_model_for_graphs_of_any_size(way: Callable, tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", list("ABCDEFG"))
 def test_vmap_over_parameters_and_features(variant: str, mode: str, batched: bool) -> None:
     """Over both, or one of them; the gradients of both."""
-    acts = [opened(GReLU.variant(variant, 4, mode=mode)).double() for _ in range(3)]
+    acts = [opened(variant_of(variant, 4, mode=mode)).double() for _ in range(3)]
     parameters, _ = stack_module_state(acts)
     skeleton = copy.deepcopy(acts[0]).to("meta")
     edge_index, batch = batch_of_graphs([6, 9])

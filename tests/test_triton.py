@@ -20,7 +20,7 @@ POINTERS = dict.fromkeys(["batch_ptr"], "*i64") | dict.fromkeys(
 )
 FLOATS = ("a", "b", "base_first", "base_rest", "temperature", "gamma_max")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64, "STAGES": 1}
-CONSTANTS |= {"K_PADDED": 4, "BATCHED": True, "CALIBRATED": True, "ENTRIES": 8}
+CONSTANTS |= {"K_PADDED": 4, "BATCHED": True, "ENTRIES": 8}
 KERNELS = [
     value
     for module in (project, diffuse, weigh, apply)

@@ -42,7 +42,7 @@ class _Weigh(torch.autograd.Function):
 
 def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     """:func:`graphrelu.functional.weigh`. A compiler makes few launches of the equations."""
-    is_simple = batch is not None and logits.size(-1) == 1
-    if is_simple and uses_triton(logits) and not torch.compiler.is_compiling():
+    is_usual = form.mode == "calibrated" and logits.size(-1) == 1
+    if batch is not None and is_usual and uses_triton(logits) and not torch.compiler.is_compiling():
         return _Weigh.apply(logits, form, batch, batch_size)
     return functional.weigh(logits, form, batch, batch_size)

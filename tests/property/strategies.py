@@ -10,7 +10,7 @@ from torch import Tensor
 from graphrelu import GReLU
 from graphrelu.functional import DIFFUSIONS
 from graphrelu.grelu import VARIANTS
-from tests.helpers import OTHER, SHARP, opened
+from tests.helpers import OTHER, SHARP, opened, variant_of
 
 # Relative to the largest entry of what is expected, computed in float64.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -71,7 +71,7 @@ class Setup(NamedTuple):
 
     def module(self) -> GReLU:
         torch.manual_seed(self.seed)
-        act = opened(GReLU.variant(self.variant, self.channels, **self.options), self.moved)
+        act = opened(variant_of(self.variant, self.channels, **self.options), self.moved)
         for parameter in act.parameters():
             parameter.data *= self.parameter_scale
         return act
