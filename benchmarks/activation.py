@@ -77,7 +77,7 @@ def measure(nodes: int, edges: int, channels: int, device: torch.device) -> dict
         for name, row in rows.items():
             row[column] = times[name]
     settings = graph_module.DiffusionSettings(0.1, 10)
-    graph = (edge_index, None, nodes, torch.float, settings, None, False)
+    graph = (edge_index, None, nodes, torch.float, settings)
 
     def prepare() -> None:
         graph_module.clear_cache()

@@ -77,7 +77,7 @@ def check_batch(
     _check_device("batch", batch, x)
     if batch_size is None:
         batch_size = int(batch[-1]) + 1 if batch.numel() > 0 else 0
-    if batch.numel() > 0 and values_on_cpu(x, batch):
+    if batch.numel() > 0 and values_on_cpu(batch):
         if bool((batch[1:] < batch[:-1]).any()):
             raise ValueError("batch must be sorted in ascending order.")
         if int(batch[0]) < 0:
@@ -142,8 +142,9 @@ def check_edge_index(edge_index: Any, name: str = "edge_index") -> None:
 
 
 def check_values(edges: Edges, batch: Tensor | None) -> None:
-    """The checks that read values, if there are any; they cost a pass over the edges."""
-    if edges.source.numel() == 0 or not has_values(*edges[:3]):
+    """The checks that read values, on a CPU: a GPU would be waited for."""
+    tensors = edges[:3] if batch is None else (*edges[:3], batch)
+    if edges.source.numel() == 0 or not values_on_cpu(*tensors):
         return
     lows, highs = zip(edges.source.aminmax(), edges.target.aminmax(), strict=True)
     low, high = int(min(lows)), int(max(highs))
@@ -365,11 +366,9 @@ def prepare(
     dtype: torch.dtype,
     settings: DiffusionSettings,
     batch: Tensor | None = None,
-    check: bool = True,
 ) -> PreparedGraph:
     """The operator of a graph, built once and remembered; `batch` is only checked against it."""
     if torch.compiler.is_compiling():
-        check = False
         is_plain = type(edge_index) is Tensor and edge_index.layout == torch.strided
         is_learned = edge_weight is not None and edge_weight.requires_grad
         if is_plain and not is_learned and settings.diffusion != "exact":
@@ -382,16 +381,15 @@ def prepare(
 
     def read() -> Edges:
         edges = as_edges(edge_index, edge_weight, num_nodes, dtype)
-        if check:
-            check_values(edges, batch)
+        check_values(edges, batch)
         return edges
 
     # `torch_sparse`'s matrices keep their parts.
     tensors = list(edge_index.coo() if isinstance(edge_index, SparseTensor) else (edge_index,))
-    for tensor in (edge_weight, batch if check else None):
+    for tensor in (edge_weight, batch):
         if tensor is not None:
             tensors.append(tensor)
-    return remembered(tensors, (num_nodes, dtype, check), settings, read)
+    return remembered(tensors, (num_nodes, dtype), settings, read)
 
 
 # Written out, as torch 2.6 does not read `list[Tensor]` in an annotation.
@@ -411,8 +409,7 @@ def _prepare_at_run_time(
     edge_index: Tensor, edge_weight: Tensor | None, like: Tensor, num_nodes: int, *settings: Any
 ) -> list[Tensor]:
     """The matrix, its transpose and the mass; copies, as a compiled model may write to them."""
-    arguments = edge_index, edge_weight, num_nodes, like.dtype, DiffusionSettings(*settings)
-    graph = prepare(*arguments, check=False)
+    graph = prepare(edge_index, edge_weight, num_nodes, like.dtype, DiffusionSettings(*settings))
     assert graph.matrices is not None
     return [tensor.clone() for tensor in (*graph.matrices[0], *graph.matrices[1], graph.mass)]
 

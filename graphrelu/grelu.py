@@ -18,7 +18,7 @@ from graphrelu.graph import (
     prepare,
     without_edges,
 )
-from graphrelu.ops import values_on_cpu, without_autocast
+from graphrelu.ops import without_autocast
 from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import fits, fused
 from graphrelu.ops.project import project
@@ -291,8 +291,8 @@ class GReLU(torch.nn.Module):
             check_prepared(edge_index, settings, x, dtype)
             return edge_index, batch, batch_size
         with without_autocast(x):
-            rest = x.size(0), dtype, settings, batch, values_on_cpu(x)
-            return prepare(edge_index, edge_weight, *rest), batch, batch_size
+            graph = prepare(edge_index, edge_weight, x.size(0), dtype, settings, batch)
+        return graph, batch, batch_size
 
     def _hyperfunction(
         self,

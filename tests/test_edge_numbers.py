@@ -143,7 +143,7 @@ def test_module_with_64_bit_indices() -> None:
     for dtype in (torch.int32, torch.int64):
         graph_module.clear_cache()
         with mock.patch.object(graph_module, "index_dtype", lambda *_, dtype=dtype: dtype):
-            graph = prepare(edge_index, None, 50, torch.double, settings, None, True)
+            graph = prepare(edge_index, None, 50, torch.double, settings)
         assert graph.matrices[0].col.dtype == dtype
         found.append(outcome(act(x, graph, batch=batch), [x, *act.parameters()]))
     assert_close(*found, 1e-10)

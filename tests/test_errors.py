@@ -105,9 +105,11 @@ def test_a_graph_that_is_too_large_to_invert() -> None:
     check(ValueError, "takes at most 20,000 nodes, got 20,001", exact, x, EDGES)
 
 
-def test_values_are_not_looked_at_where_they_are_not_there() -> None:
-    """Under compile and vmap a check would break the graph."""
-    negative, act = -torch.ones(3), GReLU(4)
-    torch.func.vmap(lambda x: act(x, EDGES, negative))(X.unsqueeze(0))
-    with pytest.raises(ValueError, match="edge_weight"):
-        act(X, EDGES, negative)
+def test_values_are_looked_at_wherever_there_are_some() -> None:
+    """In a compiled model when it runs, and in a vmap unless they are mapped."""
+    act, negative = GReLU(4), -torch.ones(3)
+    for run in (act, torch.compile(act, backend="aot_eager")):
+        check(ValueError, "edge_weight must be finite", run, X, EDGES, negative)
+    mapped = torch.func.vmap(lambda x: act(x, EDGES, negative))
+    check(ValueError, "edge_weight must be finite", mapped, X.unsqueeze(0))
+    torch.func.vmap(lambda weight: act(X, EDGES, weight))(negative.unsqueeze(0))

@@ -133,7 +133,7 @@ def test_an_adjacency_that_is_not_coalesced_is_remembered_and_stays_as_it_is() -
     """One with duplicates has the sums of its entries."""
     index, weight = torch.tensor([[0, 1, 1, 2], [1, 2, 2, 0]]), torch.ones(4, dtype=torch.double)
     adjacency = torch.sparse_coo_tensor(index, weight, (3, 3))
-    arguments = (None, 3, torch.double, POWER, None, True)
+    arguments = (None, 3, torch.double, POWER)
     graph, x = prepare(adjacency, *arguments), torch.randn(3, 4, dtype=torch.double)
     summed = prepare(adjacency.to_dense().to_sparse(), *arguments)
     assert_close(graph.diffuse(x), summed.diffuse(x))
@@ -184,7 +184,7 @@ def test_a_prepared_graph_of_another_module_or_size_is_refused(
     options: dict, nodes: int, dtype: torch.dtype, message: str
 ) -> None:
     settings = DiffusionSettings(0.1, 10)
-    graph = prepare(random_graph(15, 40), None, 15, torch.float, settings, None, True)
+    graph = prepare(random_graph(15, 40), None, 15, torch.float, settings)
     act = GReLU(4, **options).to(dtype)
     with pytest.raises(ValueError, match=message):
         act(torch.randn(nodes, 4, dtype=dtype), graph)

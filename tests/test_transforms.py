@@ -181,7 +181,7 @@ def test_vmap_over_graphs(options: dict) -> None:
     for sizes in ([5, 4, 3], [2, 7, 3], [6, 0, 6]):
         edge_index, batch = batch_of_graphs(sizes)
         edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-        graphs.append(prepare(edge_index, None, 12, torch.double, settings, batch, True))
+        graphs.append(prepare(edge_index, None, 12, torch.double, settings, batch))
         batches.append(batch)
     masses = torch.stack([graph.mass for graph in graphs])
     matrix, transposed = (

@@ -58,7 +58,7 @@ def test_a_new_graph_gives_the_bits_of_a_known_one(case: Case, dtype: torch.dtyp
     act, x, known = setup.module().to(dtype), setup.x(graph.num_nodes, dtype), graph.arguments()
     settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
     ends = graph.edge_index, graph.edge_weight, graph.num_nodes
-    prepared = prepare(*ends, dtype, settings, graph.batch, True)
+    prepared = prepare(*ends, dtype, settings, graph.batch)
     found = []
     for arguments in (
         graph.arguments(),

@@ -21,7 +21,6 @@ from graphrelu.graph import (
     check_values,
     remembered,
 )
-from graphrelu.ops import values_on_cpu
 
 
 class GraphActivation(torch.nn.Module):
@@ -58,8 +57,7 @@ class GraphActivation(torch.nn.Module):
     ) -> PreparedGraph:
         def read() -> Edges:
             edges = as_edges(edge_index, edge_weight, x.size(0), x.dtype)
-            if values_on_cpu(x):
-                check_values(edges, batch)
+            check_values(edges, batch)
             return with_self_loops(edges) if self.self_loops else edges
 
         tensors = [part for part in (edge_index, edge_weight, batch) if part is not None]
