@@ -148,8 +148,6 @@ class GReLU(torch.nn.Module):
         negative_slope: float = 0.0,
     ) -> None:
         super().__init__()
-        form = Form(K, mode, bias, negative_slope, scale, temperature, dropout)
-        check_options(form, channels, alpha, steps, diffusion, node_wise, channel_wise)
         self.channels = channels
         self.K = K
         self.alpha = alpha
@@ -164,6 +162,7 @@ class GReLU(torch.nn.Module):
         self.scale = scale
         self.temperature = temperature
         self.negative_slope = negative_slope
+        check_options(self)
 
         rows = (2 if bias else 1) * K
         self.channel_mlp: Diagonal | Linear | None = None
