@@ -72,20 +72,6 @@ def test_a_new_graph_gives_the_bits_of_a_known_one(case: Case, dtype: torch.dtyp
         assert all(map(torch.equal, found[0], other))
 
 
-@given(case=cases(), seed=st.integers(0, 2**16))
-def test_permutation(case: Case, seed: int) -> None:
-    graph, setup = case
-    act, x = setup.module().double(), setup.x(graph.num_nodes)
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(graph.num_nodes, generator=generator)
-    arguments = graph.arguments()
-    if graph.batch is not None:  # each node stays in its graph
-        order = order[torch.argsort(graph.batch[order], stable=True)]
-    expected = act(x, **arguments)[order]
-    arguments["edge_index"] = torch.argsort(order)[graph.edge_index]
-    assert_near(act(x[order], **arguments), expected, 1e-9)
-
-
 @given(case=cases(batched=True))
 @example(  # two segments are the same, up to the rounding of a dense inverse
     case=(
