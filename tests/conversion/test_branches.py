@@ -120,7 +120,7 @@ def test_random_branches(body: list[str], seed: int, from_batch: bool) -> None:
     converted = convert(model, example=given_inputs[2 if from_batch else 0])
     assert grelus(converted)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The activation at .* was not met")
+        warnings.filterwarnings("ignore", "The activation at .* was not reached")
         for args in given_inputs:
             for training in (True, False):
                 one, other = (outcome(m, "forward", args, training) for m in (model, converted))

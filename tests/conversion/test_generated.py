@@ -118,7 +118,7 @@ def test_nothing_differs_silently(seed: int) -> None:
     example = graphs()
     with warnings.catch_warnings():
         # Of a branch that the example does not take, the activation stays.
-        warnings.filterwarnings("ignore", "The activation at .* was not met")
+        warnings.filterwarnings("ignore", "The activation at .* was not reached")
         warnings.filterwarnings("ignore", "None of the inputs have requires_grad")
         converted, other = (convert(one, example=example) for one in (model, plain))
         assert replacements(converted).changed
