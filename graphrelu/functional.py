@@ -324,7 +324,8 @@ def hyperfunction(
         batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
         kept: What dropout leaves of both factors.
-        project, weigh: These equations, or their fast twins.
+        project: The equation of this name, or its fast twin.
+        weigh: Likewise.
     """
     if weights.node is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)

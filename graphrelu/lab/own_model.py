@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from html import escape
+from inspect import signature
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -201,6 +202,11 @@ def _names(model: Any, activations: Any) -> list[str]:
         return ["relu", "grelu"]
     if not callable(model):
         raise TypeError(f"model must be a module or a function, got {type(model).__name__}.")
+    if isinstance(model, type) and "act" not in signature(model).parameters:
+        raise TypeError(
+            f"model must take an argument act, which makes its activations, unlike the class "
+            f"{model.__name__}{signature(model)}."
+        )
     wanted = COMPARED if activations is None else activations
     if isinstance(wanted, str) or not wanted or not all(isinstance(n, str) for n in wanted):
         raise TypeError(f"activations must be a list of names, got {activations!r}.")

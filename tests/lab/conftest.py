@@ -17,6 +17,7 @@ with warnings.catch_warnings():
     from torch_geometric.data import Data
 
     torch.eye(1).to_sparse_csr()  # torch announces once per process that CSR is in beta
+    from tests.lab import fake_engine
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +26,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, without datasets, network or training: scores are a formula."""
+    return fake_engine.only_fakes(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from torch_geometric.data import Data
 
 from graphrelu.lab import engine, page
@@ -65,6 +68,13 @@ def keep_model(record: Path, config: Config, nodes: int = 12) -> None:
         "acts.0.gamma": np.arange(nodes, dtype=np.float16)[:, None],
     }
     np.savez(path, **arrays)
+
+
+def embedded(path: str | Path) -> dict[str, Any]:
+    """What a page holds as JSON."""
+    text = Path(path).read_text(encoding="utf-8")
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found, parse_constant=pytest.fail)
 
 
 def set_page(folder: Path) -> Path:

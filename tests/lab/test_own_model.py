@@ -372,6 +372,11 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "epochs": ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0."),
     "no model": ({"model": 3}, TypeError, "model must be a module or a function, got int."),
     "no module": ({"model": lambda act: 3}, TypeError, "model must return a torch.nn.Module"),
+    "a class without act": (
+        {"model": torch.nn.Flatten},
+        TypeError,
+        "model must take an argument act",
+    ),
     "without act": ({"model": lambda act: Net()}, ValueError, "model must make its activations"),
     "layers": (
         {"model": lambda act: Net(act, 3 if act is ACTIVATIONS["prelu"] else 2)},

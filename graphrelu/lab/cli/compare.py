@@ -15,6 +15,7 @@ import torch
 import typer
 
 from graphrelu.lab import data as on_disk
+from graphrelu.lab import engine as training
 from graphrelu.lab import page, render
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import (
@@ -110,9 +111,11 @@ def _option(told: str) -> Any:
 
 
 def _default(name: str) -> str:
-    """Of single graphs and of sets of graphs."""
-    of_graphs, of_sets = ((DEEP | DEEP_NETWORK | DEFAULTS)[name], (SETS | NETWORK)[name])
-    return f"Default: {of_graphs}{'' if of_sets == of_graphs else f'; sets {of_sets}'}."
+    """Of single graphs, of sets of graphs and of those that have their own, where these differ."""
+    usual, of_sets = (DEEP | DEEP_NETWORK | DEFAULTS)[name], (SETS | NETWORK)[name]
+    others = [] if of_sets == usual else [f"sets {of_sets}"]
+    others += [f"{dataset} {own[name]}" for dataset, own in SET_DEFAULTS.items() if name in own]
+    return f"Default: {'; '.join([str(usual), *others])}."
 
 
 @app.command(
@@ -153,35 +156,33 @@ def compare(
         str, _option(f"{', '.join(BACKBONES)}, gin; sets: {', '.join(SET_BACKBONES)}.")
     ] = "gcn",
     layers: Annotated[int | None, _option(f"Convolutions. {_default('layers')}")] = None,
-    hidden: Annotated[int | None, _option(f"Units of each. {_default('hidden')}")] = None,
+    hidden: Annotated[int | None, _option(f"Hidden units. {_default('hidden')}")] = None,
     norm: Annotated[str | None, _option(f"layer, batch or none. {_default('norm')}")] = None,
-    residual: Annotated[bool | None, _option("Skip connections. Default: with.")] = None,
-    dropout: Annotated[float | None, _option(f"Its rate. {_default('dropout')}")] = None,
-    pooling: Annotated[str | None, _option("Of sets: mean, sum or max. Default: mean.")] = None,
+    residual: Annotated[bool | None, _option("Skip connections. Default: yes.")] = None,
+    dropout: Annotated[float | None, _option(f"Dropout rate. {_default('dropout')}")] = None,
+    pooling: Annotated[str | None, _option("Sets: mean, sum or max. Default: mean.")] = None,
     head_layers: Annotated[
-        int | None, _option("Of sets: layers after the pooling. Default: 2.")
+        int | None, _option("Sets: layers after the pooling. Default: 2.")
     ] = None,
     rwse: Annotated[
-        int | None, _option("Of sets: steps of random walks as encodings. Default: 0.")
+        int | None, _option("Sets: steps of random-walk encodings. Default: 0.")
     ] = None,
     virtual_node: Annotated[
-        bool | None, typer.Option("--virtual-node", help="Of sets: a node joined to all others.")
+        bool | None, typer.Option("--virtual-node", help="Sets: add a node joined to all others.")
     ] = None,
-    epochs: Annotated[int | None, _option(f"At most so many. {_default('epochs')}")] = None,
+    epochs: Annotated[int | None, _option(f"At most this many. {_default('epochs')}")] = None,
     patience: Annotated[
         int | None,
-        _option("Of single graphs: epochs without progress; 0: no end. Default: 20."),
+        _option("Single graphs: epochs to wait for progress; 0: forever. Default: 20."),
     ] = None,
     lr: Annotated[float | None, _option(f"Learning rate. {_default('lr')}")] = None,
     weight_decay: Annotated[
         float | None, _option(f"L2 penalty. {_default('weight_decay')}")
     ] = None,
     batch_size: Annotated[
-        int | None, _option("Of sets: graphs in a mini-batch. Default: 128.")
+        int | None, _option("Sets: graphs in a mini-batch. Default: 128.")
     ] = None,
 ) -> None:
-    from graphrelu.lab import engine as training
-
     settings = {name: ctx.params[name] for name in SETTINGS}
     with one_sentence(INTERRUPTED if out else "Interrupted."):
         runs = (MOST_RUNS if until_decided else RUNS) if runs is None else runs
@@ -280,9 +281,8 @@ def seconds_of_a_run(
 def _check_files(record: Path | None, json: Path | None, report: Path | None) -> None:
     """Raise a ``ValueError`` unless each file can be written, and no two are the same."""
     files = [path for path in (record, json, report) if path is not None]
-    for i, path in enumerate(files):
-        if path.resolve() in [other.resolve() for other in files[:i]]:
-            raise ValueError(f"{path} cannot be two of record, summary and page at once.")
+    if len({path.resolve() for path in files}) < len(files):
+        raise ValueError("The record, the summary and the page must be different files.")
     if record is not None:
         check_ending(output.check_record(record), ".jsonl", "a record")
     if report is not None:

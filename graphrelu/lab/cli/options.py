@@ -46,12 +46,6 @@ def check_ending(path: Path, ending: str, what: str) -> None:
         raise ValueError(f"The name of {what} must end in {ending}, unlike {path}.")
 
 
-def standing(finished: int, wanted: int, record: Path) -> str:
-    """A sentence on how much of a table is in the record."""
-    rest = "." if finished == wanted else "; the same command continues."
-    return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
-
-
 @contextmanager
 def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
     """An error of the input or the machine becomes one sentence and exit code 2; an interruption

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -59,8 +58,6 @@ Plain: TypeAlias = dict[str, Any]
 Runs: TypeAlias = dict[str, dict[str, list[Result]]]  # key of a cell -> variant -> runs
 
 SCRIPTS = ("draw.js", "table.js", "charts.js", "explorer.js", "save.js", "page.js")
-MOST_BYTES = 3_000_000
-MOST_MODELS = 16  # in the explorer, of a record; each takes up to 130 kB
 NAMES = attrgetter("dataset", "backbone")
 CURVE_POINTS = 30
 BAND = (10, 50, 90)  # percentiles
@@ -84,18 +81,13 @@ def from_records(paths: Sequence[Path]) -> dict[str, Any]:
         if not results:
             content["missing"].append(f"{path.name} has no finished runs to show.")
             continue
-        content["missing"] += gaps(path.name, results, record.corrupt_lines)
+        content["missing"] += unreadable(path.name, record.corrupt_lines)
         decided = decide_all(record, results)
         if len(paths) == 1 and len(decided) == 1:
             ((key, one),) = decided.items()
             own = [result for result in results if result.config.cell_key() == key]
             _answer(content, own, one, path)
         looks = kept_looks(results, path)
-        if len(looks) > MOST_MODELS:
-            content["missing"].append(
-                f"{path.name}: the explorer shows {MOST_MODELS} of {len(looks)} models."
-            )
-            looks = looks[:MOST_MODELS]
         names = {config.dataset for config, look in looks if not shows_a_set(look)}
         graphs = {name: data.load(name) for name in names if data.at_hand(name)}
         if lacking := ", ".join(sorted(map(label, names - graphs.keys()))):
@@ -109,22 +101,13 @@ def from_records(paths: Sequence[Path]) -> dict[str, Any]:
     return content
 
 
-def gaps(name: str, results: Sequence[Result], lines: Sequence[int]) -> list[str]:
-    """Sentences on what is missing from a record: unreadable lines, and runs."""
-    sentences = []
-    if lines:
-        numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
-        what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
-        sentences.append(f"{name}: {what} (number {numbers}).")
-    cells: dict[tuple[str, str], set[int]] = {}
-    for config, count in Counter(result.config for result in results).items():
-        cells.setdefault((config.dataset, config.backbone), set()).add(count)
-    if uneven := sum(len(counts) > 1 for counts in cells.values()):
-        sentences.append(
-            f"{name}: in {uneven} of {len(cells)} comparisons, some settings have fewer runs "
-            "than others."
-        )
-    return sentences
+def unreadable(name: str, lines: Sequence[int]) -> list[str]:
+    """A sentence on the lines of a record that cannot be read, if there are any."""
+    if not lines:
+        return []
+    numbers = ", ".join(map(str, lines[:10])) + (", ..." if len(lines) > 10 else "")
+    what = "1 line cannot be read" if len(lines) == 1 else f"{len(lines)} lines cannot be read"
+    return [f"{name}: {what} (number {numbers})."]
 
 
 def decide_all(record: Record, results: Sequence[Result]) -> dict[str, Decided]:
@@ -218,13 +201,7 @@ def template(name: str) -> str:
 
 def write(path: Path, content: dict[str, Any]) -> Path:
     """Write the page, complete or not at all."""
-    text = render(content)
-    if len(text.encode()) > MOST_BYTES:
-        raise ValueError(
-            f"The page would take {len(text.encode()) / 1e6:.1f} MB, more than "
-            f"{MOST_BYTES / 1e6:g}; choose fewer records."
-        )
-    output.write_text(path, text)
+    output.write_text(path, render(content))
     return path
 
 

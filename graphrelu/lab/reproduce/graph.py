@@ -10,8 +10,7 @@ from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, GRAPH_BACKBONES, GRAPH_DATASETS, graph_cell
 from graphrelu.lab.render import label
 from graphrelu.lab.reproduce import files, shown
-from graphrelu.lab.reproduce.grid import GridTable
-from graphrelu.lab.reproduce.table import Pair, Place, Row, beside_paper
+from graphrelu.lab.reproduce.table import GridTable, Pair, Place, Row, beside_paper
 
 # Hidden units and layers; a quick run has one small network.
 POINTS = ((32, 3), (64, 3))

@@ -17,8 +17,7 @@ from graphrelu.lab.record.config import ERRORS, Config, Metric, SetSplit
 from graphrelu.lab.record.recipes import NETWORK, on_sets
 from graphrelu.lab.record.results import SET_SCORES, Result
 from graphrelu.lab.reproduce import figures, files, shown
-from graphrelu.lab.reproduce.grid import GridTable
-from graphrelu.lab.reproduce.table import Pair, Place, Row
+from graphrelu.lab.reproduce.table import GridTable, Pair, Place, Row
 
 FOLDER = "Molecules"  # below the folder of the datasets
 

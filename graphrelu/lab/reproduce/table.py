@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from statistics import fmean
+from typing import Any, TypeAlias
 
-from graphrelu.lab.cli.options import check_ending, check_runs, standing
-from graphrelu.lab.engine import check_pool, load_dataset
+from graphrelu.lab import engine
+from graphrelu.lab.cli.options import check_ending, check_runs
+from graphrelu.lab.engine import Progress, check_pool, load_dataset, prepared
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import ERRORS, Config
@@ -33,9 +35,6 @@ from graphrelu.lab.stats import (
     relative_to_relu,
     splits_of,
 )
-
-if TYPE_CHECKING:
-    from graphrelu.lab.engine import Progress
 
 QUICK_EPOCHS = 30
 AXES = ("dataset", "backbone", "activation")
@@ -333,14 +332,17 @@ def beside_paper(source: str, row: Row) -> dict[str, Any]:
     return {"paper_mean": paper.mean, "paper_std": paper.std, "difference": difference}
 
 
+def standing(finished: int, wanted: int, record: Path) -> str:
+    """A sentence on how much of a table is in the record."""
+    rest = "." if finished == wanted else "; the same command continues."
+    return f"{finished:,} of these {wanted:,} runs are in {record}{rest}"
+
+
 def train_missing(
     runs: Runs, request: Request, load: Callable[[Config, Any], Any] = load_dataset
 ) -> tuple[int, int]:
     """Train the runs that the record lacks; return the number of finished and of all runs. What
     they are trained on comes from ``load``, by the first of its configurations."""
-    from graphrelu.lab import engine
-    from graphrelu.lab.engine import prepared
-
     deadline = request.deadline
     if request.engine != "ray":
         engine.choose_device(request.device)
@@ -368,3 +370,80 @@ def train_missing(
         pool=request.engine,
     )
     return found, total
+
+
+@dataclass(frozen=True)
+class GridTable(Table):
+    """A table whose names are those of an activation and of a point of its grid, from which each
+    activation chooses: validation parts choose, test parts do not. The rows are those of the points
+    that were chosen.
+
+    Attributes:
+        tuning: The seeds that choose. Only what was chosen is run with the others.
+        fixed: Whether a place is run with all seeds, chosen or not.
+    """
+
+    tuning: tuple[int, ...] = ()
+    fixed: Callable[[Place], bool] = lambda place: False
+
+    def choices(self, found: Found) -> dict[Any, dict[Any, Any]]:
+        """The point that each activation of a cell chose, once it has all of its grid: that of the
+        highest mean validation score; of equal ones the lowest mean validation loss, then the
+        first."""
+        made: dict[Any, dict[Any, Any]] = {}
+        for cell, own in found.items():
+            grid: dict[Any, list[Any]] = {}
+            for other, (name, point) in self.cells(cell[0]):
+                if other == cell:
+                    grid.setdefault(name, []).append(point)
+            has_all = {
+                name: all(own.get((name, one), {}).keys() >= set(self.tuning) for one in points)
+                for name, points in grid.items()
+            }
+            made[cell] = {
+                name: min(points, key=lambda point: self._rank(own[name, point]))
+                for name, points in grid.items()
+                if has_all[name]
+            }
+        return made
+
+    def _rank(self, runs: Mapping[int, Result]) -> tuple[float, float]:
+        own = [runs[seed] for seed in self.tuning]
+        loss = fmean(run.val_loss for run in own)
+        # Accuracies are whole counts: without rounding, equal means would not tie.
+        score = round(fmean(run.val_score for run in own), 12)
+        return -score, loss if math.isfinite(loss) else math.inf
+
+    def plan(self, request: Request) -> Runs:
+        """The grid, and the other seeds of what was chosen from it."""
+        choices = self.choices(self.found(Record(request.out).read()))
+
+        def is_chosen(place: Place) -> bool:
+            cell, (name, point) = place
+            return choices.get(cell, {}).get(name) == point
+
+        return {
+            config: self.seeds(config, request.runs)
+            if self.fixed(place) or is_chosen(place)
+            else self.tuning
+            for place, config in self.chosen(request).items()
+        }
+
+    def collect(self, request: Request) -> str:
+        """Train the grid, and then what was chosen from it."""
+        if request.runs < len(self.tuning):
+            least = len(self.tuning)
+            raise ValueError(f"runs must be at least {least}, which choose, not {request.runs}.")
+        for _ in ("the grid", "what was chosen"):
+            finished, total = train_missing(self.plan(request), request, self.load)
+            if finished < total:
+                break
+        return standing(finished, total, request.out)
+
+    def rows(self, results: Iterable[Result]) -> list[Row]:
+        found = self.found(results)
+        chosen = {
+            cell: {name: found[cell][name, point] for name, point in choice.items()}
+            for cell, choice in self.choices(found).items()
+        }
+        return self.rows_of(chosen)

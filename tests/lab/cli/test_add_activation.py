@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from graphrelu.lab.models.activations import ACTIVATIONS, Rectifier
 from tests.lab.fake_engine import invoke
+from tests.lab.pages import embedded
 
 
 class Softplus(Rectifier):
@@ -34,8 +34,7 @@ def test_a_class_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert all(config == settings[0] for config in settings)
     shown = [line.split()[:1] for line in result.stdout.splitlines()]
     assert shown.index(["Softplus"]) == shown.index(["GReLU"]) + 1
-    page = re.search(r'id="data">(.*?)</script>', Path("page.html").read_text(), re.S)
-    (table,) = json.loads(page.group(1))["tables"]
+    (table,) = embedded("page.html")["tables"]
     assert [row["family"] for row in table["rows"]] == names
     result = invoke("compare", "digits", *small, "--activations", "relu,softplus")
     assert (result.exit_code, result.stderr) == (0, "")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.data import Data
 
-from graphrelu.lab import engine
+from graphrelu.lab.engine.cells import PreparedCells
 from scripts.site_links import ROOT
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
@@ -60,7 +60,7 @@ def folder(
 
 def graphrelu(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if words[0] == "reproduce":
-        monkeypatch.setattr(engine, "run", fake_engine.run)
+        monkeypatch.setattr(PreparedCells, "train", fake_engine.train)
     else:
         words = [STAND_INS.get(word, word) for word in words]
     words += BUDGETS.get(" ".join(words[:2]), BUDGETS.get(words[0], "")).split()

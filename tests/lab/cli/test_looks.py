@@ -15,15 +15,12 @@ from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
+from tests.lab.pages import embedded
 
+pytestmark = pytest.mark.usefixtures("folder")
 RECORD = Path("runs.jsonl")
 OUT = ("--out", str(RECORD))
 RIVALS = "relu,prelu,gelu,grelu"
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return fake_engine.only_fakes(tmp_path, monkeypatch)
 
 
 def noisy(activation: str, seed: int) -> float:
@@ -38,12 +35,6 @@ def compare(*arguments: Any) -> str:
     return str(done.stdout)
 
 
-def content(path: str) -> dict[str, Any]:
-    text = Path(path).read_text(encoding="utf-8")
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    return json.loads(found)
-
-
 def looks() -> list[dict[str, Any]]:
     lines = map(json.loads, RECORD.read_text().splitlines())
     return [line for line in lines if line["event"] == "looked" and line["pairs"]]
@@ -55,11 +46,15 @@ def test_terminal_page_json_and_report_say_the_same(
 ) -> None:
     monkeypatch.setattr(fake_engine, "score", score)
     options = ("--activations", RIVALS, "--runs", 12, "--margin", 0.3, *OUT)
-    terminal = compare(*options, "--json", "a.json", "--report", "a.html")
+    terminal = compare(*options, "--json", "a.json", "--report", "new/a.html")
+    assert "\nPage: new/a.html\n" in terminal
     assert invoke("report", RECORD, "-o", "b.html").exit_code == 0
-    summary, pages = json.loads(Path("a.json").read_text()), [content("a.html"), content("b.html")]
+    summary = json.loads(Path("a.json").read_text())
+    pages = [embedded("new/a.html"), embedded("b.html")]
     one_line = " ".join(terminal.split())
     assert summary["verdict"] in one_line
+    assert pages[0]["command"].startswith("graphrelu compare digits --backbone gcn --activations ")
+    assert pages[0]["command"].endswith("--margin 0.3 --runs 12")
     for page in pages:
         assert (page["verdict"], page["next"]) == (summary["verdict"], summary["next"] or "")
         assert page["tables"][0]["note"] in one_line
@@ -137,7 +132,7 @@ def test_a_page_of_further_runs_is_a_look(monkeypatch: pytest.MonkeyPatch) -> No
     Record(RECORD).append(more)
     invoke("report", RECORD)
     assert [look["pairs"] for look in looks()] == [{"grelu": "0-9"}, {"grelu": "0-11"}]
-    assert content("report.html")["tables"][0]["rows"][1]["lead"]["look"] == 2
+    assert embedded("report.html")["tables"][0]["rows"][1]["lead"]["look"] == 2
 
 
 def test_a_look_is_kept_before_anything_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,13 @@ import torch
 from graphrelu.lab.cli import compare
 from graphrelu.lab.data import load, load_graphs
 from graphrelu.lab.record.results import Record
-from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
 FAST = ["--epochs", "2", "--hidden", "8", "--layers", "1", "--device", "cpu", "--engine", "local"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def my_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rows = [f"{'C' * (i % 9 + 1)}{'O' * (i % 4)},{i % 9},{i % 2}" for i in range(60)]
     lines = ["smiles,length,even", *rows, "oops,1,1"]
     (tmp_path / "mine.csv").write_text("\n".join(lines))
@@ -26,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_from_a_file_to_table_page_and_record(folder: Path) -> None:
+def test_from_a_file_to_table_page_and_record(my_set: Path) -> None:
     files = ["--json", "a.json", "--out", "a.jsonl", "--report", "a.html", "--runs", "2"]
     options = ["--target", "length", "--metric", "rmse", "--activations", "relu,grelu"]
     result = invoke("compare", "mine.csv", *options, *FAST, *files)
@@ -52,7 +51,7 @@ def test_from_a_file_to_table_page_and_record(folder: Path) -> None:
     assert (shown.exit_code, shown.stderr) == (0, "")
 
 
-def test_settings(folder: Path) -> None:
+def test_settings(my_set: Path) -> None:
     network = {"pooling": "sum", "head-layers": 1, "rwse": 4, "norm": "none", "hidden": 32}
     given = {"backbone": "gine", "batch-size": 16, "split": "folds"} | network
     options = [str(word) for name, value in given.items() for word in (f"--{name}", value)]
@@ -83,15 +82,16 @@ def test_settings(folder: Path) -> None:
         (["mine.csv", "--rwse", 60], "hidden must be above 28, the width of random walks."),
     ],
 )
-def test_bad_input_costs_one_sentence(folder: Path, arguments: list[object], sentence: str) -> None:
+def test_bad_input_costs_one_sentence(my_set: Path, arguments: list[object], sentence: str) -> None:
     result = invoke("compare", *arguments, *FAST)
     assert result.exit_code == 2
     assert sentence in result.stderr
 
 
-def test_looks_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.only_fakes(tmp_path, monkeypatch)
+@pytest.mark.usefixtures("folder")
+def test_looks_are_counted() -> None:
     command = ["compare", "sets:graphs=100,nodes=10", "--out", "a.jsonl", "--json", "a.json"]
+    command += ["--engine", "local"]
     assert "sets:nodes=10,graphs=100: 100 graphs, 1,023 nodes" in invoke(*command).stdout
     found = json.loads(Path("a.json").read_text())
     assert [row["activation"] for row in found["rows"]] == ["relu", "gelu", "grelu"]

@@ -10,9 +10,9 @@ import torch
 from graphrelu.lab import data
 from graphrelu.lab.cli.options import INTERRUPTED
 from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.engine.cells import PreparedCells
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import PIPED_WIDTH
-from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
 
 REPOSITORY = Path(__file__).parents[3]
@@ -26,8 +26,7 @@ def small_graph(name: str, root: object = None) -> Graph:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_engine.only_fakes(tmp_path, monkeypatch)
+def _small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "load", small_graph)
 
 
@@ -60,7 +59,7 @@ def test_ours_beside_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "| ReLU | 4 | 0 | 0 | 0 | 4 |" in text
     assert len(table.read_text().splitlines()) == 1 + 8
     page.unlink()
-    monkeypatch.setattr(fake_engine, "run", None)
+    monkeypatch.setattr(PreparedCells, "train", None)
     assert invoke("reproduce", "node", "--render").stdout.endswith(f"{written}\n")
     assert page.read_text() == text
 
@@ -110,9 +109,9 @@ def test_a_damaged_dataset_is_found_before_any_training(
 
 
 def test_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*arguments: object, **options: object) -> None:
+    def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fake_engine, "run", interrupted)
+    monkeypatch.setattr(PreparedCells, "train", interrupted)
     shown = invoke("reproduce", "node", *SMALL)
     assert (shown.exit_code, shown.stderr) == (130, INTERRUPTED + "\n")

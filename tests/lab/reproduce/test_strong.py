@@ -12,15 +12,6 @@ from tests.lab.fake_engine import make_result
 BY_CELL = {row.cell: row for row in strong.settings()}
 
 
-def test_rows() -> None:
-    assert len(strong.settings()) == len(BY_CELL) == 3 * (10 + 2)
-    squirrel, cora = BY_CELL["squirrel", "gcn", 4], BY_CELL["cora", "gat", 3].settings
-    assert (squirrel.mean, squirrel.std) == (45.01, 1.63)
-    assert (squirrel.settings["residual"], squirrel.settings["weight_decay"]) == (True, 5e-4)
-    assert (cora["norm"], cora["split"], cora["normalize_features"]) == (None, "random", False)
-    assert BY_CELL["actor", "sage", 3].mean is None
-
-
 # Features and classes.
 SIZES = {
     "cora": (1_433, 7),

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab.record.recipes import node_table
-from graphrelu.lab.record.results import Record, Result
-from graphrelu.lab.reproduce import deep, strong
+from graphrelu.lab.record.results import Record
+from graphrelu.lab.reproduce import strong
 from graphrelu.lab.reproduce.command import EXPERIMENTS, experiment
 from tests.lab.fake_engine import invoke, make_result
 
@@ -55,37 +55,17 @@ def test_every_activation_has_the_same_settings_and_budget(name: str, rivals: in
     assert table.place(replace(config, lr=0.1)) is None
 
 
-def deep_runs() -> list[Result]:
-    """Two cells, of a tuning graph and of a held-out one."""
-    points = {"ReLU": 0.0, "GELU": 0.1, "GReLU-B": 1.0, "GReLU": 3.0}
-    wanted = deep.TABLE.wanted()
-    return [
-        make_result(wanted[deep.Cell(*cell, 4), name], seed, 0.5 + (lead + seed % 3 / 100) / 100)
-        for cell in (("squirrel", "gcn"), ("actor", "gat"))
-        for name, lead in points.items()
-        for seed in range(10)
-    ]
-
-
 def test_runs_of_other_tables_are_left_out(tmp_path: Path) -> None:
-    record = Record(tmp_path / "deep.jsonl")
+    """So is a run with other settings; without any there is no page."""
+    record = Record(tmp_path / "x.jsonl")
     (config,) = node_table(["cora"], ["cheb"], ["elu"])
-    record.append([*deep_runs(), make_result(config, 0, 0.5)])
-    page, table = experiment("deep").render(record.path)
-    text = page.read_text()
-    assert "Made from `deep.jsonl`: 80 runs (no device; torch 0).\n\n" in text
-    assert "| held out | GReLU | 576 | +3.00 | +3.00 | 1 | 0 | 0 | 0 |" in text
-    assert "| tuning graphs | GReLU over GReLU-B |  | +2.00 | +2.00 | 1 | 0 | 0 | 0 |" in text
-    assert len(table.read_text().splitlines()) == 1 + 2 * 4
-
-
-def test_no_page_without_runs(tmp_path: Path) -> None:
-    """A run with other settings is none of the table's."""
-    record = tmp_path / "x.jsonl"
-    (config,) = node_table(["cora"], ["cheb"], ["elu"])
-    Record(record).append([make_result(replace(config, lr=0.5), 0, 0.5)])
+    record.append([make_result(replace(config, lr=0.5), 0, 0.5)])
     with pytest.raises(ValueError, match=r"x\.jsonl has no runs of reproduce node\.$"):
-        experiment("node").render(record)
+        experiment("node").render(record.path)
+    record.append([make_result(config, 0, 0.5)])
+    page, table, *_ = experiment("node").render(record.path)
+    assert "Made from `x.jsonl`: 1 runs (no device; torch 0).\n\n" in page.read_text()
+    assert len(table.read_text().splitlines()) == 1 + 1
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG,
 const unique = (values) => [...new Set(values)];
 // Shares have one decimal; an error is in units of its own.
 const fixed = (value, row) => (row.is_error ? String(Number(value.toPrecision(4))) : value.toFixed(1));
-const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(1);
 const shown = (value) => (value === null ? "" : value < 0.001 ? "< 0.001" : value.toFixed(value < 0.1 ? 3 : 2));
 const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
 
