@@ -210,7 +210,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
-        """Whether the loops take longer than the call."""
+        """One replica at a time: their loops take longer than the calls."""
         return one_by_one(_Fused.apply, info, in_dims, *inputs)
 
 
