@@ -15,7 +15,6 @@ from scipy import stats
 from torch import Tensor
 
 from graphrelu.lab.engine.timing import synchronize
-from graphrelu.lab.record.journal import Journal
 from graphrelu.lab.record.machine import surroundings
 
 Entry = dict[str, Any]
@@ -123,16 +122,16 @@ class Timings:
     def read(self) -> list[Entry]:
         """All timings in the order of the file; of the same identity, the first."""
         found: dict[tuple[Any, ...], Entry] = {}
-        for entry in Journal(self.path).news():
-            if entry is not None and entry.pop("event", None) == "timed":
-                found.setdefault(self.key(entry), entry)
+        lines = self.path.read_text().splitlines() if self.path.exists() else []
+        for entry in map(json.loads, lines):
+            found.setdefault(self.key(entry), entry)
         return list(found.values())
 
     def append(self, entries: Iterable[Entry]) -> None:
-        """Write timings; on return they are on the disk."""
-        journal = Journal(self.path)
-        with journal.exclusive():
-            journal.write("timed", entries)
+        with self.path.open("a") as file:
+            for entry in entries:
+                line = json.dumps({"event": "timed", **entry}, separators=(",", ":"))
+                file.write(f"{line}\n")
 
     def key(self, entry: Entry) -> tuple[Any, ...]:
         """The values that identify a timing."""

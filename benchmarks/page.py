@@ -58,19 +58,9 @@ def cases(record: dict[str, Any]) -> str:
     return "\n".join(tables)
 
 
-def seeds(record: dict[str, Any]) -> str:
-    setting, times = record["setting"], record["seconds"]
-    lines = [(name.replace("_", " "), f"{seconds:.1f}") for name, seconds in times.items()]
-    for name in [name for name in times if name != "at_once"]:
-        ratio = f"{times[name] / times['at_once']:.1f}"
-        lines.append((f"{name.replace('_', ' ')} / at once", ratio))
-    title = f"## {setting['runs']} seeds of a GCN on {setting['dataset']}\n"
-    return f"{title}\n{where(record)}.\n\n{table(('', 'seconds'), lines)}"
-
-
 def page() -> str:
     parts = [INTRODUCTION]
-    for render in (activation, cases, seeds):
+    for render in (activation, cases):
         for path in sorted(RESULTS.glob(f"{render.__name__}*.json")):
             parts.append(render(json.loads(path.read_text())))
     return "\n".join(parts)

@@ -75,7 +75,7 @@ def collect(record: Timings, dataset: str, repeats: int, device: torch.device) -
         for name in ACTIVATIONS:
             if record.key(here | {"activation": name}) not in done:
                 settings = {"epochs": EPOCHS, "patience": 0}
-                config = recipe(graph.name, graph.family, backbone, name, **settings)
+                config = recipe(graph.name, backbone, name, **settings)
                 trainings[name] = make(config, graph, seeds, device)
         if not trainings:
             continue

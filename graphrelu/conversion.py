@@ -26,14 +26,14 @@ from torch import Tensor, nn
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch_geometric import nn as gnn
-from torch_geometric.data import Batch, Data
-from torch_geometric.nn import EdgePooling, MessagePassing
+from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_undirected
 
 from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes_around
 from graphrelu.grelu import GReLU
-from graphrelu.ops import has_values, values_on_cpu
+from graphrelu.ops import has_values
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
@@ -52,12 +52,13 @@ FUNCTIONS = {
     for home in (F, torch, Tensor)
     if hasattr(home, name + end)
 }
-_POOLINGS = (gnn.TopKPooling, gnn.SAGPooling, gnn.ASAPooling, gnn.PANPooling, EdgePooling)
+_POOLINGS = (gnn.TopKPooling, gnn.SAGPooling, gnn.ASAPooling, gnn.PANPooling)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _HETEROGENEOUS = (gnn.HeteroConv, gnn.HGTConv, gnn.HANConv)
 # The classes of these packages have no methods that are the model's own.
 _FRAMEWORKS = ("torch", "pytorch_lightning", "lightning")
-_WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed")
+_WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed", "torch.jit")
+_TRACERS = ("torch.fx._symbolic_trace", "torch_geometric.nn.fx")
 _EDGES = ("edge_index", "adj_t", "adj")
 
 
@@ -144,8 +145,7 @@ def convert(
                 f"exclude must name modules of the model or places of activations, got {name!r}."
             )
     report = Replacements(
-        _replacement(place, finding, modules.get(place.where), plan, exclude)
-        for place, finding in findings.items()
+        _replacement(place, finding, modules, plan, exclude) for place, finding in findings.items()
     )
     report += _never_called(model, findings)
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
@@ -161,11 +161,10 @@ def convert(
         if replacement.after:
             owner: Any = converted.get_submodule(place.owner)
             if not hasattr(owner, "grelus"):
-                owner._modules = Children(owner._modules)
-                owner.grelus = nn.ModuleList()
+                owner.grelus, owner.named_children = GReLUs(), OwnChildren(owner)
             plan.places[place] = len(owner.grelus)
             plan.intercepts |= place.where not in modules
-            grelu = GReLU(place.width, **{"negative_slope": place.slope, **grelu_options})
+            grelu = GReLU(place.width, negative_slope=place.slope, **grelu_options)
             owner.grelus.append(grelu.to(finding).train(owner.training))
     vars(converted)["_replacements"] = report
     return converted
@@ -190,13 +189,14 @@ def replacements(model: Module) -> Replacements:
 def _check_arguments(model: Any, activations: Any, grelu_options: dict[str, Any]) -> None:
     if not isinstance(model, Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    names = [name for name in MODULES.values() if name != "prelu"]
     for name in activations:
-        if name not in names:
-            raise ValueError(f"activations must be among {', '.join(names)}, got {name!r}.")
+        if name not in MODULES.values():
+            raise ValueError(
+                f"activations must be among {', '.join(MODULES.values())}, got {name!r}."
+            )
     for module in model.modules():
         home, kind = type(module).__module__, type(module).__name__
-        if home.startswith(_WRAPPERS) or isinstance(model, torch.jit.ScriptModule):
+        if home.startswith(_WRAPPERS):
             raise ValueError(
                 f"model must not be compiled or wrapped yet, got a {kind} in it: convert it first."
             )
@@ -210,10 +210,8 @@ def _check_arguments(model: Any, activations: Any, grelu_options: dict[str, Any]
                 f"model must not have GReLUs from convert, nor an attribute grelus, got a {kind} "
                 "with them: convert the whole model at once."
             )
-    for name in ("channels", "negative_slope"):
-        if name in grelu_options:
-            raise TypeError(f"{name} must not be given: it follows from the activation replaced.")
-    if GReLU(1, **grelu_options).mode == "paper" or grelu_options.get("K") == 1:
+    fresh = GReLU(1, negative_slope=0.0, **grelu_options)
+    if fresh.mode == "paper" or fresh.K == 1:
         raise ValueError(
             "mode must not be 'paper', and K not 1, as a fresh GReLU is then not ReLU: build the "
             "model with such a GReLU instead."
@@ -314,7 +312,7 @@ def _made_up_example(model: Module) -> Data:
     first = torch.tensor([0, 1, 2, 3, 4, 6, 7, 8, 10, 11])
     edge_index = to_undirected(torch.stack([first, first + 1]))
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    sizes = ("in_channels", "in_features", "dim_in")
+    sizes = ("in_channels", "in_features")
     widths = [getattr(module, size, None) for module in model.modules() for size in sizes]
     width = max(1, next((width for width in widths if isinstance(width, int)), 1))
     data = Data(
@@ -330,20 +328,23 @@ def _made_up_example(model: Module) -> Data:
 
 
 def _replacement(
-    place: Place, finding: Finding, module: Module | None, plan: Plan, exclude: Sequence[str]
+    place: Place,
+    finding: Finding,
+    modules: dict[str, Module],
+    plan: Plan,
+    exclude: Sequence[str],
 ) -> Replacement:
     inside = [f"{place.owner}.", f"{place.where}."]
     if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
         reason = "it is excluded"
-    elif place.activation == "prelu":
-        reason = "its slope is a parameter"
     elif place.activation not in plan.activations:
         reason = f"activations does not name {place.activation!r}"
         reason += "" if place.activation in EXACT else ", which no GReLU starts as"
-    elif place.slope > 1:
-        reason = "its slope is above 1"
+    elif isinstance(owner := modules[place.owner], _CONTAINERS):
+        reason = f"its {type(owner).__name__} would take the GReLU for one of its layers"
     else:
         reason = finding if isinstance(finding, str) else ""
+    module = modules.get(place.where)
     before = f"{place.activation}()" if module is None else repr(module)
     slope = f", negative_slope={place.slope:g}" if place.slope else ""
     return Replacement(str(place), before, "" if reason else f"GReLU({place.width}{slope})", reason)
@@ -352,13 +353,11 @@ def _replacement(
 def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacement]:
     """The activation modules that the example did not reach, with the reason."""
     modules = dict(model.named_modules(remove_duplicate=False))
-    called_modules = [modules.get(name) for place in called for name in (place.owner, place.where)]
+    called_modules = {modules.get(place.where) for place in called}
     layers = [name for name, _, kind in _parts(model) if kind in ("layer", "convolution")]
     for name, module in model.named_modules():
-        if isinstance(module, tuple(MODULES)) and module not in called_modules:
+        if type(module) in MODULES and module not in called_modules:
             reason = "the run on the example does not call it"
-            if type(module) not in MODULES:
-                reason = f"its class {type(module).__name__} may compute something else"
             for layer in layers:
                 if name.startswith(f"{layer}."):
                     reason = f"it is a part of {layer}, a {type(modules[layer]).__name__}"
@@ -377,25 +376,17 @@ def parameter_names(module: Module, method: str = "forward") -> list[str]:
 
 
 def read_graph(
-    names: Sequence[str],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    named: str | None = None,
-    guess: bool = False,
+    arguments: Mapping[str, Any], named: str | None = None, guess: bool = False
 ) -> Graph:
     """The graph and the batch vector that a call was given; each may be None.
 
     The graph is the argument that is `named`, else one of the usual names, else, for a `guess`, the
-    only one that looks like a graph. `names` are those of the positional arguments.
+    only one that looks like a graph.
     """
-    unnamed = map(str, range(len(args)))  # of a forward with *args
-    arguments = {**dict(zip((*names, *unnamed), args, strict=False)), **kwargs}
     batch_size = arguments.get("batch_size")
     data = next((value for value in arguments.values() if isinstance(value, Data)), None)
     if data is not None:
-        batch_size = data.num_graphs if isinstance(data, Batch) else None
-        wanted = (*_EDGES, named or "x", "x", "edge_weight", "batch")
-        arguments = {name: data[name] for name in wanted if name in data}
+        arguments, batch_size = data.to_dict(), getattr(data, "num_graphs", None)
     batch = arguments.get("batch")
     if not isinstance(batch, Tensor) or batch.is_floating_point() or batch.dim() != 1:
         batch, batch_size = None, None
@@ -414,64 +405,46 @@ def read_graph(
 def _is_graph(value: Any) -> bool:
     if not isinstance(value, Tensor) or is_torch_sparse_tensor(value):
         return isinstance(value, (Tensor, SparseTensor))
-    return value.dtype in (torch.int64, torch.int32) and value.dim() == 2 and value.size(0) == 2
+    return not value.is_floating_point() and value.dim() == 2 and value.size(0) == 2
 
 
 def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None:
     """None if it is not known, or if sources and targets are two sets of nodes."""
     x = arguments.get("x", next(iter(arguments.values()), None))
     if isinstance(x, (tuple, list)):
-        if len(x) != 2 or x[0] is not x[1]:
-            return None
-        x = x[0]
-    if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided:
-        return x.size(0) if x.dim() == 2 else None
+        x = x[0] if len(x) == 2 and x[0] is x[1] else None
+    if isinstance(x, Tensor) and x.is_floating_point() and x.dim() == 2:
+        return x.size(0)
     return None if batch is None else batch.size(0)
 
 
-# The GReLUs of a module, among its other children.
+class GReLUs(nn.ModuleList):
+    """The GReLUs of a module, a child of it like its others."""
 
-
-class Children(dict[str, Any]):
-    """The children of a module with GReLUs. A `forward` of the model that iterates over them finds
-    the layers and parameters that it was written for; `eval`, `state_dict` and whatever else acts
-    on the whole module also find the GReLUs."""
-
-    def _shown(self) -> dict[str, Any]:
-        caller = "" if torch.compiler.is_compiling() else _who_iterates()
-        if caller.startswith(("torch.fx._symbolic_trace", "torch_geometric.nn.fx", "torch.jit")):
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        """torch.fx and to_hetero ask for these, and make a model that would call no GReLU."""
+        frames = (frame for frame, _ in walk_stack(sys._getframe()))
+        if any(frame.f_globals.get("__name__") in _TRACERS for frame in frames):
             raise ValueError(
-                "A converted model cannot be traced or scripted, as by torch.fx, to_hetero and "
-                "torch.jit, which would lose its GReLUs: use torch.compile or, for several types "
-                "of nodes, graphrelu.HeteroGReLU."
+                "A converted model cannot be traced, as by torch.fx and to_hetero, which would "
+                "lose its GReLUs: use torch.compile or, for several types of nodes, "
+                "graphrelu.HeteroGReLU."
             )
-        run = current_run()
-        in_forward = run is not None and any(method.name == "forward" for method in run.methods)
-        hides = in_forward and caller != Module.__module__
-        return {n: module for n, module in super().items() if not (hides and n == "grelus")}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shown())
-
-    def __len__(self) -> int:
-        return len(self._shown())
-
-    def keys(self) -> Any:
-        return self._shown().keys()
-
-    def values(self) -> Any:
-        return self._shown().values()
-
-    def items(self) -> Any:
-        return self._shown().items()
+        return super().named_modules(*args, **kwargs)
 
 
-def _who_iterates() -> str:
-    """The Python module that iterates over children, perhaps through `parameters` or the like."""
-    for frame, _ in walk_stack(sys._getframe(3)):
-        if not frame.f_code.co_flags & inspect.CO_GENERATOR:
-            return str(frame.f_globals.get("__name__"))
-    return ""
+class OwnChildren:
+    """In place of the method `named_children` of a module: code of the model that runs all children
+    does not meet the GReLUs, and torch's own, as `to` and `train`, does."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+
+    def __call__(self) -> Iterator[tuple[str, Module]]:
+        hides = current_run() is not None
+        for name, child in type(self.module).named_children(self.module):
+            if not (hides and isinstance(child, GReLUs)):
+                yield name, child
 
 
 # One call of a converted model.
@@ -489,7 +462,6 @@ class Run(Scope):
     depth: int = 0  # in how many layers it is, in which activations stay
     graph: Graph | None = None  # the one seen last
     batches: list[tuple[Tensor, int | None]] = field(default_factory=list)  # and their sizes
-    error: Exception | None = None  # of a GReLU, which the model may have caught
 
     def __copy__(self) -> "Run":
         since = {path: list(names) for path, names in self.since.items()}
@@ -527,10 +499,8 @@ class Run(Scope):
         is_matrix = isinstance(x, Tensor) and x.dim() == 2 and x.layout == torch.strided
         if not is_matrix or not x.is_floating_point():
             return f"it sees {shape}, which is not a matrix of node features"
-        if self.graph is None:
-            return "no graph is known before it"
-        if self.graph.num_nodes is None:
-            return "the convolution before it has no known number of nodes, or two of them"
+        if self.graph is None or self.graph.num_nodes is None:
+            return "no graph with a number of nodes is known before it"
         if x.size(0) != self.graph.num_nodes:
             return f"it sees {shape} where the graph has {self.graph.num_nodes} nodes"
         if self.graph.batch is None and self.batches:
@@ -548,11 +518,10 @@ class Run(Scope):
         method, plan = self.methods[-1], self.plan
         x: Any = options.get("input")
         slope = float(options.get("negative_slope", 0.01)) if activation == "leaky_relu" else 0.0
-        after, *since = self.since[method.path]
-        number = since.count(f"{activation} {where}")
-        self.since[method.path].append(f"{activation} {where}")
         width = x.size(1) if isinstance(x, Tensor) and x.dim() == 2 else 0
-        place = Place(method.path, activation, slope, where, after, number, width)
+        after, *since = self.since[method.path]
+        self.since[method.path].append(where)
+        place = Place(method.path, activation, slope, where, after, since.count(where), width)
         if plan.findings is not None:
             misfit = self.misfit(x)
             if misfit or place not in plan.findings:
@@ -569,12 +538,8 @@ class Run(Scope):
         index = plan.places.get(place)
         if index is None:
             return original()
-        try:
-            grelus: Any = method.module.grelus
-            return self._apply(grelus[index], place, x, in_place=bool(options.get("inplace")))
-        except Exception as error:
-            self.error = self.error or error
-            raise
+        grelus: Any = method.module.grelus
+        return self._apply(grelus[index], place, x, in_place=bool(options.get("inplace")))
 
     def _apply(self, grelu: GReLU, place: Place, x: Any, in_place: bool) -> Tensor:
         misfit = self.misfit(x)
@@ -589,12 +554,6 @@ class Run(Scope):
             # A gradient with another memory layout than ReLU's would be rounded differently.
             given.register_hook(partial(_laid_out_like, torch.empty_like(x, device="meta")))
         out: Tensor = grelu(given, *self.graph[:4])
-        # Zero times infinity is not zero: a fresh GReLU would differ from its activation.
-        if values_on_cpu(x) and not out.detach().sum().isfinite() and not out.isfinite().all():
-            raise ValueError(
-                f"x of the GReLU at {str(place)!r} must be finite, got inf or nan, or numbers "
-                "whose sums are."
-            )
         if in_place:
             return x.copy_(out)
         return out if x.is_contiguous() else torch.empty_like(x).copy_(out)
@@ -702,7 +661,8 @@ class Method:
             run.graph = None  # nothing is known of a graph that cannot be read
         if self.kind in ("model", "convolution"):
             guess = run.graph is None and self.name == "forward"
-            run.note_graph(read_graph(self.names, args, kwargs, self.plan.graph, guess))
+            arguments = {**dict(zip(self.names, args, strict=False)), **kwargs}
+            run.note_graph(read_graph(arguments, self.plan.graph, guess))
         if self.kind == "model":
             if all(method.module is not self.module for method in run.methods):
                 run.since[self.path] = [""]
@@ -715,7 +675,7 @@ class Method:
             out = run.in_layer(self.__wrapped__, *args, **kwargs)
         if isinstance(self.module, _POOLINGS):
             # A single graph needs no batch vector, though the layer makes one.
-            batch = out[2 if isinstance(self.module, EdgePooling) else 3] if run.batches else None
+            batch = out[3] if run.batches else None
             run.note_graph(Graph(out[1], batch=batch, num_nodes=out[0].size(0)))
         if self.name == "reset_parameters":
             for grelu in getattr(self.module, "grelus", ()):
@@ -750,12 +710,9 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     scopes_around().append(run)
     try:
         with run.interceptor():
-            out = method.inside(run, args, kwargs)
+            return method.inside(run, args, kwargs)
     finally:
         scopes_around().pop()
-    if run.error is not None:
-        raise run.error
-    return out
 
 
 _uncompiled = torch.compiler.disable(_call)
@@ -783,7 +740,9 @@ def _put_methods(model: Module, plan: Plan) -> None:
 
 def _kind(module: Module, path: str) -> str:
     if hasattr(type(module), "__deepcopy__"):
-        return ""  # a class that copies itself would lose the method
+        return ""  # a class that copies itself, as Linear of PyG 2.6, would lose the method
+    if type(module).forward is nn.Sequential.forward:
+        return ""  # the modules in it are called by what calls it
     if type(module) in MODULES:
         return "activation"
     if isinstance(module, GReLU):

@@ -39,7 +39,7 @@ from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.graph_activation import GraphActivation
 from graphrelu.lab.record.config import ERRORS, FEW_LABELS, Config
 from graphrelu.lab.record.output import write_text
-from graphrelu.lab.record.recipes import family_of, modern, on_sets, recipe
+from graphrelu.lab.record.recipes import modern, on_sets, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import label, marked
 from graphrelu.lab.reproduce import deep, files, molecules
@@ -159,8 +159,7 @@ def config(dataset: str, backbone: str, name: str) -> Config:
     if dataset in FEW and activation == "context-grelu":
         options = FEW_LABELS | options  # as GReLU has it there
     if dataset in FEW:
-        family = family_of(dataset)
-        return recipe(dataset, family, backbone, activation, activation_options=options)
+        return recipe(dataset, backbone, activation, activation_options=options)
     if dataset in SETS:
         rest: dict[str, Any] = {"split": "random", "metric": "mae"}
         return on_sets(dataset, backbone, activation, activation_options=options, **rest)

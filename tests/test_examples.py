@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,10 +26,6 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def accuracies(lines: list[str]) -> list[float]:
-    return [float(line.split("accuracy ")[1].split(" ")[0]) for line in lines if "accuracy" in line]
-
-
 def test_molecules(capsys: pytest.CaptureFixture[str]) -> None:
     load("molecules").main(seeds=2, epochs=3)
     *seeds, relu, grelu = capsys.readouterr().out.splitlines()
@@ -41,11 +35,9 @@ def test_molecules(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(found) < 1.7  # that of the mean of all molecules
 
 
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # Lightning's
-@pytest.mark.parametrize("example", ["minibatch", "lightning"])
-def test_digits(example: str, capsys: pytest.CaptureFixture[str]) -> None:
-    load(example).main(epochs=20)
-    assert accuracies(capsys.readouterr().out.splitlines())[-1] > 85
+def test_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    load("minibatch").main(epochs=20)
+    assert float(capsys.readouterr().out.split()[-2]) > 85
 
 
 def test_tour(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,34 +69,3 @@ def test_picture_of_a_fresh_layer_is_relu() -> None:
     for molecule, own in zip(molecules, found, strict=True):
         assert torch.equal(own, x.relu().view(1, -1, 1).expand(molecule.num_nodes, 5, 64))
     plt.close(picture.draw(model, molecules))
-
-
-SMALL = ["--nodes", "4000", "--edges", "40000", "--parts", "8", "--save-every", "3"]
-
-
-def test_distributed_goes_on_after_a_death(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "checkpoint.pt"
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    script = [str(EXAMPLES / "distributed.py"), *SMALL, "--checkpoint", str(checkpoint)]
-    done = subprocess.run(
-        [sys.executable, *launcher, "--max-restarts=1", *script, "--fail-at-step=5"],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert "continues after step 3 of 8" in done.stdout
-    assert "step 8 of 8" in done.stdout
-    assert accuracies(done.stdout.splitlines())[-1] > 70
-    assert "GiB in a process" in done.stdout
-    with pytest.raises(RuntimeError, match="written by 2 processes and cannot be continued by 1"):
-        load("distributed").main([*SMALL, "--checkpoint", str(checkpoint)])
-
-
-def test_distributed_comes_out_the_same(tmp_path: Path) -> None:
-    """In two goes and in one."""
-    paths = [tmp_path / "two.pt", tmp_path / "one.pt"]
-    for path, epochs in zip((paths[0], *paths), "122", strict=True):
-        load("distributed").main([*SMALL, "--checkpoint", str(path), "--epochs", epochs])
-    states = [torch.load(path, weights_only=True)["model"] for path in paths]
-    assert all(torch.equal(states[0][name], states[1][name]) for name in states[1])

@@ -418,7 +418,7 @@ def _predicted(model: Module, batch: Any) -> tuple[str, Tensor, Tensor]:
         raise TypeError(
             f"data must hold PyG Data if train or evaluate is left out, got {type(batch).__name__}."
         )
-    graph = read_graph([], (batch,), {})
+    graph = read_graph({"data": batch})
     # For activations that are called with x alone, as by PyG's models.
     with nullcontext() if graph.edge_index is None else graph_context(*graph[:4]):
         if "edge_label" in batch:

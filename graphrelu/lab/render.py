@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import floor, isfinite, log10
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -243,10 +243,12 @@ def compare_cells(rows: Sequence[CompareRow]) -> list[dict[str, str]]:
 
 def shown(row: CompareRow) -> dict[str, str]:
     """The numbers of a row as every output shows them, by the titles of their columns."""
-    lead, paid, digits = row.over_relu, asdict(row.price), "4g" if row.is_error else "1f"
+    lead, paid, digits = row.over_relu, asdict(row.price), ".1f"
+    if row.is_error:  # four digits of the mean
+        digits = f".{3 - floor(log10(row.mean))}f" if 1e-3 <= row.mean < 1e4 else ".4g"
     return {
-        "mean": f"{row.mean:.{digits}}",
-        "std": f"{row.std:.{digits}}" if row.n > 1 else "",
+        "mean": f"{row.mean:{digits}}",
+        "std": f"{row.std:{digits}}" if row.n > 1 else "",
         "runs": f"{row.n}{MARK if row.diverged else ''}",
         "difference to ReLU": amount(lead) if lead else "",
         "verdict": lead.outcome if lead else "",
@@ -439,7 +441,7 @@ def headline(
         f"{graph.name}: {size_of(graph)}\n"
         f"{label(config.backbone)}: {depth}{config.hidden} hidden units, {norm}{skips}"
         f"dropout {config.dropout:g}, learning rate {config.lr:g}, "
-        f"weight decay {config.weight_decay:g}, {config.epochs} epochs"
+        f"weight decay {config.weight_decay:g}, {config.epochs} epoch{'s' * (config.epochs > 1)}"
         f"{' at most' if config.patience else ''}\n"
         f"{runs} {'run' if runs == 1 else 'runs'} of each activation"
         f"{' at most, until GReLU is decided' if until_decided else ''}, {config.split} split, "

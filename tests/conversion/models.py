@@ -121,24 +121,20 @@ class AsksForItsClass(Base):
         return x * float(self.layers[3].negative_slope)  # type: ignore[arg-type]
 
 
-class GoesThroughItself(torch.nn.Sequential):
-    """Its layers are its children, the last of which it may leave out."""
+class RunsItsChildren(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.act, self.conv2, self.lin = (
+            GCNConv(5, 8),
+            ReLU(),
+            GCNConv(8, 8),
+            Linear(8, 3),
+        )
 
-    def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:  # type: ignore[override]
-        for layer in list(self)[: -1 if embed else len(self)]:
-            x = layer(x, edge_index) if isinstance(layer, GCNConv) else layer(x)
+    def forward(self, x: Tensor, edge_index: Tensor, embed: bool = False) -> Tensor:
+        for layer in list(self.children())[: -1 if embed else 4]:
+            x = layer(x, edge_index) if isinstance(layer, GCNConv) else F.relu(layer(x))
         return x
-
-
-def goes_through_itself() -> torch.nn.Module:
-    return GoesThroughItself(GCNConv(5, 8), ReLU(), GCNConv(8, 8), ReLU(), Linear(8, 3))
-
-
-class ReadsItsParameters(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, penalty: bool = False) -> Tensor:
-        x = self.conv3(F.relu(self.conv1(x, edge_index)), edge_index)
-        squares = [parameter.pow(2).sum() for parameter in self.parameters()]
-        return x + sum(squares) / len(list(self.children())) if penalty else x
 
 
 class SharedWithAConvolution(torch.nn.Module):
@@ -326,6 +322,22 @@ class Nested(torch.nn.Module):
         return self.out(self.act(self.encoder(x, edge_index)), edge_index, edge_weight)
 
 
+class Layers(torch.nn.Sequential):
+    """A class of its own for what torch has already."""
+
+
+class Decoded(Base):
+    """Layers of PyG's that copy themselves, and share an activation, and layers of a Sequential."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = MLP([8, 8, 8, 4], norm=None)
+        self.layers = Layers(Linear(4, 4), ReLU(), Linear(4, 4))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.layers(self.mlp(self.conv1(x, edge_index)))
+
+
 class VariationalEncoder(Base):
     def forward(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
         x = self.conv1(x, edge_index).relu()
@@ -465,13 +477,13 @@ CASES: dict[str, Case] = {
     ),
     "one module, many places": Case(SharedModule, [BATCHES[0], (X2, EDGES2, ONE_GRAPH)], 3),
     "asks for its class": Case(AsksForItsClass, PLAIN, 2),
-    "goes through itself": Case(goes_through_itself, FLAGGED, 2),
-    "reads its parameters": Case(ReadsItsParameters, FLAGGED, 1),
+    "runs its children": Case(RunsItsChildren, FLAGGED, 3),
     "shared with a convolution": Case(SharedWithAConvolution, FLAGGED, 1, example=(X, EDGES, True)),
     "hidden in a list": Case(HiddenInAList, PLAIN, 2),
     "catches errors": Case(Catches, FLAGGED, 2),
     "helper functions": Case(Helpers, FLAGGED, 6),
     "nested models": Case(Nested, WEIGHTED, 4),
+    "MLPs of nodes": Case(Decoded, PLAIN, 3),
     "pooling between layers": Case(Pooled, BATCHES, 3),
     "no MessagePassing": shown(WithoutMessagePassing, ADJACENCIES, 1),
     "examples/gcn.py": Case(CoraGCN, WEIGHTED, 1),

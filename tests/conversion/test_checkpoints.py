@@ -82,6 +82,18 @@ def test_checkpoints_of_a_converted_model_change_nothing(way: Any) -> None:
     assert_close(*results, 1e-5)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_an_activation_that_a_checkpoint_calls_stays(way: Any) -> None:
+    """Its second run would come from no line of the model."""
+
+    class Alone(Base):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Any:
+            return way(torch.relu, self.conv1(x, edge_index))
+
+    with pytest.raises(ValueError, match=r"must have an activation .*: it calls none"):
+        convert(Alone())
+
+
 def in_a_thread(work: Callable[[], object]) -> None:
     """As autograd runs backward passes on a GPU."""
     with ThreadPoolExecutor(1) as pool:

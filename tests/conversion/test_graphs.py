@@ -13,10 +13,10 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCN, GCNConv, GraphSAGE, SAGEConv
 
 from graphrelu import convert, replacements
-from graphrelu.context import scopes_around
+from graphrelu.context import Graph, scopes_around
 from graphrelu.conversion import read_graph
 from tests.conversion import models
-from tests.conversion.models import BATCH, BATCHED, EDGES, PLAIN, WEIGHT, Base, CoraGCN, X
+from tests.conversion.models import BATCH, BATCHED, EDGES, WEIGHT, Base, CoraGCN, X
 from tests.conversion.test_table import grelus
 from tests.helpers import opened, random_graph
 
@@ -34,56 +34,59 @@ def opened_model(model: torch.nn.Module, **options: Any) -> Any:
     return converted
 
 
-ROWS, PAIR = torch.ones(90, 2), (torch.ones(30, 5), torch.ones(30, 4))
+PAIR = (torch.ones(30, 5), torch.ones(30, 4))
 DATA = Data(x=X, edge_index=EDGES, edge_weight=WEIGHT)
 TWO = Batch.from_data_list([DATA, DATA])
-SHORT = torch.arange(6).view(3, 2)
-CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    # What is called; graph, weights, batch vector, number of graphs and of nodes.
-    "by place": ((X, EDGES, WEIGHT), (EDGES, WEIGHT, None, None, 30)),
-    "by name": ({"edge_weight": WEIGHT, "edge_index": EDGES}, (EDGES, WEIGHT, None, None, None)),
-    "integer weights": (
-        (X, EDGES, BATCH[EDGES[0]]),
-        (EDGES, BATCH[EDGES[0]].float(), None, None, 30),
+COUNTS = BATCH[EDGES[0]]  # weights that are whole numbers
+FLOATS = {"x": X, "edge_index": EDGES, "batch": BATCH.float(), "batch_size": 3}
+CALLS: dict[str, tuple[dict[str, Any], Graph]] = {
+    # The arguments, and what is read of them.
+    "weights": (
+        {"edge_weight": WEIGHT, "x": X, "edge_index": EDGES},
+        Graph(EDGES, WEIGHT, num_nodes=30),
     ),
-    "a column of weights": ((X, EDGES, WEIGHT.view(-1, 1)), (EDGES, WEIGHT, None, None, 30)),
-    "weights of two columns": ((X, EDGES, ROWS), (EDGES, ROWS, None, None, 30)),
-    "a batch": ((X, EDGES, None, BATCH, 3), (EDGES, None, BATCH, 3, 30)),
-    "a batch of floats": ((X, EDGES, None, BATCH.float(), 3), (EDGES, None, None, None, 30)),
-    "no features, but a batch": ((None, EDGES, None, BATCH), (EDGES, None, BATCH, None, 30)),
-    "features by another name": ({"h": X, "adj_t": EDGES}, (EDGES, None, None, None, 30)),
-    "one set of nodes": (((X, X), EDGES), (EDGES, None, None, None, 30)),
-    "two sets of nodes": ((PAIR, EDGES), (EDGES, None, None, None, None)),
-    "a guess": ({"x": X, "links": EDGES}, (EDGES, None, None, None, 30)),
-    "two guesses": ({"x": X, "links": EDGES, "more": EDGES}, (None, None, None, None, 30)),
-    "hyperedges": ({"x": X, "hyperedge_index": EDGES}, (None, None, None, None, 30)),
-    "labels": ({"x": X, "edge_label_index": EDGES}, (None, None, None, None, 30)),
-    "no graph: three rows": ({"x": X, "links": SHORT}, (None, None, None, None, 30)),
-    "data": ((DATA,), (EDGES, WEIGHT, None, None, 30)),
-    "several data": ((TWO,), (TWO.edge_index, TWO.edge_weight, TWO.batch, 2, 60)),
-    "more than has names": ((X, EDGES, None, None, None, 7), (EDGES, None, None, None, 30)),
+    "whole numbers": (
+        {"x": X, "edge_index": EDGES, "edge_weight": COUNTS},
+        Graph(EDGES, COUNTS.float(), num_nodes=30),
+    ),
+    "a column of weights": (
+        {"x": X, "edge_index": EDGES, "edge_weight": WEIGHT.view(-1, 1)},
+        Graph(EDGES, WEIGHT, num_nodes=30),
+    ),
+    "a batch": (
+        {"x": X, "edge_index": EDGES, "batch": BATCH, "batch_size": 3},
+        Graph(EDGES, None, BATCH, 3, 30),
+    ),
+    "a batch of floats": (FLOATS, Graph(EDGES, num_nodes=30)),
+    "no features": ({"edge_index": EDGES, "batch": BATCH}, Graph(EDGES, None, BATCH, None, 30)),
+    "features by another name": ({"h": X, "adj_t": EDGES}, Graph(EDGES, num_nodes=30)),
+    "one set of nodes": ({"x": (X, X), "edge_index": EDGES}, Graph(EDGES, num_nodes=30)),
+    "two sets of nodes": ({"x": PAIR, "edge_index": EDGES}, Graph(EDGES)),
+    "a guess": ({"x": X, "links": EDGES}, Graph(EDGES, num_nodes=30)),
+    "two guesses": ({"x": X, "links": EDGES, "more": EDGES}, Graph(None, num_nodes=30)),
+    "hyperedges": ({"x": X, "hyperedge_index": EDGES}, Graph(None, num_nodes=30)),
+    "labels": ({"x": X, "edge_label_index": EDGES}, Graph(None, num_nodes=30)),
+    "three rows": ({"x": X, "links": EDGES[:1].expand(3, -1)}, Graph(None, num_nodes=30)),
+    "data": ({"data": DATA}, Graph(EDGES, WEIGHT, num_nodes=30)),
+    "several data": ({"data": TWO}, Graph(TWO.edge_index, TWO.edge_weight, TWO.batch, 2, 60)),
 }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_what_is_read_of_a_call(call: str) -> None:
-    given, expected = CALLS[call]
-    args, kwargs = (given, {}) if isinstance(given, tuple) else ((), given)
-    names = ["x", "edge_index", "edge_weight", "batch", "batch_size"]
-    found = read_graph(names, args, kwargs, None, True)
-    for one, other in zip(found, expected, strict=True):
+    arguments, expected = CALLS[call]
+    for one, other in zip(read_graph(arguments, guess=True), expected, strict=True):
         assert torch.equal(one, other) if isinstance(other, Tensor) else one == other
-    assert read_graph(names, args, kwargs, None, False).num_nodes == expected[-1]
 
 
 def test_a_graph_by_its_name() -> None:
     both = {"x": X, "edge_index": EDGES, "other": EDGES.flip(0)}
-    assert torch.equal(read_graph([], (), both, "other", False).edge_index, EDGES.flip(0))
-    assert read_graph([], (), {"x": X, "links": EDGES}, None, False).edge_index is None
+    assert torch.equal(read_graph(both, "other").edge_index, EDGES.flip(0))
+    assert read_graph({"x": X, "links": EDGES}).edge_index is None
     model = opened_model(BeforeAnyLayer(), example=(X, EDGES))
-    with pytest.raises(ValueError, match="no graph is known before it"):  # which of the two?
-        model(X, EDGES, EDGES)
-    with pytest.raises(ValueError, match="stays: no graph is known before it"):
+    with pytest.raises(ValueError, match="no graph with a number of nodes is known before it"):
+        model(X, EDGES, EDGES)  # which of the two?
+    with pytest.raises(ValueError, match="stays: no graph with a number of nodes is known before"):
         convert(BeforeAnyLayer(), example=[(X, EDGES), (X, EDGES, EDGES)])
     named = opened_model(BeforeAnyLayer(), example=(X, EDGES), graph="edges")
     assert torch.equal(named(X, EDGES, EDGES), named(X, EDGES))
@@ -184,7 +187,7 @@ def test_what_stays_and_why() -> None:
         "pool.select.act: Tanh() stays: it is a part of pool, a TopKPooling",
     ]
     (left,) = replacements(convert(Typed(), example=TYPED)).left
-    assert left.reason == "the convolution before it has no known number of nodes, or two of them"
+    assert left.reason == "no graph with a number of nodes is known before it"
 
     class MakesItsGraph(GCNConv):
         def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
@@ -197,7 +200,7 @@ def test_what_stays_and_why() -> None:
     points = Points()
     points.conv2 = MakesItsGraph(8, 8)
     (left,) = replacements(convert(points)).left
-    assert left.reason == "no graph is known before it"
+    assert left.reason == "no graph with a number of nodes is known before it"
 
 
 def test_batches_are_activated_graph_by_graph() -> None:
@@ -209,6 +212,7 @@ def test_batches_are_activated_graph_by_graph() -> None:
         alone = model(X[nodes], inside, torch.zeros_like(nodes))
         torch.testing.assert_close(out[graph : graph + 1], alone, atol=1e-5, rtol=1e-4)
     unet = opened_model(gnn.GraphUNet(5, 8, 4, depth=2))  # finds its batch vector again
+    assert len(grelus(unet)) == 4
     assert unet(X, BATCHED).shape == unet(X, BATCHED, BATCH).shape == (30, 4)
     assert not torch.allclose(unet(X, BATCHED), unet(X, BATCHED, BATCH), atol=1e-4)
 
@@ -217,34 +221,6 @@ def test_part_of_the_nodes() -> None:
     model = opened_model(GraphSAGE(5, 8, 2, 4))
     with pytest.raises(ValueError, match=r"at 'act after convs.0' must have a row .* all nodes at"):
         model.inference_per_layer(0, X, EDGES, 10)
-
-
-def test_numbers_that_are_not_finite() -> None:
-    class Plain(Base):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return F.relu(x) + self.conv1(x, edge_index).sum()
-
-    for model in (opened_model(Plain()), convert(Plain())):
-        for value in (float("inf"), float("nan"), -3e38):  # so large that sums overflow
-            x = X.clone()
-            x[:, 0] = value
-            with pytest.raises(ValueError, match="GReLU at 'forward:1' must be finite, got inf or"):
-                model(x, EDGES)
-
-
-def test_an_error_that_the_model_catches_is_raised() -> None:
-    class Catches(Base):
-        def forward(self, x: Tensor, edge_index: Tensor, rows: int = 30) -> Tensor:
-            h = self.conv1(x, edge_index)
-            try:
-                return F.relu(h[:rows])
-            except ValueError:
-                return self.lin1(x)
-
-    converted = convert(Catches(), example=PLAIN[0])
-    with pytest.raises(ValueError, match="must have a row for each node, but it sees"):
-        converted(X, EDGES, 20)
-    assert converted(X, EDGES).shape == (30, 8)
 
 
 def test_places_met_later_stay_and_say_so_once() -> None:
@@ -299,3 +275,17 @@ def test_a_converted_model_in_another_model() -> None:
     expected = both.conv1(both.inner(X, EDGES), EDGES).relu()
     assert torch.equal(both(X, EDGES), expected)
     assert [r.name for r in replacements(both)] == ["inner.forward:2 after conv1"]
+
+
+def test_a_converted_model_that_calls_another() -> None:
+    """Each replaces its own activations alone."""
+    teacher = convert(models.IsNone(), exclude=["forward:5 after conv2"])
+
+    class Student(Base):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.relu(self.conv1(x, edge_index)).sum() + teacher(x, edge_index)
+
+    student = Student()
+    converted = convert(student)
+    assert [r.name for r in replacements(converted)] == ["forward:1 after conv1"]
+    assert torch.equal(converted(X, EDGES), student(X, EDGES))

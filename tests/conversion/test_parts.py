@@ -5,11 +5,9 @@ import io
 import multiprocessing
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.parallel import DistributedDataParallel
@@ -26,7 +24,6 @@ from tests.conversion.models import (
     EDGES,
     PLAIN,
     WEIGHT,
-    Base,
     Case,
     CoraGCN,
     X,
@@ -36,9 +33,10 @@ from tests.conversion.test_table import assert_same, grelus
 from tests.helpers import random_graph
 
 MODELS = ["GCN", "GAT, JumpingKnowledge", "GraphUNet", "one module, many places", "nested models"]
+MODELS += ["Sequential", "GPSConv", "MLPs of nodes"]
 
 
-@pytest.mark.parametrize("name", [*MODELS, "Sequential", "GPSConv"])
+@pytest.mark.parametrize("name", MODELS)
 def test_copy_pickle_and_state(name: str) -> None:
     case = CASES[name]
     torch.manual_seed(0)
@@ -188,21 +186,6 @@ def test_types_zero_weights_and_small_graphs(dtype: torch.dtype) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         outs = [m.eval().float()(X, EDGES) for m in (model, converted)]
     assert torch.equal(*outs)
-
-
-def test_a_forward_that_changes_its_mode_or_saves_its_state() -> None:
-    class Changes(Base):
-        def forward(self, x: Tensor, edge_index: Tensor, training: bool) -> Any:
-            self.train(training)
-            names, layers = set(self.state_dict()), list(self.children())
-            return F.relu(self.conv1(x, edge_index)), names, layers
-
-    converted = convert(Changes(), example=(X, EDGES, True))
-    for training in (True, False):
-        _, names, layers = converted(X, EDGES, training)
-        assert [act.training for act in grelus(converted)] == [training]
-        assert names == set(converted.state_dict())
-        assert len(layers) == len(list(Changes().children()))
 
 
 def test_methods_that_are_not_forward() -> None:

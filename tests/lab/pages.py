@@ -27,7 +27,7 @@ HOSTILE = "<script>document.title='taken'</script>"
 
 
 def cell(dataset: str, backbone: str, activation: str, **settings: Any) -> Config:
-    return recipe(dataset, "other", backbone, activation, **settings)
+    return recipe(dataset, backbone, activation, **settings)
 
 
 def runs(config: Config, seeds: int = 8) -> list[Result]:

@@ -70,7 +70,7 @@ def test_runs_of_one_split_count_once_where_splits_share_data() -> None:
 
 
 def test_which_splits_share_most_of_their_training_data() -> None:
-    node, graphs = recipe("cora", "citation", "gcn", "relu"), graph_cell("mutag", "gin", "relu")
+    node, graphs = recipe("cora", "gcn", "relu"), graph_cell("mutag", "gin", "relu")
     found = {
         "few labels": splits_of(node, "20 nodes per class for training"),
         "small": splits_of(node, "48 / 32 / 20 % of every class, as the graph is too small"),
@@ -87,7 +87,7 @@ def test_which_splits_share_most_of_their_training_data() -> None:
         ("masks", "the graph's own masks, split 1 of 3", 0.0, 3),
         ("published", "", 0.0, 1),
     ):
-        own = splits_of(recipe("cora", "citation", "gcn", "relu", split=split), note)
+        own = splits_of(recipe("cora", "gcn", "relu", split=split), note)
         assert (own.shared, own.count) == (pytest.approx(ratio), count)
 
 

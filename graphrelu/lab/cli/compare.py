@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import tempfile
@@ -29,7 +30,7 @@ from graphrelu.lab.cli.options import (
 )
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.own_files import sha256
+from graphrelu.lab.data.splits import GraphSplit, SetSplit
 from graphrelu.lab.engine.cells import split_for
 from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
@@ -37,7 +38,7 @@ from graphrelu.lab.engine.train import build
 from graphrelu.lab.models.backbones import NORMS
 from graphrelu.lab.names import check_name
 from graphrelu.lab.record import divergence, machine, output
-from graphrelu.lab.record.config import Config, GraphSplit, Metric, SetSplit
+from graphrelu.lab.record.config import Config, Metric
 from graphrelu.lab.record.looks import Look
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
@@ -354,21 +355,21 @@ def prepare(
     if is_set:
         settings = {**SET_DEFAULTS.get(dataset, {}), **settings}
 
-    def cell(name: str, family: str, activation: str) -> Config:
+    def cell(name: str, activation: str) -> Config:
         if is_set:
             return on_sets(name, backbone, activation, **settings)
         if deep:
             return modern(name, backbone, activation, **{**DEFAULTS, **settings})
-        return recipe(name, family, backbone, activation, **settings)
+        return recipe(name, backbone, activation, **settings)
 
     # Once without the graph, to find a misspelt name before anything is downloaded.
-    configs = [cell("any", "other", name) for name in activations]
+    configs = [cell("any", name) for name in activations]
     graph: Graph | GraphSet
     metric: Metric | None = None
     if is_set:
         network_of(configs[0])
         graph = on_disk.load_graphs(dataset, root, targets, settings.get("split"))
-        family, own = "other", "random" if graph.split is None else "column"
+        own = "random" if graph.split is None else "column"
     else:
         graph = on_disk.load(dataset, root)
         if deep and graph.task == "classes" and graph.num_classes == 2:
@@ -376,13 +377,13 @@ def prepare(
         # A graph that comes with splits has been compared on them; the paper's are split at random.
         has_masks = None not in (graph.train_mask, graph.val_mask, graph.test_mask)
         papers = not deep or dataset.lower() in NODE_DATASETS
-        family, own = graph.family, "masks" if has_masks and not papers else "random"
+        own = "masks" if has_masks and not papers else "random"
     settings.setdefault("split", own)
     settings["metric"] = _metric(graph, settings.get("metric"), metric)
     name = identity(dataset, graph)
     if targets:
         name = f"{','.join(targets)} of {name}"
-    configs = [cell(name, family, config.activation) for config in configs]
+    configs = [cell(name, config.activation) for config in configs]
     for seed in seeds:
         split_for(configs[0], graph, seed)
     # Finds widths that do not fit before the training.
@@ -408,7 +409,8 @@ def _metric(graph: Graph | GraphSet, asked: Metric | None, usual: Metric | None)
 
 def identity(dataset: str, graph: Graph | GraphSet) -> str:
     """The graph's name; of files also their content: no record mixes two versions of them."""
-    hashes = "".join(sha256(path)[:8] for path in on_disk.files_of(dataset))
+    contents = [path.read_bytes() for path in on_disk.files_of(dataset)]
+    hashes = "".join(hashlib.sha256(content).hexdigest()[:8] for content in contents)
     return f"{graph.name}@{hashes}" if hashes else graph.name
 
 

@@ -24,7 +24,7 @@ from graphrelu.lab.data.graph import (
     undirected,
 )
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import SplitKind
+from graphrelu.lab.data.splits import SetSplit
 from graphrelu.lab.names import hint
 
 __all__ = ["GRAPH_NAMES", "GRAPH_SOURCES", "NAMES", "SOURCES", "DataError", "Graph", "GraphSet"]
@@ -108,7 +108,7 @@ def load_graphs(
     name: str,
     root: str | Path | None = None,
     targets: Sequence[str] = (),
-    split: SplitKind | None = None,
+    split: SetSplit | None = None,
 ) -> GraphSet:
     """Load a set of graphs and check it.
 
@@ -125,7 +125,7 @@ def load_graphs(
             molecules of a CSV file can be split by ``"scaffold"``, and only a set that comes with
             a split by ``"column"``.
     """
-    require(split in (None, *get_args(SplitKind)), f"There is no split {split!r} of graphs.")
+    require(split in (None, *get_args(SetSplit)), f"There is no split {split!r} of graphs.")
     key, home = name.lower(), data_root(root)
     if key == "esol" or key.endswith((".csv", ".csv.gz")):
         path = Path(__file__).with_name("esol.csv") if key == "esol" else files_of(name)[0]

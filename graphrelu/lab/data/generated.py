@@ -87,9 +87,6 @@ class BlockModel(Generated):
     # If 1, the classes trade their means in odd regions: what speaks for a class in an even region
     # speaks against it in an odd one.
     shift: int = within(0, 0, 1)
-    # If 1, `homophily` holds in even regions, 1 - `homophily` in odd ones, and half of what lies
-    # between two regions of different kinds is of one class.
-    opposed: int = within(0, 0, 1)
     # Of edges and noise.
     seed: int = within(0, 0, 2**63 - 1)
 
@@ -102,13 +99,14 @@ class BlockModel(Generated):
         )
 
     def edge_probabilities(self) -> np.ndarray:
-        """The probability of an edge, by how many of its nodes are in odd regions, and whether
-        they are of one region and of one class: `[3, 2, 2]`."""
-        region = np.array([(1 - INSIDE) / (REGIONS - 1), INSIDE])
-        odd = 1 - self.homophily if self.opposed else self.homophily
-        alike = np.array([self.homophily, (self.homophily + odd) / 2, odd])
-        kind = np.stack([1 - alike, alike], axis=1)
-        return self.degree / (self.nodes / (2 * REGIONS)) * region[:, None] * kind[:, None, :]
+        """The probability of an edge, by whether its nodes are of one region and of one class."""
+        region = np.array([[(1 - INSIDE) / (REGIONS - 1)], [INSIDE]])
+        return (
+            self.degree
+            / (self.nodes / (2 * REGIONS))
+            * region
+            * [1 - self.homophily, self.homophily]
+        )
 
     def generate(self) -> Data:
         """Draw the graph."""
@@ -120,8 +118,7 @@ class BlockModel(Generated):
         chance = (keys[: len(first)] >> np.uint64(11)) * 2.0**-53
         is_near = (region[first] == region[second]).astype(np.int64)
         is_alike = (y[first] == y[second]).astype(np.int64)
-        num_odd = odd[first] + odd[second]
-        is_edge = chance < self.edge_probabilities()[num_odd, is_near, is_alike]
+        is_edge = chance < self.edge_probabilities()[is_near, is_alike]
         edges = torch.from_numpy(np.stack([first[is_edge], second[is_edge]]))
 
         # Twelve uniform numbers less six: as good as normal, and no machine rounds it otherwise.

@@ -12,14 +12,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-Family = Literal["citation", "other"]
 # A class for each node, or graph; any number of labels, each 0 or 1; or a number to predict.
 Task = Literal["classes", "labels", "values"]
 Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 PARTS = ("train", "val", "test")
-# Fewer nodes than this cannot fill a training, a validation and a test set (of their class).
-MIN_NODES = 5
 FEW_VALUES = 20  # whole numbers that may be meant as classes
 
 
@@ -55,9 +52,8 @@ class Graph:
     """A graph whose nodes are learned, with its features as they were stored.
 
     ``x`` is dense ``[N, F]`` or a sparse CSR tensor, where the source is sparse. ``y`` are classes
-    ``[N]``, labels ``[N, L]`` of 0 and 1 in floating point, or values ``[N]`` in floating point;
-    ``num_classes`` is the number of classes or of labels, and 1 for values. A node without a label
-    has -1. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
+    ``[N]``, labels ``[N, L]`` of 0 and 1 in floating point, or values ``[N]`` in floating point. A
+    node without a label has -1. The masks, if any, are ``[N]`` or ``[N, R]`` for ``R`` splits.
     """
 
     name: str
@@ -65,8 +61,6 @@ class Graph:
     edge_index: Tensor
     edge_weight: Tensor | None
     y: Tensor
-    num_classes: int
-    family: Family = "other"
     train_mask: Tensor | None = None
     val_mask: Tensor | None = None
     test_mask: Tensor | None = None
@@ -82,6 +76,11 @@ class Graph:
     @property
     def num_features(self) -> int:
         return self.x.size(1)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes or of labels; 1 for values."""
+        return int(self.y.max()) + 1 if self.task == "classes" else self.y[0].numel()
 
     @property
     def task(self) -> Task:
@@ -115,15 +114,15 @@ class Graph:
         )
 
 
-def from_data(data: Any, name: str, family: Family = "other") -> Graph:
+def from_data(data: Any, name: str) -> Graph:
     """Turn a PyG :class:`~torch_geometric.data.Data` object into a checked :class:`Graph`."""
     require(isinstance(data, Data), f"{name} is a {type(data).__name__}, not a PyG Data object.")
     x = _checked_features(data.x, name)
-    y, num_classes = _checked_labels(data.y, x.size(0), name)
+    y = _checked_labels(data.y, x.size(0), name)
     edge_index = checked_edges(data.edge_index, x.size(0), name)
     weight = _edge_weight(getattr(data, "edge_weight", None), edge_index.size(1), name)
     masks = {f"{part}_mask": _mask(data, f"{part}_mask", x.size(0), name) for part in PARTS}
-    return Graph(name, x, edge_index, weight, y, num_classes, family, **masks)
+    return Graph(name, x, edge_index, weight, y, **masks)
 
 
 def undirected(graph: Graph) -> Graph:
@@ -142,11 +141,8 @@ def undirected(graph: Graph) -> Graph:
 def _checked_features(x: Any, name: str) -> Tensor:
     """Finite numbers ``[nodes, features]`` in single precision, dense or sparse CSR."""
     require(x is not None, f"{name} has no node features (x is missing).")
-    fits = isinstance(x, Tensor) and x.dim() == 2 and x.size(1) > 0 and not x.is_complex()
-    require(
-        fits, f"{name}: the features must be a real matrix [nodes, features] with a column or more."
-    )
-    require(x.size(0) > 0, f"{name} has no nodes.")
+    fits = isinstance(x, Tensor) and x.dim() == 2 and x.numel() > 0 and not x.is_complex()
+    require(fits, f"{name}: the features must be a real matrix [nodes, features], not empty.")
     is_dense = x.layout == torch.strided
     features: Tensor = x.as_subclass(Tensor).contiguous() if is_dense else x.to_sparse_csr()
     features = features.float()
@@ -179,8 +175,8 @@ def _edge_weight(weight: Any, num_edges: int, name: str) -> Tensor | None:
     return flat
 
 
-def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
-    """The labels of all nodes, and the number of classes, labels or values."""
+def _checked_labels(y: Any, num_nodes: int, name: str) -> Tensor:
+    """The classes, labels or values of all nodes."""
     require(y is not None, f"{name} has no labels (y is missing).")
     if isinstance(y, Tensor) and y.dim() == 2 and y.size(1) == 1:
         y = y.view(-1)
@@ -204,15 +200,13 @@ def _checked_labels(y: Any, num_nodes: int, name: str) -> tuple[Tensor, int]:
     remedy = "masks can leave a node without a value out"
     finite = f"{name}: y must hold finite values, not NaN or infinite ones; {remedy}."
     require(y.isfinite().all(), finite)
-    few = f"{name} has fewer than {MIN_NODES} nodes with labels ({len(labelled)})."
-    require(len(labelled) >= MIN_NODES, few)
-    varied = (labelled != labelled[0]).any()
+    varied = (labelled != labelled[:1]).any()
     require(varied, f"{name}: y is the same for all nodes, so there is nothing to learn.")
-    return y, y[0].numel()
+    return y
 
 
-def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
-    classes, sizes = y[y >= 0].unique(return_counts=True)
+def _checked_classes(y: Tensor, name: str) -> Tensor:
+    classes = y[y >= 0].unique()
     count = len(classes)
     require(count > 0, f"{name} has no labels (every y is negative).")
     one = f"{name}: all labelled nodes have one class, so there is nothing to learn."
@@ -222,10 +216,7 @@ def _checked_classes(y: Tensor, name: str) -> tuple[Tensor, int]:
         f"{name}: the labels of {count} classes must run from 0 to {count - 1} without gaps, but "
         f"the largest is {int(classes[-1])}.",
     )
-    smallest, size = int(sizes.argmin()), int(sizes.min())
-    few = f"{name}: class {smallest} has fewer than {MIN_NODES} nodes ({size})."
-    require(size >= MIN_NODES, few)
-    return y, count
+    return y
 
 
 def _mask(data: Data, key: str, num_nodes: int, name: str) -> Tensor | None:

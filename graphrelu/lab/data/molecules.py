@@ -16,7 +16,7 @@ from torch_geometric.utils.smiles import e_map, x_map
 
 from graphrelu.lab.data.graph import DataError, require
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.data.splits import SET_SHARES, SplitKind
+from graphrelu.lab.data.splits import SET_SHARES, SetSplit
 from graphrelu.lab.data.tables import check_column, numbers, read_table, with_header
 
 PART_OF = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
@@ -31,7 +31,7 @@ def has_smiles(path: Path) -> bool:
 
 
 def read_molecules(
-    path: Path, targets: Sequence[str] = (), split: SplitKind | None = None
+    path: Path, targets: Sequence[str] = (), split: SetSplit | None = None
 ) -> GraphSet:
     """The molecules of a CSV file, also compressed (``.csv.gz``).
 

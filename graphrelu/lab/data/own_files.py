@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import warnings
@@ -34,12 +33,6 @@ LAYOUTS = (
 )
 HOW = "save a PyG Data, or a list of them, that holds tensors only, with torch.save"
 add_safe_globals([Data, DataEdgeAttr, DataTensorAttr, EdgeIndex, GlobalStorage])
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 sum of a file, in hexadecimal."""
-    with as_data_error(f"{path} cannot be read", kinds=OSError):
-        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def check_size(num_bytes: int, path: Path) -> None:

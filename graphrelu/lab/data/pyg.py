@@ -16,7 +16,7 @@ import torch
 from torch_geometric import datasets
 from torch_geometric.data import Dataset
 
-from graphrelu.lab.data.graph import PARTS, Family, Graph, as_data_error, from_data, require
+from graphrelu.lab.data.graph import PARTS, Graph, as_data_error, from_data, require
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.names import hint
 
@@ -26,17 +26,11 @@ GRAPH_CLASSES = (  # of sets of graphs
     *("MalNetTiny", "MoleculeNet", "NeuroGraphDataset", "QM7b", "QM9", "TUDataset", "ZINC"),
 )
 GRAPH_OPTIONS = {"subset": True, "use_node_attr": True}  # of those that take them
-CITATIONS = ("Planetoid", "CitationFull", "CoraFull")
 
 
 def class_of(name: str) -> str:
     """The class in ``pyg:CLASS/NAME``."""
     return name.removeprefix(PREFIX).partition("/")[0]
-
-
-def family_of(name: str) -> Family:
-    """What a graph is of, which decides how the paper's networks are set."""
-    return "citation" if class_of(name) in CITATIONS else "other"
 
 
 def read_pyg(name: str, root: Path) -> Graph:
@@ -46,7 +40,7 @@ def read_pyg(name: str, root: Path) -> Graph:
         spec = name.removeprefix(PREFIX)
         sentence = f"{spec} holds {len(dataset)} graphs; choose a dataset of one graph."
         require(len(dataset) == 1, sentence)
-        return from_data(dataset[0], name, family_of(name))
+        return from_data(dataset[0], name)
 
 
 def read_pyg_graphs(name: str, root: Path) -> GraphSet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ FULL_SHARES = (0.6, 0.2)
 
 SET_SHARES = (0.8, 0.9)  # where the training and the validation part of a set of graphs end
 
-SplitKind = Literal["random", "scaffold", "column", "folds"]  # of a set of graphs
+GraphSplit = Literal["random", "full", "masks", "published"]
+SetSplit = Literal["random", "scaffold", "column", "folds"]
 
 NOTES = {
     "scaffold": "whole scaffolds, the most frequent for training",
@@ -65,7 +66,7 @@ def make_split(graph: Graph, seed: int, how: str = "random") -> Split:
     return stratified(graph.strata, seed, shares, f"{of}, at random")
 
 
-def split_of(graphs: GraphSet, seed: int, how: SplitKind | None = None) -> Split:
+def split_of(graphs: GraphSet, seed: int, how: SetSplit | None = None) -> Split:
     """A split of a set of graphs: ten ``"folds"``, ``"random"``, or what came with the set, by
     ``"scaffold"`` or by ``"column"``; what came with it, else random, unless told."""
     name, y = graphs.name, graphs.y
@@ -102,8 +103,7 @@ def _random_graphs(graphs: GraphSet, seed: int) -> Split:
         return _split((train, val, test), "80 / 10 / 10 % of every class, at random")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     cuts = [int(share * count) for share in SET_SHARES]
-    parts = (part.numpy() for part in order.tensor_split(cuts))
-    return _split(parts, "80 / 10 / 10 % of the graphs, at random")
+    return _split(order.tensor_split(cuts), "80 / 10 / 10 % of the graphs, at random")
 
 
 def fold_split(y: Tensor, seed: int) -> Split:
@@ -163,7 +163,7 @@ def published(y: Tensor) -> Split:
     require(len(others) >= size, f"The published split takes {size:,} nodes beside training.")
     note = "the one random split of published scores: 20 nodes per class, 500 and 1,000"
     parts = torch.cat(train), others[:NUM_VAL], others[NUM_VAL:size]
-    return _split((part.numpy() for part in parts), note)
+    return _split(parts, note)
 
 
 def from_masks(graph: Graph, seed: int) -> Split:
@@ -220,8 +220,8 @@ def random_keys(seed: int, count: int) -> np.ndarray:
     return np.random.PCG64(seed).random_raw(count)
 
 
-def _split(parts: Iterable[np.ndarray], note: str) -> Split:
-    train, val, test = (torch.from_numpy(np.sort(part)) for part in parts)
+def _split(parts: Iterable[Any], note: str) -> Split:
+    train, val, test = (torch.as_tensor(part).sort().values for part in parts)
     together = torch.cat([train, val, test])
     require(len(together.unique()) == len(together), "The parts of the split overlap.")
     return Split(train, val, test, note)

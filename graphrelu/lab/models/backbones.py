@@ -16,15 +16,11 @@ from torch_geometric.nn import (
     SAGEConv,
     SGConv,
 )
+from torch_geometric.utils import add_remaining_self_loops
 
 from graphrelu.checks import check_count
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.propagation import (
-    PreparedInputs,
-    SelfLoopSAGEConv,
-    convolve,
-    prepare_graph,
-)
+from graphrelu.lab.models.propagation import PreparedInputs, convolve, prepare_graph
 from graphrelu.lab.models.sparse import as_features, dropout
 from graphrelu.lab.names import check_name
 
@@ -161,8 +157,11 @@ class GNN(torch.nn.Module):
         weight = edge_weight
         if weight is None:
             weight = torch.ones(edge_index.size(1), device=x.device)
+        index, nodes = edge_index, x.size(0)
+        if self.backbone_options.get("add_self_loops", False):
+            index, weight = add_remaining_self_loops(index, weight, num_nodes=nodes)
         conv = self.propagation or self.convs[0]
-        graph = prepare_graph(conv, edge_index, weight.to(x.dtype), x.size(0))
+        graph = prepare_graph(conv, index, weight.to(x.dtype), nodes)
         return PreparedInputs(as_features(x), graph, edge_index, edge_weight)
 
     def forward(self, inputs: PreparedInputs) -> Tensor:
@@ -260,6 +259,5 @@ def convolution(
         last = Linear(out_channels, out_channels)
         return GINConv(torch.nn.Sequential(first, torch.nn.ReLU(), last))
     kinds = {"cheb": ChebConv, "gcn": GCNConv, "sage": SAGEConv, "gat": GATConv, "sgc": SGConv}
-    if options.pop("add_self_loops", False):
-        return SelfLoopSAGEConv(in_channels, out_channels)
+    options.pop("add_self_loops", None)  # in the graph
     return kinds[backbone](in_channels, out_channels, **options)

@@ -406,7 +406,8 @@ def random_walks(edge_index: Tensor, node_count: Tensor, steps: int) -> Tensor:
     parts, first = [], 0
     for size in (int(part.sum()) for part in node_count.split(WALKED_AT_ONCE)):
         own = edge_index[:, (edge_index[0] >= first) & (edge_index[0] < first + size)] - first
-        step = to_torch_coo_tensor(own, 1 / degree(own[0], size)[own[0]], size)
+        with torch.sparse.check_sparse_tensor_invariants(False):  # torch warns if nobody chose
+            step = to_torch_coo_tensor(own, 1 / degree(own[0], size)[own[0]], size)
         power, back = step, []
         for _ in range(steps):
             back.append(get_self_loop_attr(*to_edge_index(power), num_nodes=size))

@@ -23,12 +23,7 @@ from torch_geometric.nn import (
     SGConv,
 )
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import (
-    add_remaining_self_loops,
-    add_self_loops,
-    remove_self_loops,
-    scatter,
-)
+from torch_geometric.utils import add_self_loops, remove_self_loops, scatter
 
 from graphrelu.lab.models.sparse import Features, SparseMatrix, dropout, linear, matmul
 from graphrelu.ops.diffuse import diffuse
@@ -52,15 +47,6 @@ class PreparedInputs(NamedTuple):
     edge_weight: Tensor | None
 
 
-class SelfLoopSAGEConv(SAGEConv):  # type: ignore[misc]
-    """PyG's SAGE, where a node is one of its own neighbours."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        edge_index, _ = add_remaining_self_loops(edge_index, num_nodes=x.size(0))
-        out: Tensor = super().forward(x, edge_index)
-        return out
-
-
 def prepare_graph(
     conv: torch.nn.Module, index: Tensor, weight: Tensor, nodes: int
 ) -> SparseMatrix | AttentionGraph:
@@ -68,8 +54,6 @@ def prepare_graph(
     if isinstance(conv, (SAGEConv, GINConv, GATConv)):  # PyG's know no edge weights
         if isinstance(conv, GATConv):
             index, _ = add_self_loops(remove_self_loops(index)[0], num_nodes=nodes)
-        elif isinstance(conv, SelfLoopSAGEConv):
-            index, _ = add_remaining_self_loops(index, num_nodes=nodes)
         weight = weight.new_ones(index.size(1))
         if conv.aggr == "mean":
             weight = weight / scatter(weight, index[1], 0, nodes, "sum")[index[1]]
@@ -160,7 +144,6 @@ _CONVOLUTIONS: dict[type, Callable[[Any, Any, Any], Tensor]] = {
     ChebConv: _cheb,
     GCNConv: gcn,
     SAGEConv: _sage,
-    SelfLoopSAGEConv: _sage,
     GATConv: _gat,
     GINConv: _gin,
     ARMAConv: _arma,

@@ -9,15 +9,13 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from graphrelu.functional import DEFAULT
+from graphrelu.lab.data.splits import GraphSplit, SetSplit
 from graphrelu.lab.record import kinds
 
 Option: TypeAlias = str | int | float | bool | None
 Options: TypeAlias = tuple[tuple[str, Option], ...]
 
-# Of single graphs, of sets of graphs, and the GIN paper's, by which one epoch is chosen for all
-# folds of an assignment.
-GraphSplit = Literal["random", "full", "masks", "published"]
-SetSplit = Literal["random", "scaffold", "column", "folds"]
+# The GIN paper's, by which one epoch is chosen for all folds of an assignment.
 GinSplit = Literal["gin_folds", "gin_paper"]
 SplitName = Literal[GraphSplit, SetSplit, GinSplit]
 GIN_SPLITS = get_args(GinSplit)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from graphrelu.lab.data import SOURCES, pyg
-from graphrelu.lab.data.graph import Family
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.graph_networks import Network
@@ -27,6 +26,7 @@ ON_REQUEST = ("lrelu", "elu", "undecomposed", "digraf", "digraf-plain")
 
 GRAPH_DATASETS = ("mutag", "proteins")
 GRAPH_BACKBONES = ("gcn", "sage", "gin")
+CITATIONS = ("Planetoid", "CitationFull", "CoraFull")  # classes of PyG
 SET_BACKBONES = ("gcn", "gine", "gin", "gat", "sage")  # of the general networks for sets
 
 
@@ -82,29 +82,29 @@ TABLE: dict[str, dict[tuple[str, ...], Row]] = {
 }
 
 
-def recipe(dataset: str, family: str, backbone: str, activation: str, **overrides: Any) -> Config:
+def recipe(dataset: str, backbone: str, activation: str, **overrides: Any) -> Config:
     """The configuration of one cell, on any graph.
 
     Args:
         dataset: The graph's name; only ``cora`` and ``citeseer`` have columns to themselves.
-        family: The graph's family: features are row-normalised on citation graphs only.
+            Features are row-normalised on PyG's citation graphs only.
         backbone: One of :data:`BACKBONES`, or ``sgc``.
         activation: A name in :data:`graphrelu.lab.models.activations.ACTIVATIONS`; ``none`` for
             ``sgc``, which has no activation.
         **overrides: Other fields of :class:`Config`. Options, given as a dictionary or as pairs,
             are added to the table's.
     """
-    family = check_name("family", family, get_args(Family))
     backbone = check_name("backbone", backbone, tuple(TABLE))
     if backbone == "sgc" and activation != "none":
         raise ValueError(f"sgc has no activation, so it takes none, not {activation!r}.")
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
-    column = "pubmed" if family == "citation" else "social"
+    is_citation = pyg.class_of(SOURCES.get(dataset, dataset)) in CITATIONS
+    column = "pubmed" if is_citation else "social"
     if dataset in ("cora", "citeseer"):
         column = dataset
     row = next(row for columns, row in TABLE[backbone].items() if column in columns)
-    values = row._asdict() | {"normalize_features": family == "citation"}
+    values = row._asdict() | {"normalize_features": is_citation}
     values["activation_options"] = FEW_LABELS if activation.lower() == "grelu" else {}
     values["backbone_options"] = values.pop("options")
     return _config((dataset, backbone, activation), values, overrides)
@@ -181,11 +181,6 @@ def compared() -> tuple[str, ...]:
     return tuple(name for name in CLASSES if name not in ON_REQUEST)
 
 
-def family_of(dataset: str) -> Family:
-    """The family of a dataset known by name; ``other`` of the embedded ones."""
-    return pyg.family_of(SOURCES.get(dataset, ""))
-
-
 def node_table(
     datasets: Sequence[str] = NODE_DATASETS,
     backbones: Sequence[str] = BACKBONES,
@@ -196,7 +191,7 @@ def node_table(
     for dataset in [check_name("dataset", name, NODE_DATASETS) for name in datasets]:
         for backbone in [check_name("backbone", name, tuple(TABLE)) for name in backbones]:
             for activation in ("none",) if backbone == "sgc" else activations:
-                cells.append(recipe(dataset, family_of(dataset), backbone, activation))
+                cells.append(recipe(dataset, backbone, activation))
     return cells
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphrelu.grelu import VARIANTS
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import family_of, recipe
+from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.render import marked
 from graphrelu.lab.reproduce import files, shown
 from graphrelu.lab.reproduce.table import Pair, Place, Row, Table, beside_paper
@@ -34,8 +34,7 @@ def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     """The rows of the tables; A and ReLU are cells of the main table."""
 
     def cell(activation: str, backbone: str = "gcn", **options: object) -> Config:
-        family = family_of(dataset)
-        return recipe(dataset, family, backbone, activation, activation_options=options, **changes)
+        return recipe(dataset, backbone, activation, activation_options=options, **changes)
 
     configs = {f"GReLU-{name}": cell("grelu", **options) for name, options in VARIANTS.items()}
     configs |= {PRINTED: cell("grelu", mode="paper"), UNDECOMPOSED: cell("undecomposed")}

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.splits import SetSplit
 from graphrelu.lab.models.graph_networks import Network
-from graphrelu.lab.record.config import ERRORS, Config, Metric, SetSplit
+from graphrelu.lab.record.config import ERRORS, Config, Metric
 from graphrelu.lab.record.recipes import NETWORK, on_sets
 from graphrelu.lab.record.results import SET_SCORES, Result
 from graphrelu.lab.reproduce import figures, files, shown

@@ -7,7 +7,7 @@ from itertools import groupby, product
 from typing import Any
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, family_of, recipe
+from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, NODE_DATASETS, recipe
 from graphrelu.lab.render import label
 from graphrelu.lab.reproduce import figures, files, shown
 from graphrelu.lab.reproduce.table import Pair, Place, Row, Table, beside_paper
@@ -19,9 +19,8 @@ SOURCE = "node_classification"  # of the paper's numbers
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     """Every backbone and activation on a graph, with the paper's settings."""
-    family = family_of(dataset)
     return {
-        ((dataset, backbone), name): recipe(dataset, family, backbone, name, **changes)
+        ((dataset, backbone), name): recipe(dataset, backbone, name, **changes)
         for backbone, name in product(BACKBONES, ACTIVATIONS)
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphrelu.lab import stats
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.recipes import family_of, recipe
+from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.render import label
 from graphrelu.lab.reproduce import figures, files, shown
 from graphrelu.lab.reproduce.table import Pair, Place, Row, Table
@@ -19,10 +19,9 @@ MARGIN = 1.0  # percentage points: a smaller difference does not matter
 
 def cells(dataset: str, **changes: Any) -> dict[Place, Config]:
     """One cell for each graph; K = 2 is a cell of the main table."""
-    names = (dataset, family_of(dataset), "gcn", "grelu")
     options = {K: {} if K == 2 else {"K": K} for K in SEGMENTS}
     return {
-        ((dataset, "gcn"), K): recipe(*names, activation_options=own, **changes)
+        ((dataset, "gcn"), K): recipe(dataset, "gcn", "grelu", activation_options=own, **changes)
         for K, own in options.items()
     }
 

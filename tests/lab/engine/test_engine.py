@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def cells(*activations: str, epochs: int = 6) -> list[Config]:
-    return [recipe("blocks", "other", "gcn", name, hidden=4, epochs=epochs) for name in activations]
+    return [recipe("blocks", "gcn", name, hidden=4, epochs=epochs) for name in activations]
 
 
 def test_without_a_record_and_in_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_features_are_normalised(layout: torch.layout) -> None:
     expected = row_normalized(graph.x)
     if layout == torch.sparse_csr:
         graph = replace(graph, x=graph.x.to_sparse_csr())
-    config = recipe("blocks", "citation", "gcn", "relu", hidden=4)
+    config = recipe("blocks", "gcn", "relu", hidden=4, normalize_features=True)
     model = build(config, graph, 0).eval()
     prepared = PreparedCells({"blocks": graph}, None, torch.device("cpu"))
     inputs = prepared.inputs_of(config)

@@ -18,7 +18,7 @@ from graphrelu.lab.record.recipes import modern, recipe
 from graphrelu.lab.record.results import Record
 from tests.lab.engine.test_train import blocks
 
-CELL = recipe("blocks", "other", "gcn", "grelu", hidden=4, epochs=6, dtype="float64")
+CELL = recipe("blocks", "gcn", "grelu", hidden=4, epochs=6, dtype="float64")
 GRAPHS = {"blocks": blocks()}
 
 
@@ -83,10 +83,10 @@ def test_what_is_finished_of_a_halved_batch_is_kept(
 def test_larger_networks_need_more() -> None:
     cpu = torch.device("cpu")
     assert runs_at_once(CELL, GRAPHS["blocks"], cpu) == 10
-    wide = recipe("blocks", "other", "gat", "relu", hidden=512)
+    wide = recipe("blocks", "gat", "relu", hidden=512)
     assert runs_at_once(wide, blocks(nodes_per_class=300), cpu) < 10
     y, edge_index = torch.zeros(6_000).long(), torch.zeros(2, 4_000_000).long()
-    graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y, 3)
+    graph = Graph("blocks", torch.zeros(6_000, 30), edge_index, None, y)
 
     def fit(backbone: str, **settings: Any) -> int:
         return runs_at_once(modern("blocks", backbone, "grelu", **settings), graph, cpu)

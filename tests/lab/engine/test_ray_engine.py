@@ -34,7 +34,7 @@ def _cluster() -> None:
 
 def cells(*activations: str, epochs: int = 6) -> list[Config]:
     options = {"hidden": 4, "epochs": epochs, "patience": 0}
-    return [recipe("blocks", "other", "gcn", name, **options) for name in activations]
+    return [recipe("blocks", "gcn", name, **options) for name in activations]
 
 
 def test_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def blocks(seed: int = 0, nodes_per_class: int = 16, name: str = "blocks") -> Gr
     edge_index = (upper | upper.t()).nonzero().t().contiguous()
     hint = F.one_hot(y, 3).float().repeat_interleave(10, dim=1)
     x = (torch.rand(len(y), 30, generator=generator) < 0.03 + 0.1 * hint).float()
-    return Graph(name, x, edge_index, None, y, 3)
+    return Graph(name, x, edge_index, None, y)
 
 
 def batch_of(config: Config, graph: Graph, seeds: list[int]) -> SeedBatch:
@@ -55,7 +55,7 @@ def results_of(config: Config, graph: Graph, seeds: list[int]) -> list[Result]:
 
 
 def cell(backbone: str, activation: str, graph: str = "blocks", **overrides: Any) -> Config:
-    return recipe(graph, "other", backbone, activation, **{"hidden": 4, **overrides})
+    return recipe(graph, backbone, activation, **{"hidden": 4, **overrides})
 
 
 def deep_cell(backbone: str, activation: str, graph: str = "blocks", **overrides: Any) -> Config:
@@ -152,10 +152,10 @@ def labelled(task: str) -> Graph:
     graph = blocks(nodes_per_class=20, name=task)
     if task == "values":
         y = 1_000 + 50 * (graph.x[:, :10].sum(dim=1) + graph.y).double()
-        return replace(graph, y=y, num_classes=1)
+        return replace(graph, y=y)
     y = torch.stack([graph.y > 0, graph.y == 1, graph.y < 2, graph.x[:, 0] > 0], dim=1).float()
     y[::7] = -1
-    return replace(graph, y=y, num_classes=4)
+    return replace(graph, y=y)
 
 
 GRAPHS = {graph.name: graph for graph in (blocks(), masked(), *map(labelled, ("labels", "values")))}
@@ -179,7 +179,7 @@ CELLS = [
         for task, metrics in (("labels", ("rocauc", "f1")), ("values", ("mae", "r2")))
         for metric in metrics
     ),
-    recipe("blocks", "other", "sgc", "none", epochs=10, dtype="float64"),
+    recipe("blocks", "sgc", "none", epochs=10, dtype="float64"),
 ]
 
 
@@ -381,5 +381,5 @@ def test_splits_without_classes(task: str) -> None:
         assert len(split.train) + len(split.val) + len(split.test) == known
         assert bool((graph.strata[split.test] == 0).all())
         assert split.note.endswith("% of the labelled nodes, at random")
-    with pytest.raises(DataError, match=r"^The split published is one of classes; choose "):
+    with pytest.raises(DataError, match=r"^The published split needs classes; choose "):
         make_split(graph, 0, "published")

@@ -2,13 +2,12 @@
 
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from graphrelu.lab.models.digraf import DiGRAF, cpab, diffeomorphism, velocities
+from graphrelu.lab.models.digraf import DiGRAF, cpab, diffeomorphism
 from tests.helpers import assert_close, batch_of_graphs
 
 CELLS = (2, 3, 5, 16, 32)
@@ -41,16 +40,6 @@ def test_the_public_package(cells: int, scale: float) -> None:
     for dtype, tolerance in ((torch.float, 1e-5), (torch.double, 1e-7)):
         out = cpab(points.to(dtype).expand(4, -1), theta.to(dtype), torch.arange(4))
         torch.testing.assert_close(out.double(), expected, rtol=0, atol=tolerance)
-
-
-def test_one_cell_edge_by_hand() -> None:
-    """Two cells and theta 2: the velocity is 2 u up to one half, then 2 - 2 u."""
-    theta = torch.tensor([[2.0]], dtype=torch.double)
-    u = torch.tensor([[0.01], [0.4], [0.7]], dtype=torch.double)
-    assert velocities(theta).tolist() == [[0.0, 1.0, 0.0]]
-    rest = 1 - np.log(0.5 / 0.4) / 2
-    expected = [0.01 * np.exp(2), 1 - 0.5 * np.exp(-2 * rest), 1 - 0.3 * np.exp(-2)]
-    assert cpab(u, theta).view(-1).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 def test_it_is_a_diffeomorphism() -> None:

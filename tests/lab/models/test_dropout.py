@@ -58,19 +58,3 @@ def test_arrays_and_tensors_are_mixed_alike() -> None:
     index, key = torch.arange(1000, dtype=torch.int32) * _SPREAD, torch.tensor(-12345).int()
     expected = _keeps(index, key, 0.3)
     assert _keeps(index.numpy(), key.numpy(), 0.3).tolist() == expected.tolist()
-
-
-def test_masks_are_unrelated() -> None:
-    """Between seeds, steps, calls and neighbouring elements, as far as 100,000 coins can tell."""
-    size = 100_000
-    coins = [
-        keep_mask(torch.tensor(seed), torch.tensor(step), call, size, 0.5).double() * 2 - 1
-        for seed in (0, 1, 2, 2**20)
-        for step in (0, 1, 2)
-        for call in (0, 1)
-    ]
-    masks = torch.stack(coins)
-    correlation = masks @ masks.t() / size - torch.eye(len(coins), dtype=torch.double)
-    assert correlation.abs().max() < 5 / size**0.5
-    for lag in (1, 2, 16, 64):
-        assert (masks[:, lag:] * masks[:, :-lag]).mean(dim=1).abs().max() < 5 / size**0.5

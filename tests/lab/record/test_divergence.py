@@ -55,7 +55,7 @@ def facts(result: Result) -> str:
 def test_the_other_seeds_do_not_notice(
     activation: str, step: int, tmp_path: Path, spoil: Callable[..., None]
 ) -> None:
-    config = recipe("blocks", "other", "gcn", activation, hidden=4, epochs=12)
+    config = recipe("blocks", "gcn", activation, hidden=4, epochs=12)
     options: dict[str, Any] = {"graphs": {"blocks": blocks()}, "device": "cpu"}
     expected = run([config], SEEDS, None, **options)
     spoil(step)
@@ -110,7 +110,7 @@ def test_tables_say_so(
 
 
 def test_the_sentence_is_on_every_page() -> None:
-    config = recipe("cora", "citation", "gcn", "relu")
+    config = recipe("cora", "gcn", "relu")
     sound = [make_result(config, seed, 0.5) for seed in range(8)]
     assert sentence(sound) == origin_of(sound)["diverged"] == ""
     assert "diverged" not in files.provenance(sound, Path("node.jsonl"))
@@ -128,7 +128,7 @@ def test_the_sentence_is_on_every_page() -> None:
 
 def test_stopped_runs_count_with_the_epochs_that_they_were_computed() -> None:
     settings: dict[str, Any] = {"hidden": 4, "epochs": 60, "patience": 2, "lr": 0.1}
-    config = recipe("blocks", "other", "gcn", "relu", **settings)
+    config = recipe("blocks", "gcn", "relu", **settings)
     found = run([config], range(6), None, graphs={"blocks": blocks()}, device="cpu")
     ran = [result.epochs_run for result in found]
     assert len(set(ran)) > 1  # else this tests nothing

@@ -39,8 +39,7 @@ def plain(cell: Config) -> Config:
 
 
 def test_every_activation_gets_the_same_hyperparameters() -> None:
-    families = ("citation", "other")
-    for cell in product((*NODE_DATASETS, "mine.npz"), families, BACKBONES):
+    for cell in product((*NODE_DATASETS, "mine.npz"), BACKBONES):
         assert len({plain(recipe(*cell, name)) for name in ACTIVATIONS}) == 1
     for make in (modern, on_sets):
         assert len({plain(make("mine.npz", "sage", name)) for name in CLASSES}) == 1
@@ -48,14 +47,14 @@ def test_every_activation_gets_the_same_hyperparameters() -> None:
 
 def test_grelus_constants_are_spelled_out() -> None:
     """With few labels, under full supervision, and none in the printed form."""
-    few = dict(recipe("cora", "citation", "gcn", "grelu").activation_options)
+    few = dict(recipe("cora", "gcn", "grelu").activation_options)
     assert few == {"dropout": 0.2, "scale": 8.0, "temperature": 3.0}
     for deep in (modern("mine.npz", "gcn", "grelu"), graph_cell("mutag", "gin", "grelu")):
         assert dict(deep.activation_options) == CONSTANTS
     assert all(getattr(GReLU(4), name) == value for name, value in CONSTANTS.items())
-    printed = recipe("cora", "citation", "gcn", "grelu", activation_options={"mode": "paper"})
+    printed = recipe("cora", "gcn", "grelu", activation_options={"mode": "paper"})
     assert dict(printed.activation_options) == {"mode": "paper"}
-    assert recipe("cora", "citation", "gcn", "relu").activation_options == ()
+    assert recipe("cora", "gcn", "relu").activation_options == ()
 
 
 def test_the_main_table() -> None:
@@ -69,20 +68,20 @@ def test_the_main_table() -> None:
 
 
 def test_other_graphs_use_the_last_columns() -> None:
-    mine = recipe("mine.npz", "other", "gat", "relu")
-    assert numbers(mine) == numbers(recipe("flickr", "other", "gat", "relu"))
+    mine = recipe("mine.npz", "gat", "relu")
+    assert numbers(mine) == numbers(recipe("flickr", "gat", "relu"))
     assert not mine.normalize_features
-    papers = recipe("pyg:CitationFull/DBLP", "citation", "cheb", "relu")
-    assert numbers(papers) == numbers(recipe("pubmed", "citation", "cheb", "relu"))
+    papers = recipe("pyg:CitationFull/DBLP", "cheb", "relu")
+    assert numbers(papers) == numbers(recipe("pubmed", "cheb", "relu"))
     assert papers.normalize_features
-    assert recipe("Cora", "citation", "gcn", "relu").dataset == "cora"
+    assert recipe("Cora", "gcn", "relu").dataset == "cora"
 
 
 def test_overrides() -> None:
     own: dict[str, Any] = {"hidden": 4, "metric": "f1", "backbone_options": {"heads": 2}}
     own |= {"activation_options": {"steps": 5}}
-    before = recipe("cora", "citation", "gat", "grelu")
-    changed = recipe("cora", "citation", "gat", "grelu", **own)
+    before = recipe("cora", "gat", "grelu")
+    changed = recipe("cora", "gat", "grelu", **own)
     assert dict(changed.backbone_options) == {"heads": 2, "output_heads": 1}
     assert changed.told_options == (("steps", 5),)
     differing = {name for name, value in vars(changed).items() if value != getattr(before, name)}
@@ -121,12 +120,11 @@ GCNN = (
 @pytest.mark.parametrize(
     ("cell", "settings", "sentence"),
     [
-        (("citation", "gcnn", "relu"), {}, GCNN),
-        (("citation", "gcn", "greul"), {}, r"no activation 'greul' \(did you mean grelu\?\)"),
-        (("citation", "gcn", "zzz"), {}, "no activation 'zzz'; choose from relu, lrelu"),
-        (("citation", "gcn", "relu"), {"epoch": 3}, r"no setting 'epoch' \(did you mean epochs"),
-        (("paper", "gcn", "relu"), {}, "no family 'paper'"),
-        (("citation", "sgc", "relu"), {}, "^sgc has no activation, so it takes none, not 'relu'"),
+        (("gcnn", "relu"), {}, GCNN),
+        (("gcn", "greul"), {}, r"no activation 'greul' \(did you mean grelu\?\)"),
+        (("gcn", "zzz"), {}, "no activation 'zzz'; choose from relu, lrelu"),
+        (("gcn", "relu"), {"epoch": 3}, r"no setting 'epoch' \(did you mean epochs"),
+        (("sgc", "relu"), {}, "^sgc has no activation, so it takes none, not 'relu'"),
     ],
 )
 def test_unknown_names_suggest_the_nearest(cell: Any, settings: Any, sentence: str) -> None:

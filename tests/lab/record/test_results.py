@@ -34,8 +34,8 @@ from graphrelu.lab.record.journal import Journal
 with Journal(sys.argv[1]).exclusive():
     os.kill(os.getpid(), signal.SIGKILL)
 """
-GCN = recipe("cora", "citation", "gcn", "relu")
-GAT = recipe("cora", "citation", "gat", "grelu", activation_options={"steps": 10})
+GCN = recipe("cora", "gcn", "relu")
+GAT = recipe("cora", "gat", "grelu", activation_options={"steps": 10})
 SPLITS = Splits(share=0.8, ratio=0.125, num_test=19)
 BEGUN = Look("0a1b2c3d4e5f", "mutag", "gin", 0.5, SPLITS, "graphrelu compare mutag", {}, "today")
 

@@ -20,7 +20,7 @@ RELU = [0.80, 0.81, 0.82, 0.83, 0.84, 0.85]
 
 
 def cell(activation: str, scores: Sequence[float], metric: Any = "accuracy") -> list[Result]:
-    config = replace(recipe("cora", "citation", "gcn", activation), metric=metric)
+    config = replace(recipe("cora", "gcn", activation), metric=metric)
     return [make_result(config, seed, score) for seed, score in enumerate(scores)]
 
 

@@ -22,7 +22,7 @@ SMALL = ["--datasets", "cora,flickr", "--backbones", "cheb,gcn", "--activations"
 def small_graph(name: str, root: object = None) -> Graph:
     labels = torch.arange(1_700) % 3
     edges = torch.zeros(2, 0, dtype=torch.long)
-    return Graph(name, torch.ones(1_700, 2), edges, None, labels, num_classes=3)
+    return Graph(name, torch.ones(1_700, 2), edges, None, labels)
 
 
 @pytest.fixture(autouse=True)
