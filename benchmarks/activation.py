@@ -41,8 +41,9 @@ class StraightforwardGReLU(GReLU):
         assert self.channel_mlp is not None
         assert self.node_mlp is not None
         e = self.appnp(x, edge_index)
-        form = self._form
-        logits = self.channel_mlp(functional.graph_mean(e, e.new_ones(e.size(0))))
+        form, channel_weights = self._form, self.channel_mlp.parameters()
+        mean = functional.graph_mean(e, e.new_ones(e.size(0)))
+        logits = functional.channel_logits(mean, *channel_weights, form.mode)
         parameters = functional.channel_parameters(logits, self.channels, form)
         gamma = functional.weigh(self.node_mlp(e), form)
         coefficients = functional.coefficients(gamma, parameters, form.base_slopes)
@@ -75,8 +76,8 @@ def measure(nodes: int, edges: int, channels: int, device: torch.device) -> dict
         times = milliseconds({name: partial(run, act) for name, act in acts.items()}, device)
         for name, row in rows.items():
             row[column] = times[name]
-    settings = graph_module.DiffusionSettings(0.1, 10, "power", False)
-    graph = (edge_index, None, nodes, torch.float, settings, None, False)
+    settings = graph_module.DiffusionSettings(0.1, 10)
+    graph = (edge_index, None, nodes, torch.float, settings)
 
     def prepare() -> None:
         graph_module.clear_cache()

@@ -174,8 +174,7 @@ def activation_alone(x: Tensor, edge_index: Tensor) -> dict[str, Step]:
         act.zero_grad()
         act(x, edge_index).backward(grad)
 
-    makers = ACTIVATIONS | {"GReLU, Chebyshev": partial(GReLU, diffusion="chebyshev", steps=5)}
-    return {name: partial(both, make(x.size(1)).to(x.device)) for name, make in makers.items()}
+    return {name: partial(both, act(x.size(1)).to(x.device)) for name, act in ACTIVATIONS.items()}
 
 
 def seeds_at_once(device: torch.device, seeds: int) -> dict[str, Step]:

@@ -32,8 +32,8 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_undirected
 
 from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes_around
-from graphrelu.functional import has_values
 from graphrelu.grelu import GReLU
+from graphrelu.ops import has_values
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 

@@ -12,14 +12,11 @@ Three functions have a fast twin of the same signature in :mod:`graphrelu.ops`: 
 :func:`weigh` and :func:`apply`; the fourth operation there is the diffusion, :func:`pagerank`. The
 environment variable `GRAPHRELU_BACKEND=reference` selects those here instead, for debugging.
 
-Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any.
+Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any:
+together with a batch of graphs there are none.
 """
 
-import math
-import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -27,14 +24,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-BACKENDS = ("reference", "torch", "triton")
 MODES = ("calibrated", "paper")
-DIFFUSIONS = ("power", "chebyshev", "exact")
+DIFFUSIONS = ("power", "exact")
 
 # A GPU's softmax gives a row to a single block of threads: longer ones are written out instead.
 LONG_COLUMN = 1 << 16
-
-AddProduct = Callable[..., Tensor]
 
 
 class Form(NamedTuple):
@@ -63,38 +57,13 @@ class Form(NamedTuple):
 DEFAULT = Form()
 
 
-def backend() -> str:
-    """What `GRAPHRELU_BACKEND` asks for: nothing, or one of `BACKENDS`."""
-    name = os.environ.get("GRAPHRELU_BACKEND", "")
-    if name and name not in BACKENDS:
-        raise ValueError(f"GRAPHRELU_BACKEND must be one of {', '.join(BACKENDS)}, got {name!r}.")
-    return name
+class Weights(NamedTuple):
+    """What is learned. The channel MLP has no weight where all channels are alike, and nothing in
+    the printed form of that."""
 
-
-def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
-    """A context without autocasting, on the device of `x`."""
-    device = x.device.type
-    if torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
-
-
-def has_values(*tensors: Tensor) -> bool:
-    """Whether the tensors have values: under :func:`torch.compile` and inside the transforms of
-    :mod:`torch.func` they have none."""
-    if torch.compiler.is_compiling():
-        return False
-    try:
-        for tensor in tensors:
-            tensor.data_ptr()
-    except RuntimeError:
-        return False
-    return True
-
-
-def values_on_cpu(*tensors: Tensor) -> bool:
-    """Whether the values can be read without waiting for another device."""
-    return has_values(*tensors) and all(map(attrgetter("is_cpu"), tensors))
+    node: Tensor | None  # of the node MLP, `[H, C]`; none where all nodes are alike
+    channel: Tensor | None
+    bias: Tensor | None  # of the channel MLP
 
 
 class Edges(NamedTuple):
@@ -109,20 +78,13 @@ class Edges(NamedTuple):
         return Edges(self.target, self.source, self.weight, self.num_nodes)
 
 
-def normalized_adjacency(edges: Edges, add_self_loops: bool = False) -> Edges:
+def normalized_adjacency(edges: Edges) -> Edges:
     r""":math:`\mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}`, with PyG's (incoming) degree.
 
     A node of degree zero keeps an empty row. Every shape is known beforehand, so that the
     function compiles.
     """
     source, target, weight, num_nodes = edges
-    if add_self_loops:
-        # As PyG's `add_remaining_self_loops`: a node that has a loop gets no other.
-        loops = scatter((source == target).long(), source, dim=0, dim_size=num_nodes, reduce="sum")
-        nodes = torch.arange(num_nodes, device=source.device)
-        source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
-        weight = torch.cat([weight, (loops == 0).to(weight.dtype)])
-
     # In float32 a sum of ones stops growing at 2^24, and tiny weights have no inverse.
     wide = widened(weight)
     degree = scatter(wide, target, dim=0, dim_size=num_nodes, reduce="sum")
@@ -145,53 +107,28 @@ def propagate(
     weighted sources."""
     message = edges.weight.view(-1, 1) * current[edges.source]
     product = scatter(message, edges.target, dim=0, dim_size=edges.num_nodes, reduce="sum")
-    return alpha * product + beta * previous if beta else alpha * product
+    return alpha * product + beta * previous
 
 
-def chebyshev_coefficients(alpha: float, steps: int) -> list[float]:
-    r"""The best uniform approximation of :math:`\alpha / (1 - (1 - \alpha) \lambda)` on [-1, 1].
-
-    The Chebyshev series of this function is geometric; dividing the last kept coefficient by
-    :math:`1 - \rho^2` turns the truncated series into the minimax polynomial (Chebyshev, 1859).
-    """
-    if alpha == 1.0:
-        return [1.0]
-    c = 1.0 - alpha
-    root = math.sqrt(1.0 - c * c)
-    rho = (1.0 - root) / c
-    coefficients = [alpha / root] + [2.0 * alpha / root * rho**k for k in range(1, steps + 1)]
-    coefficients[-1] /= 1.0 - rho * rho
-    return coefficients
-
-
-def polynomial(
-    x: Tensor, matrix: Any, add_product: AddProduct, alpha: float, steps: int, kind: str
+def pagerank(
+    x: Tensor,
+    matrix: Any,
+    alpha: float,
+    steps: int,
+    add_product: Callable[..., Tensor] = propagate,
 ) -> Tensor:
-    """The diffusion as a polynomial of the matrix `A`; a fast path replaces the product.
+    """The diffusion by power iteration, as PyG's :class:`APPNP` defines it.
 
     Args:
         x: `[N, F]`, every column of which is diffused.
         matrix: `A`, in the form that `add_product` takes.
-        add_product: :func:`propagate`, or a function with the arguments of :func:`torch.addmm`.
         alpha: The teleport probability.
         steps: The number of products with `A`.
-        kind: `power` is the iteration that PyG's :class:`APPNP` defines. `chebyshev` is the best
-            polynomial of this degree, for a symmetric `A`.
+        add_product: :func:`propagate`, or a fast path with the arguments of :func:`torch.addmm`.
     """
-    if kind == "power":
-        out = x
-        for _ in range(steps):
-            out = add_product(x, matrix, out, beta=float(alpha), alpha=1.0 - alpha)
-        return out
-    first, *coefficients = chebyshev_coefficients(alpha, steps)
-    out = first * x
-    previous, current = x, x
-    a, b = 1.0, 0.0
-    for coefficient in coefficients:
-        new = add_product(previous, matrix, current, beta=b, alpha=a)
-        previous, current = current, new
-        out = torch.add(out, current, alpha=coefficient)
-        a, b = 2.0, -1.0
+    out = x
+    for _ in range(steps):
+        out = add_product(x, matrix, out, beta=float(alpha), alpha=1.0 - alpha)
     return out
 
 
@@ -201,13 +138,6 @@ def exact_operator(edges: Edges, alpha: float) -> Tensor:
     dense = dense.index_put((edges.target, edges.source), edges.weight, accumulate=True)
     identity = torch.eye(edges.num_nodes, dtype=dense.dtype, device=dense.device)
     return alpha * torch.linalg.inv(identity - (1 - alpha) * dense)
-
-
-def pagerank(x: Tensor, edges: Edges, alpha: float, steps: int, kind: str) -> Tensor:
-    """Diffuses every column of `x` over normalised edges."""
-    if kind == "exact":
-        return exact_operator(edges, alpha) @ x
-    return polynomial(x, edges, propagate, alpha, steps, kind)
 
 
 def project(
@@ -221,7 +151,7 @@ def project(
         weight: The node MLP's, `[..., H, C]`.
         mass: :math:`m = \mathbf{S}^\top \mathbf{1}`, `[..., N]`: the mean of the diffused
             features is that of :math:`m_n \mathbf{x}_n`.
-        batch: The graph of each node, `[..., N]`; none where `B` is one.
+        batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
     """
     x = x.to(weight.dtype)
@@ -238,10 +168,7 @@ def graph_mean(x: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size:
 
 
 def graph_sum(x: Tensor, batch: Tensor, batch_size: int) -> Tensor:
-    """The sum of `x` `[..., N, C]` over the nodes of each graph, `[..., B, C]`."""
-    if x.dim() > 2:
-        batch, total = joined(batch.expand(x.shape[:-1]), batch_size)
-        return graph_sum(x.flatten(0, -2), batch, total).unflatten(0, (*x.shape[:-2], batch_size))
+    """The sum of `x` `[N, C]` over the nodes of each graph, `[B, C]`."""
     if not x.is_cuda:
         return scatter(x, batch, dim=0, dim_size=batch_size, reduce="sum")
     # Here scatter would add in any order.
@@ -252,16 +179,14 @@ def nodes_per_graph(batch: Tensor, batch_size: int) -> Tensor:
     return graph_sum(torch.ones_like(batch).unsqueeze(-1), batch, batch_size).squeeze(-1)
 
 
-def joined(batch: Tensor, batch_size: int) -> tuple[Tensor, int]:
-    """The batches of all replicas, `[..., N]`, as one of more graphs."""
-    replicas = batch.shape[:-1].numel()
-    first = batch_size * torch.arange(replicas, device=batch.device)
-    return (batch.reshape(replicas, -1) + first.view(-1, 1)).flatten(), replicas * batch_size
-
-
-def diagonal_map(mean: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: the calibrated channel MLP, of which
-    each output sees one channel. From `[B, C]` to `[B, rows * C]`, by two `[rows, C]`."""
+def channel_logits(mean: Tensor, weight: Tensor | None, bias: Tensor, mode: str) -> Tensor:
+    r""":math:`\mathrm{MLP}(\bar{\mathbf{e}})`, `[B, rows * C]`; without a weight the bias alone.
+    Calibrated :math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: each output sees one channel,
+    by a weight and a bias of `[rows, C]`."""
+    if weight is None:
+        return bias.expand(mean.size(0), -1)
+    if mode == "paper":
+        return F.linear(mean, weight, bias)
     return torch.addcmul(bias, weight, mean.unsqueeze(1)).flatten(1)
 
 
@@ -284,9 +209,6 @@ def node_parameters(logits: Tensor, batch: Tensor | None = None, batch_size: int
             return torch.softmax(logits.mT, dim=-1).mT  # a row is faster than a column
         weight = torch.exp(logits - logits.detach().amax(dim=-2, keepdim=True))
         return weight / weight.sum(dim=-2, keepdim=True)
-    if logits.dim() > 2:
-        batch, total = joined(batch.expand(logits.shape[:-1]), batch_size)
-        return node_parameters(logits.flatten(0, -2), batch, total).view(logits.shape)
     largest = scatter(logits.detach(), batch, dim=0, dim_size=batch_size, reduce="max")
     weight = torch.exp(logits - largest[batch])
     # Summed one by one in float32, the weights of a large graph would lose precision.
@@ -304,7 +226,7 @@ def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: i
     if batch is None:
         gamma = logits.size(-2) * gamma
     else:
-        gamma = nodes_per_graph(batch, batch_size).gather(-1, batch).unsqueeze(-1) * gamma
+        gamma = nodes_per_graph(batch, batch_size)[batch].unsqueeze(-1) * gamma
     return gamma.clamp(max=form.gamma_max)
 
 
@@ -378,8 +300,7 @@ def hyperfunction(
     x: Tensor,
     mass: Tensor,
     diffuse: Callable[[Tensor], Tensor],
-    node_weight: Tensor | None,
-    channel_map: Callable[[Tensor], Tensor] | None,
+    weights: Weights,
     form: Form,
     batch: Tensor | None = None,
     batch_size: int = 1,
@@ -398,8 +319,7 @@ def hyperfunction(
         x: `[N, C]`.
         mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`. Its type is that of the computation.
         diffuse: Applies :math:`\mathbf{S}`.
-        node_weight: The node MLP's, `[H, C]`; none if all nodes are alike.
-        channel_map: The channel MLP, from `[B, C]`; none in the printed form if all channels are.
+        weights: Of the node MLP and the channel MLP.
         form: Determines the function with the above.
         batch: The graph of each node, `[N]`; none where `B` is one.
         batch_size: `B`.
@@ -407,17 +327,18 @@ def hyperfunction(
         project: The equation of this name, or its fast twin.
         weigh: Likewise.
     """
-    if node_weight is None:
+    if weights.node is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)
         gamma = mass.new_ones(x.size(0), 1)
     else:
-        projected, mean = project(x, node_weight, mass, batch, batch_size)
+        projected, mean = project(x, weights.node, mass, batch, batch_size)
         gamma = weigh(diffuse(projected), form, batch, batch_size)
-    if channel_map is None:
+    if weights.bias is None:
         slopes = mass.new_ones(batch_size, 1, form.K, x.size(-1))
         parameters = F.pad(slopes, (0, 0, 0, 0, 0, 1))
     else:
-        parameters = channel_parameters(channel_map(mean), x.size(-1), form)
+        logits = channel_logits(mean, weights.channel, weights.bias, form.mode)
+        parameters = channel_parameters(logits, x.size(-1), form)
     if kept is not None:
         gamma, parameters = gamma * kept.nodes, parameters * kept.channels
     return gamma, parameters

@@ -13,18 +13,11 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
-from graphrelu.functional import (
-    Edges,
-    exact_operator,
-    has_values,
-    normalized_adjacency,
-    pagerank,
-    values_on_cpu,
-)
+from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pagerank
+from graphrelu.ops import has_values, run_loop, uses_loops, values_on_cpu
 from graphrelu.ops.diffuse import CSR, diffuse_operator, index_dtype
 from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
 from graphrelu.ops.diffuse import PreparedGraph as PreparedGraph
-from graphrelu.ops.native import LOOPS, uses_loops
 
 # A larger dense inverse would not fit into common memory (3.2 GB in float64).
 MAX_EXACT_NODES = 20_000
@@ -84,7 +77,7 @@ def check_batch(
     _check_device("batch", batch, x)
     if batch_size is None:
         batch_size = int(batch[-1]) + 1 if batch.numel() > 0 else 0
-    if batch.numel() > 0 and values_on_cpu(x, batch):
+    if batch.numel() > 0 and values_on_cpu(batch):
         if bool((batch[1:] < batch[:-1]).any()):
             raise ValueError("batch must be sorted in ascending order.")
         if int(batch[0]) < 0:
@@ -148,9 +141,10 @@ def check_edge_index(edge_index: Any, name: str = "edge_index") -> None:
         raise ValueError(f"{name} must be of shape [2, num_edges], got {list(edge_index.shape)}.")
 
 
-def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
-    """The checks that read values, if there are any; they cost a pass over the edges."""
-    if edges.source.numel() == 0 or not has_values(*edges[:3]):
+def check_values(edges: Edges, batch: Tensor | None) -> None:
+    """The checks that read values, on a CPU: a GPU would be waited for."""
+    tensors = edges[:3] if batch is None else (*edges[:3], batch)
+    if edges.source.numel() == 0 or not values_on_cpu(*tensors):
         return
     lows, highs = zip(edges.source.aminmax(), edges.target.aminmax(), strict=True)
     low, high = int(min(lows)), int(max(highs))
@@ -167,54 +161,30 @@ def check_values(edges: Edges, diffusion: str, batch: Tensor | None) -> None:
             "edge_weight must be finite and non-negative: the symmetric normalisation has no "
             f"meaning for {float(edges.weight[~valid][0]):g}."
         )
-    if diffusion == "chebyshev" and not _is_symmetric(edges):
-        raise ValueError(
-            "edge_index must be undirected for diffusion='chebyshev'; "
-            "use diffusion='power' on a directed graph."
-        )
 
 
 def check_prepared(
     graph: PreparedGraph, settings: DiffusionSettings, x: Tensor, dtype: torch.dtype
 ) -> None:
     """A prepared graph fits the module and the features that it is used with."""
-    if graph.settings != settings:
-        raise ValueError(
-            f"edge_index must be prepared with the module's {settings}, got {graph.settings}."
-        )
-    found, expected = (
-        f"{nodes} nodes, {dtype} and {device}"
-        for nodes, dtype, device in (
-            (graph.mass.size(-1), graph.mass.dtype, graph.mass.device),
-            (x.size(-2), dtype, x.device),
-        )
-    )
-    if found != expected:
-        raise ValueError(f"edge_index must be prepared for {expected} to fit x, got {found}.")
+    for name, found, expected in (
+        ("settings", graph.settings, settings),
+        ("num_nodes", graph.mass.size(-1), x.size(-2)),
+        ("dtype", graph.mass.dtype, dtype),
+        ("device", graph.mass.device, x.device),
+    ):
+        if found != expected:
+            raise ValueError(f"edge_index must be prepared for {name}={expected}, got {found}.")
 
 
-def _is_symmetric(edges: Edges) -> bool:
-    source, target, weight, num_nodes = edges
-    pairs, size = torch.stack([source, target]), (num_nodes, num_nodes)
-    matrix = torch.sparse_coo_tensor(pairs, weight.detach(), size).coalesce()
-    transposed = matrix.t().coalesce()
-    return torch.equal(matrix.indices(), transposed.indices()) and torch.allclose(
-        matrix.values(),
-        transposed.values(),
-        atol=0.0,  # weights have no scale of their own
-    )
-
-
-def to_csr(edges: Edges, add_self_loops: bool) -> tuple[CSR, CSR]:
+def to_csr(edges: Edges) -> tuple[CSR, CSR]:
     """The normalised matrix, whose rows are targets and columns sources, and its transpose. Both
     are sorted by row, then by column; duplicates stay and add up. An undirected graph is kept
     once."""
     dtype = index_dtype(edges.source.size(0), edges.num_nodes)
-    is_plain = dtype == torch.int32 and not add_self_loops
-    if is_plain and uses_loops(edges.weight) and has_values(*edges[:3]):
+    if dtype == torch.int32 and uses_loops(edges.weight) and has_values(*edges[:3]):
         return _to_csr_in_loops(*edges)
-    source, target, weight, num_nodes = normalized_adjacency(edges, add_self_loops)
-    dtype = index_dtype(source.size(0), num_nodes)
+    source, target, weight, num_nodes = normalized_adjacency(edges)
     starts = torch.arange(num_nodes + 1, device=source.device)
 
     def compressed(row: Tensor, col: Tensor) -> CSR:
@@ -233,14 +203,11 @@ def _to_csr_in_loops(
     source: Tensor, target: Tensor, weight: Tensor, num_nodes: int
 ) -> tuple[CSR, CSR]:
     source, target, weight = source.contiguous(), target.contiguous(), weight.contiguous()
-
-    def empty() -> CSR:
-        rowptr = source.new_empty(num_nodes + 1, dtype=torch.int32)
-        return CSR(rowptr, torch.empty_like(source, dtype=torch.int32), torch.empty_like(weight))
-
-    matrix, transposed, sizes = empty(), empty(), (len(source), num_nodes)
-    loops = LOOPS[weight.dtype]
-    found = loops("prepare", source, target, weight, *sizes, *matrix, *transposed)
+    rowptr = source.new_empty(num_nodes + 1, dtype=torch.int32)
+    matrix = CSR(rowptr, torch.empty_like(source, dtype=torch.int32), torch.empty_like(weight))
+    transposed = CSR(*map(torch.empty_like, matrix))
+    arrays = source, target, weight, *matrix, *transposed
+    found = run_loop("prepare", arrays, len(source), num_nodes)
     if found < 0:
         raise ValueError(
             f"edge_index must hold indices between 0 and {num_nodes - 1}, the rows of x."
@@ -248,32 +215,41 @@ def _to_csr_in_loops(
     return matrix, transposed if found == 0 else matrix
 
 
-def _normalized(edges: Edges, settings: DiffusionSettings) -> tuple[CSR, CSR] | Edges:
+def _normalized(edges: Edges) -> tuple[CSR, CSR] | Edges:
     """What all settings of a graph share."""
-    normalize = normalized_adjacency if edges.weight.requires_grad else to_csr
-    return normalize(edges, settings.add_self_loops)
+    return normalized_adjacency(edges) if edges.weight.requires_grad else to_csr(edges)
 
 
 def _operator(graph: tuple[CSR, CSR] | Edges, settings: DiffusionSettings) -> PreparedGraph:
     """Of a sorted matrix and its transpose, or of edges whose weights are learned."""
-    alpha, steps, kind, _ = settings
-    if kind == "exact":
+    alpha, steps, diffusion = settings
+    if diffusion == "exact":
         edges = graph if isinstance(graph, Edges) else graph[0].as_edges()
         if edges.num_nodes > MAX_EXACT_NODES:
             raise ValueError(
                 f"diffusion='exact' inverts a dense matrix and takes at most {MAX_EXACT_NODES:,} "
-                f"nodes, got {edges.num_nodes:,}; use 'power' or 'chebyshev'."
+                f"nodes, got {edges.num_nodes:,}; use 'power'."
             )
         operator = exact_operator(edges, alpha)
         return PreparedGraph(settings, operator.sum(dim=0), operator=operator)
     if isinstance(graph, Edges):
         ones = graph.weight.new_ones(graph.num_nodes, 1)
-        mass = pagerank(ones, graph.transposed(), alpha, steps, kind)
+        mass = pagerank(ones, graph.transposed(), alpha, steps)
         return PreparedGraph(settings, mass.view(-1), edges=graph)
     _, transposed = graph
     ones = transposed.value.new_ones(transposed.rowptr.numel() - 1, 1)
-    mass = diffuse_operator(ones, *transposed, alpha, steps, kind)
+    mass = diffuse_operator(ones, *transposed, alpha, steps)
     return PreparedGraph(settings, mass.view(-1), graph)
+
+
+def without_edges(num_nodes: int, dtype: torch.dtype, device: torch.device) -> PreparedGraph:
+    """S is the identity: nodes know nothing of each other."""
+    # Not by the `new_...` of features: below a vmap, that is a mass for each replica.
+    mass = torch.ones(num_nodes, dtype=dtype, device=device)
+    rowptr = torch.zeros(num_nodes + 1, dtype=torch.int32, device=device)
+    col = torch.empty(0, dtype=torch.int32, device=device)
+    matrix = CSR(rowptr, col, torch.empty(0, dtype=dtype, device=device))
+    return PreparedGraph(DiffusionSettings(alpha=1.0, steps=1), mass, (matrix, matrix))
 
 
 # The memory.
@@ -287,46 +263,42 @@ class _Known(NamedTuple):
     hundredth of a step. On a GPU that would mean waiting for the device.
     """
 
-    parts: list[weakref.ref[Tensor]]
+    alive: list[weakref.ref[Tensor]]  # which forget the graph when a tensor goes
     versions: list[int]
     copies: list[Tensor]
     matrices: tuple[CSR, CSR] | Edges
     operators: dict[DiffusionSettings, PreparedGraph]
 
-    def is_still(self, parts: Sequence[Tensor], versions: list[int], held: list[Tensor]) -> bool:
-        if versions != self.versions or not all(map(torch.equal, self.copies, held)):
-            return False
-        return all(ref() is part for ref, part in zip(self.parts, parts, strict=True))
+    def is_still(self, versions: list[int], contents: list[Tensor]) -> bool:
+        return versions == self.versions and all(map(torch.equal, self.copies, contents))
 
 
-# What holds the content of a tensor of each kind; `indices()` asks for a coalesced one.
-_HELD: dict[Any, tuple[str, ...]] = {
-    "EdgeIndex": ("as_tensor",),
-    torch.strided: ("detach",),
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+# The parts of a sparse tensor; `indices()` asks for a coalesced one.
+_PARTS: dict[torch.layout, tuple[Callable[[Tensor], Tensor], ...]] = {
+    torch.sparse_coo: (Tensor._indices, Tensor._values),
+    torch.sparse_csr: (Tensor.crow_indices, Tensor.col_indices, Tensor.values),
+    torch.sparse_csc: (Tensor.ccol_indices, Tensor.row_indices, Tensor.values),
 }
 
 
-def _watched(parts: Sequence[Any]) -> tuple[list[int], list[Tensor]] | None:
-    """The versions and addresses of the tensors that hold the graph, and these tensors; none if a
+def _watched(tensors: Sequence[Any]) -> tuple[list[int], list[Tensor]] | None:
+    """The versions and addresses of the tensors that hold the graph, and their contents; none if a
     change could go unnoticed."""
     versions: list[int] = []
-    held: list[Tensor] = []
-    for part in parts:
-        if not isinstance(part, Tensor) or part.requires_grad or part.is_inference():
+    contents: list[Tensor] = []
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor) or tensor.requires_grad or tensor.is_inference():
             return None
-        versions.append(part._version)
-        layout = "EdgeIndex" if isinstance(part, EdgeIndex) else part.layout
-        if layout not in _HELD:
-            return None
-        held += [getattr(part, name)() for name in _HELD[layout]]
-    if not held or not has_values(*held):
+        versions.append(tensor._version)
+        if isinstance(tensor, EdgeIndex):
+            tensor = tensor.as_tensor()
+        for part in _PARTS.get(tensor.layout, (Tensor.detach,)):
+            contents.append(part(tensor))
+    if not contents or not has_values(*contents):
         return None
-    for tensor in held:
-        versions += tensor._version, tensor.data_ptr()
-    return versions, held
+    for content in contents:
+        versions += content._version, content.data_ptr()
+    return versions, contents
 
 
 _cache: OrderedDict[tuple[Any, ...], _Known] = OrderedDict()
@@ -350,21 +322,21 @@ def _forget(key: tuple[Any, ...]) -> None:
 
 
 def remembered(
-    parts: Sequence[Any],
+    tensors: Sequence[Any],
     key: tuple[Any, ...],
     settings: DiffusionSettings,
     read: Callable[[], Edges],
 ) -> PreparedGraph:
-    """The operator of the graph that `read` makes of `parts`, tensors that are recognised when
-    they come again, and of `key`, the rest that matters. Several settings share a matrix."""
-    watched = None if torch.compiler.is_compiling() else _watched(parts)
+    """The operator of the graph that `read` makes of `tensors`, which are recognised when they come
+    again, and of `key`, the rest that matters. Several settings share a matrix."""
+    watched = None if torch.compiler.is_compiling() else _watched(tensors)
     if watched is None:
-        return _operator(_normalized(read(), settings), settings)
-    versions, held = watched
-    key = (*map(id, parts), *key, settings.diffusion, settings.add_self_loops)
+        return _operator(_normalized(read()), settings)
+    versions, contents = watched
+    key = (*map(id, tensors), *key)
     with _lock:
         known = _cache.get(key)
-        if known is not None and not known.is_still(parts, versions, held):
+        if known is not None and not known.is_still(versions, contents):
             known = None
         if known is not None and settings in known.operators:
             _cache.move_to_end(key)
@@ -372,9 +344,9 @@ def remembered(
     # A remembered graph must serve training, too, whatever mode the first call was in.
     with torch.inference_mode(False), torch.no_grad():
         if known is None:
-            refs = [weakref.ref(part, lambda _: _forget(key)) for part in parts]
-            copies = [tensor.clone() for tensor in held] if held[0].is_cpu else []
-            known = _Known(refs, versions, copies, _normalized(read(), settings), {})
+            alive = [weakref.ref(tensor, lambda _: _forget(key)) for tensor in tensors]
+            copies = list(map(torch.clone, contents)) if contents[0].is_cpu else []
+            known = _Known(alive, versions, copies, _normalized(read()), {})
         graph = _operator(known.matrices, settings)
     with _lock:
         if len(known.operators) >= MAX_SETTINGS:
@@ -394,36 +366,36 @@ def prepare(
     dtype: torch.dtype,
     settings: DiffusionSettings,
     batch: Tensor | None = None,
-    check: bool = True,
 ) -> PreparedGraph:
     """The operator of a graph, built once and remembered; `batch` is only checked against it."""
     if torch.compiler.is_compiling():
-        check = False
         is_plain = type(edge_index) is Tensor and edge_index.layout == torch.strided
         is_learned = edge_weight is not None and edge_weight.requires_grad
         if is_plain and not is_learned and settings.diffusion != "exact":
             # Looked up when the compiled model runs.
             check_edge_index(edge_index)
             like = torch.empty(0, dtype=dtype, device=edge_index.device)
-            *rows, mass = _prepare_at_run_time(edge_index, edge_weight, like, num_nodes, *settings)
+            rest = settings.alpha, settings.steps
+            *rows, mass = _prepare_at_run_time(edge_index, edge_weight, like, num_nodes, *rest)
             return PreparedGraph(settings, mass, (CSR(*rows[:3]), CSR(*rows[3:])))
 
     def read() -> Edges:
         edges = as_edges(edge_index, edge_weight, num_nodes, dtype)
-        if check:
-            check_values(edges, settings.diffusion, batch)
+        check_values(edges, batch)
         return edges
 
     # `torch_sparse`'s matrices keep their parts.
-    parts = [*(edge_index.coo() if isinstance(edge_index, SparseTensor) else (edge_index,))]
-    parts += [part for part in (edge_weight, batch if check else None) if part is not None]
-    return remembered(parts, (num_nodes, dtype, check), settings, read)
+    tensors = list(edge_index.coo() if isinstance(edge_index, SparseTensor) else (edge_index,))
+    for tensor in (edge_weight, batch):
+        if tensor is not None:
+            tensors.append(tensor)
+    return remembered(tensors, (num_nodes, dtype), settings, read)
 
 
 # Written out, as torch 2.6 does not read `list[Tensor]` in an annotation.
 _SCHEMA = (
     "(Tensor edge_index, Tensor? edge_weight, Tensor like, SymInt num_nodes, float alpha, "
-    "SymInt steps, str diffusion, bool add_self_loops) -> Tensor[]"
+    "SymInt steps) -> Tensor[]"
 )
 # A CUDA graph that holds the lookup would replay the first graph's matrices for every other graph.
 # Older versions of torch have no tag to forbid it, and raise an error of their own.
@@ -437,8 +409,7 @@ def _prepare_at_run_time(
     edge_index: Tensor, edge_weight: Tensor | None, like: Tensor, num_nodes: int, *settings: Any
 ) -> list[Tensor]:
     """The matrix, its transpose and the mass; copies, as a compiled model may write to them."""
-    arguments = edge_index, edge_weight, num_nodes, like.dtype, DiffusionSettings(*settings)
-    graph = prepare(*arguments, check=False)
+    graph = prepare(edge_index, edge_weight, num_nodes, like.dtype, DiffusionSettings(*settings))
     assert graph.matrices is not None
     return [tensor.clone() for tensor in (*graph.matrices[0], *graph.matrices[1], graph.mass)]
 
@@ -447,7 +418,7 @@ def _prepare_at_run_time(
 def _(
     edge_index: Tensor, edge_weight: Tensor | None, like: Tensor, num_nodes: int, *settings: Any
 ) -> list[Tensor]:
-    entries = edge_index.size(1) + (num_nodes if DiffusionSettings(*settings).add_self_loops else 0)
+    entries = edge_index.size(1)
     dtype = index_dtype(entries, num_nodes)
     rowptr = edge_index.new_empty(num_nodes + 1, dtype=dtype)
     row = rowptr, edge_index.new_empty(entries, dtype=dtype), like.new_empty(entries)

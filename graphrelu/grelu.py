@@ -1,16 +1,14 @@
-from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn import Linear, Parameter
 
 from graphrelu import functional
 from graphrelu.checks import check_options
 from graphrelu.context import graph_around
-from graphrelu.functional import DEFAULT, Form, without_autocast
+from graphrelu.functional import DEFAULT, Form, Weights
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -18,9 +16,11 @@ from graphrelu.graph import (
     check_features,
     check_prepared,
     prepare,
+    without_edges,
 )
+from graphrelu.ops import without_autocast
 from graphrelu.ops.apply import apply
-from graphrelu.ops.fused import Weights, fits, fused
+from graphrelu.ops.fused import fits, fused
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
 
@@ -36,36 +36,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-class DiagonalMap(torch.nn.Module):
-    r""":math:`\mathbf{w} \odot \bar{\mathbf{e}} + \mathbf{c}`: each output sees one channel.
-
-    Args:
-        channels (int): `C`.
-        rows (int): Outputs per channel.
-    """
+class Diagonal(torch.nn.Module):
+    """The weights of a channel MLP of which each output sees one channel: `rows` outputs per
+    channel."""
 
     def __init__(self, channels: int, rows: int) -> None:
         super().__init__()
         self.weight = Parameter(torch.empty(rows, channels))
         self.bias = Parameter(torch.empty(rows, channels))
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Zeros: a fresh module is exactly ReLU."""
         torch.nn.init.zeros_(self.weight)
         torch.nn.init.zeros_(self.bias)
-
-    def forward(self, mean: Tensor) -> Tensor:
-        """From `[B, C]` to `[B, rows * C]`."""
-        return functional.diagonal_map(mean, *(p.to(mean.dtype) for p in self.parameters()))
-
-
-class LinearMap(Linear):
-    """A linear layer computed in the precision of its input."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        return F.linear(x, self.weight.to(x.dtype), bias)
 
 
 class GReLU(torch.nn.Module):
@@ -106,8 +89,7 @@ class GReLU(torch.nn.Module):
         alpha (float, optional): Teleport probability of the diffusion, in (0, 1].
             (default: :obj:`0.1`)
         steps (int, optional): Number of sparse products of the diffusion. (default: :obj:`10`)
-        diffusion (str, optional): :obj:`"power"` (as :class:`~torch_geometric.nn.conv.APPNP`),
-            :obj:`"chebyshev"` (more accurate for the same `steps`; undirected graphs only) or
+        diffusion (str, optional): :obj:`"power"` (as :class:`~torch_geometric.nn.conv.APPNP`) or
             :obj:`"exact"` (the dense inverse, for small graphs). (default: :obj:`"power"`)
         mode (str, optional): :obj:`"calibrated"` or :obj:`"paper"`.
             (default: :obj:`"calibrated"`)
@@ -166,8 +148,6 @@ class GReLU(torch.nn.Module):
         negative_slope: float = 0.0,
     ) -> None:
         super().__init__()
-        form = Form(K, mode, bias, negative_slope, scale, temperature, dropout)
-        check_options(form, channels, alpha, steps, diffusion, node_wise, channel_wise)
         self.channels = channels
         self.K = K
         self.alpha = alpha
@@ -182,38 +162,24 @@ class GReLU(torch.nn.Module):
         self.scale = scale
         self.temperature = temperature
         self.negative_slope = negative_slope
+        check_options(self)
 
         rows = (2 if bias else 1) * K
-        self.channel_mlp: DiagonalMap | LinearMap | None = None
+        self.channel_mlp: Diagonal | Linear | None = None
         self.register_parameter("shared_slopes", None)
         if channel_wise and mode == "calibrated":
-            self.channel_mlp = DiagonalMap(channels, rows)
+            self.channel_mlp = Diagonal(channels, rows)
         elif channel_wise:
-            self.channel_mlp = LinearMap(channels, rows * channels)
+            self.channel_mlp = Linear(channels, rows * channels)
         elif mode == "calibrated":
             self.shared_slopes = Parameter(torch.empty(K))
-        self.node_mlp: LinearMap | None = None
+        self.node_mlp: Linear | None = None
         if node_wise:
             # A bias would cancel in the softmax.
-            self.node_mlp = LinearMap(channels, 1 if channel_wise else K, bias=False)
+            self.node_mlp = Linear(channels, 1 if channel_wise else K, bias=False)
         self.register_load_state_dict_pre_hook(_rename_weights_of_older_versions)
 
         self.reset_parameters()
-
-    @classmethod
-    def variant(cls, letter: str, channels: int, **kwargs: Any) -> "GReLU":
-        r"""A variant of the paper's ablation tables, :obj:`"A"` (GReLU itself) to :obj:`"G"`.
-
-        Args:
-            letter (str): :obj:`"B"` has no topology, :obj:`"C"` one segment, :obj:`"D"` neither,
-                :obj:`"E"` no intercept, :obj:`"F"` is channel-wise only, :obj:`"G"` node-wise
-                only.
-            channels (int): Size of each input sample.
-            **kwargs (optional): Further arguments of :class:`GReLU`.
-        """
-        if letter not in VARIANTS:
-            raise ValueError(f"letter must be one of {', '.join(VARIANTS)}, got {letter!r}.")
-        return cls(channels, **{**VARIANTS[letter], **kwargs})
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters of the module."""
@@ -255,21 +221,19 @@ class GReLU(torch.nn.Module):
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
-        if isinstance(self.channel_mlp, DiagonalMap) and fits(x, graph, form):
-            form = form._replace(bias=True)  # without intercepts, theirs are zero
-            return fused(x, self._fused_weights(x), graph, batch, batch_size, form, kept)
+        if self.channel_mlp is not None and fits(x, graph, form):
+            weights = self._weights(graph.mass.dtype)
+            return fused(x, weights, graph, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
         return apply(x, gamma, parameters, form.base_slopes, batch)
 
-    def _fused_weights(self, x: Tensor) -> Weights:
-        node = x.new_zeros(1, self.channels)  # all nodes have the weight 1
-        if self.node_mlp is not None:
-            node = self.node_mlp.weight.to(x.dtype)
-        assert self.channel_mlp is not None
-        channel, bias = (p.to(x.dtype) for p in self.channel_mlp.parameters())
-        if not self.bias:
-            channel, bias = (F.pad(p, (0, 0, 0, self.K)) for p in (channel, bias))
-        return Weights(node, channel, bias)
+    def _weights(self, dtype: torch.dtype) -> Weights:
+        node = None if self.node_mlp is None else self.node_mlp.weight.to(dtype)
+        if self.channel_mlp is not None:
+            return Weights(node, self.channel_mlp.weight.to(dtype), self.channel_mlp.bias.to(dtype))
+        if self.shared_slopes is None:
+            return Weights(node, None, None)
+        return Weights(node, None, self.shared_slopes.to(dtype).repeat_interleave(self.channels))
 
     @property
     def _form(self) -> Form:
@@ -321,16 +285,13 @@ class GReLU(torch.nn.Module):
         # Half precision has neither the range for sums over a graph nor the digits for a softmax.
         dtype = torch.promote_types(x.dtype, torch.float32)
         if not self.topology:
-            # Not `x.new_ones`: below a vmap, that is a mass for each replica.
-            mass = torch.ones(x.size(0), dtype=dtype, device=x.device)
-            return PreparedGraph(settings, mass), batch, batch_size
+            return without_edges(x.size(0), dtype, x.device), batch, batch_size
         if isinstance(edge_index, PreparedGraph):
             check_prepared(edge_index, settings, x, dtype)
             return edge_index, batch, batch_size
-        check = functional.values_on_cpu(x)
         with without_autocast(x):
-            rest = x.size(0), dtype, settings, batch, check
-            return prepare(edge_index, edge_weight, *rest), batch, batch_size
+            graph = prepare(edge_index, edge_weight, x.size(0), dtype, settings, batch)
+        return graph, batch, batch_size
 
     def _hyperfunction(
         self,
@@ -341,18 +302,10 @@ class GReLU(torch.nn.Module):
         kept: functional.Kept | None = None,
     ) -> tuple[Tensor, Tensor]:
         """:func:`graphrelu.functional.hyperfunction`, of this module."""
-        weight = None if self.node_mlp is None else self.node_mlp.weight.to(graph.mass.dtype)
-        channel_map: Callable[[Tensor], Tensor] | None = self.channel_mlp
-        if self.shared_slopes is not None:
-            channel_map = self._same_for_all_channels
+        weights = self._weights(graph.mass.dtype)
+        rest = self._form, batch, batch_size, kept, project, weigh
         with without_autocast(x):
-            rest = weight, channel_map, self._form, batch, batch_size, kept, project, weigh
-            return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
-
-    def _same_for_all_channels(self, mean: Tensor) -> Tensor:
-        assert self.shared_slopes is not None
-        slopes = self.shared_slopes.to(mean.dtype).repeat_interleave(self.channels)
-        return slopes.expand(mean.size(0), -1)
+            return functional.hyperfunction(x, graph.mass, graph.diffuse, weights, *rest)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.nn.module_dict import ModuleDict
 
 from graphrelu import functional
-from graphrelu.functional import Edges, has_values, values_on_cpu, without_autocast
+from graphrelu.functional import Edges
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
@@ -18,6 +18,7 @@ from graphrelu.graph import (
     remembered,
 )
 from graphrelu.grelu import GReLU
+from graphrelu.ops import values_on_cpu, without_autocast
 from graphrelu.ops.apply import apply
 from graphrelu.ops.project import project
 from graphrelu.ops.weigh import weigh
@@ -95,8 +96,9 @@ class HeteroGReLU(torch.nn.Module):
             graph = self._graph(first, sizes, edge_index_dict, edge_weight_dict)
             masses = graph.mass.split(list(sizes.values()))
             for act, x, mass in zip(acts, x_dict.values(), masses, strict=True):
-                projected, mean = project(x, act.node_mlp.weight.to(mass.dtype), mass)
-                outputs = act.channel_mlp(mean)
+                own = act._weights(mass.dtype)
+                projected, mean = project(x, own.node, mass)
+                outputs = functional.channel_logits(mean, own.channel, own.bias, form.mode)
                 parameters.append(functional.channel_parameters(outputs, act.channels, form))
                 logits.append(projected)
             gammas = weigh(graph.diffuse(torch.cat(logits)), form)
@@ -154,27 +156,26 @@ class HeteroGReLU(torch.nn.Module):
         act: GReLU = self.acts[next(iter(sizes))]
         ends = list(accumulate(sizes.values(), initial=0))
         first = dict(zip(sizes, ends, strict=False))
-        dtype, check = torch.promote_types(x.dtype, torch.float32), values_on_cpu(x)
+        dtype = torch.promote_types(x.dtype, torch.float32)
 
         def union() -> Edges:
             moved = [torch.empty(2, 0, dtype=torch.long, device=x.device)]
             weights = [torch.empty(0, dtype=dtype, device=x.device)]
             for relation, own in edge_index_dict.items():
-                if check and own.numel() > 0 and has_values(own):
+                if own.numel() > 0 and values_on_cpu(own):
                     _check_range(relation, own, sizes)
                 moved.append(own + own.new_tensor([[first[relation[0]]], [first[relation[-1]]]]))
                 weight = edge_weight_dict.get(relation)
                 weights.append(x.new_ones(own.size(1)) if weight is None else weight)
             weight = torch.cat([own.to(dtype) for own in weights])
             edges = as_edges(torch.cat(moved, dim=1), weight, ends[-1], dtype)
-            if check:
-                check_values(edges, act.diffusion, None)
+            check_values(edges, None)
             return edges
 
         settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
         parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
         names = tuple(sizes.items()), tuple(edge_index_dict), tuple(edge_weight_dict)
-        return remembered(parts, (*names, dtype, check), settings, union)
+        return remembered(parts, (*names, dtype), settings, union)
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.channels})"

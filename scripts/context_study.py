@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU
-from graphrelu.functional import graph_mean, kept, piecewise_max, without_autocast
+from graphrelu.functional import graph_mean, kept, piecewise_max
 from graphrelu.lab.engine import load_dataset
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.graph_activation import GraphActivation
@@ -45,6 +45,7 @@ from graphrelu.lab.render import label, marked
 from graphrelu.lab.reproduce import deep, files, molecules
 from graphrelu.lab.reproduce.table import Request, train_missing
 from graphrelu.lab.stats import Decision, Scores, compared, relative_to_relu, splits_of
+from graphrelu.ops import without_autocast
 from graphrelu.ops.diffuse import DiffusionSettings, PreparedGraph, diffuse
 
 SEEDS = range(10)
@@ -56,7 +57,7 @@ KNOWN = [RESULTS / f"{name}.jsonl" for name in ("deep", "node", "structure", "mo
 def neighbours(x: Tensor, graph: PreparedGraph) -> Tensor:
     """A X."""
     assert graph.matrices is not None
-    return diffuse(x, *graph.matrices, 0.0, 1, "power")
+    return diffuse(x, *graph.matrices, 0.0, 1)
 
 
 class ContextGReLU(GReLU):
@@ -106,7 +107,8 @@ class ContextGReLU(GReLU):
 class NeighbourReLU(GraphActivation):
     """The control: a path to the neighbours, learned for each channel, and a ReLU."""
 
-    propagation = DiffusionSettings(alpha=0.1, steps=10, diffusion="power")
+    propagation = DiffusionSettings(alpha=0.1, steps=10)
+    self_loops = False
 
     def __init__(self, channels: int, scale: float = 8.0) -> None:
         super().__init__(channels)

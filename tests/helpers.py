@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphrelu import GReLU, functional
+from graphrelu.grelu import VARIANTS
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,6 +47,11 @@ class Calls(TorchDispatchMode):
         return out
 
 
+def variant_of(letter: str, channels: int, **options: Any) -> GReLU:
+    """Of the paper's ablation."""
+    return GReLU(channels, **VARIANTS[letter] | options)
+
+
 def opened(act: GReLU, size: float = 0.3) -> GReLU:
     """A module that has left its start: with zeros in it most of it would be untested."""
     if act.mode == "calibrated":
@@ -72,7 +78,8 @@ def reference(
         e = diffused(x, edge_index, edge_weight, act.alpha, act.steps, act.diffusion)
     mean = functional.graph_mean(e, x.new_ones(x.size(0)), batch, batch_size)
     if act.channel_mlp is not None:
-        parameters = functional.channel_parameters(act.channel_mlp(mean), act.channels, form)
+        logits = functional.channel_logits(mean, *act.channel_mlp.parameters(), form.mode)
+        parameters = functional.channel_parameters(logits, act.channels, form)
     else:
         slopes = x.new_ones(act.K)
         if act.shared_slopes is not None:
@@ -93,13 +100,14 @@ def diffused(
     alpha: float = 0.1,
     steps: int = 10,
     kind: str = "power",
-    add_self_loops: bool = False,
 ) -> Tensor:
     r""":math:`\mathbf{E} = \mathbf{S}^{\mathrm{PPR}} \mathbf{X}`, by the equations."""
     weight = x.new_ones(edge_index.size(1)) if edge_weight is None else edge_weight.to(x.dtype)
     edges = functional.Edges(edge_index[0], edge_index[1], weight, x.size(0))
-    edges = functional.normalized_adjacency(edges, add_self_loops)
-    return functional.pagerank(x, edges, alpha, steps, kind)
+    edges = functional.normalized_adjacency(edges)
+    if kind == "exact":
+        return functional.exact_operator(edges, alpha) @ x
+    return functional.pagerank(x, edges, alpha, steps)
 
 
 def outcome(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:

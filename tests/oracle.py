@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import GReLU
-from graphrelu.grelu import DiagonalMap
+from graphrelu.grelu import Diagonal
 
 Matrix = list[list[Tensor]]
 
@@ -50,7 +50,7 @@ def linear(layer: torch.nn.Module, inputs: list[Tensor]) -> list[Tensor]:
 
 def channel_map(block: torch.nn.Module, mean: list[Tensor]) -> list[Tensor]:
     """The linear map of the channel block: full, or for each channel on its own."""
-    if not isinstance(block, DiagonalMap):
+    if not isinstance(block, Diagonal):
         return linear(block, mean)
     return [
         block.weight[row, c] * value + block.bias[row, c]

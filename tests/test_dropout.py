@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from graphrelu import GReLU
-from tests.helpers import batch_of_graphs, opened, outcome, random_graph
+from tests.helpers import batch_of_graphs, opened, outcome, random_graph, variant_of
 
 VARIANTS = tuple("ABCDEFG")
 
@@ -38,8 +38,8 @@ def test_a_node_or_channel_is_relu_or_as_without_dropout(variant: str, batched: 
     coefficients of a module that trains."""
     edge_index, batch = batch_of_graphs([150, 50])
     graph = {"batch": batch} if batched else {}
-    act, x = opened(GReLU.variant(variant, 24, dropout=0.5)), torch.randn(200, 24)
-    plain = GReLU.variant(variant, 24)
+    act, x = opened(variant_of(variant, 24, dropout=0.5)), torch.randn(200, 24)
+    plain = variant_of(variant, 24)
     plain.load_state_dict(act.state_dict())
     without = plain(x, edge_index, **graph)
     assert torch.equal(act.eval()(x, edge_index, **graph), without)
@@ -69,7 +69,7 @@ def test_without_dropout_no_random_number_is_drawn() -> None:
 @pytest.mark.parametrize(("variant", "compiler"), [("A", "inductor"), ("G", "aot_eager")])
 def test_dropout_compiles(variant: str, compiler: str) -> None:
     torch.compiler.reset()
-    act = opened(GReLU.variant(variant, 24, dropout=0.5)).double()
+    act = opened(variant_of(variant, 24, dropout=0.5)).double()
     compiled = torch.compile(act, fullgraph=True, backend=compiler)
     x, edge_index = torch.randn(100, 24, dtype=torch.double), random_graph(100, 300)
     without = act.eval()(x, edge_index)
@@ -88,7 +88,7 @@ def test_dropout_compiles(variant: str, compiler: str) -> None:
 @pytest.mark.parametrize("variant", ["A", "F", "G"])
 def test_dropout_under_vmap(variant: str) -> None:
     """Each model drops nodes and channels of its own, or all drop the same ones."""
-    acts = [opened(GReLU.variant(variant, 24, dropout=0.5)).double() for _ in range(3)]
+    acts = [opened(variant_of(variant, 24, dropout=0.5)).double() for _ in range(3)]
     parameters, _ = stack_module_state(acts)
     x, edge_index = torch.randn(3, 60, 24, dtype=torch.double), random_graph(60, 180)
     without = torch.stack([a.eval()(z, edge_index) for a, z in zip(acts, x, strict=True)])

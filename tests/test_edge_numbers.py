@@ -22,6 +22,7 @@ from tests.helpers import (
     outcome,
     random_graph,
     reference,
+    variant_of,
 )
 
 FORMS = [("A", OTHER), ("A", SHARP), *((v, {"mode": mode}) for v in "ABCDEFG" for mode in MODES)]
@@ -46,13 +47,12 @@ def outputs_and_gradients(
     return out, grad[of]
 
 
-@pytest.mark.parametrize("diffusion", ["power", "chebyshev"])
 @all_forms
-def test_nan_and_infinity_stay_in_their_graph(variant: str, form: dict, diffusion: str) -> None:
+def test_nan_and_infinity_stay_in_their_graph(variant: str, form: dict) -> None:
     """A NaN is in all outputs of its graph, or of its channel there where nothing mixes the
     channels; an infinity at least where it came in. The other graphs of a batch get the bits that
     they get without them, and so do their gradients."""
-    act = opened(GReLU.variant(variant, 4, **form, diffusion=diffusion))
+    act = opened(variant_of(variant, 4, **form))
     for value in (torch.nan, torch.inf, -torch.inf):
         torch.manual_seed(1)
         x, graph = batch_with(value)
@@ -74,7 +74,7 @@ def test_nan_and_infinity_stay_in_their_graph(variant: str, form: dict, diffusio
 @all_forms
 def test_very_large_and_very_small_inputs(variant: str, form: dict, value: float) -> None:
     """They are computed with like others."""
-    act = opened(GReLU.variant(variant, 4, **form))
+    act = opened(variant_of(variant, 4, **form))
     for batched in (True, False):
         x, graph = batch_with(value)
         graph = graph if batched else {"edge_index": graph["edge_index"]}
@@ -91,7 +91,7 @@ def test_very_large_and_very_small_inputs(variant: str, form: dict, value: float
 def test_half_precision_at_its_largest(dtype: torch.dtype, variant: str, form: dict) -> None:
     """Logits and sums of float16's largest number are beyond float16, but not beyond float32, in
     which they are: an output is infinite only where the exact one has no place in the type."""
-    act = opened(GReLU.variant(variant, 4, **form)).to(dtype)
+    act = opened(variant_of(variant, 4, **form)).to(dtype)
     edge_index, batch = batch_of_graphs([20, 10])
     x = torch.randn(30, 4).sign() * torch.finfo(torch.float16).max
     x = x.to(dtype).requires_grad_()
@@ -131,9 +131,6 @@ def test_edge_weights_have_no_scale(weight: float) -> None:
     act, x = opened(GReLU(4)), torch.randn(20, 4)
     out = act(x, edge_index, torch.full((160,), weight))
     assert_close(out, act(x, edge_index), 1e-5)
-    directed = weight * torch.rand(160)
-    with pytest.raises(ValueError, match="undirected"):
-        GReLU(4, diffusion="chebyshev")(x, edge_index, directed)
 
 
 def test_module_with_64_bit_indices() -> None:
@@ -146,7 +143,7 @@ def test_module_with_64_bit_indices() -> None:
     for dtype in (torch.int32, torch.int64):
         graph_module.clear_cache()
         with mock.patch.object(graph_module, "index_dtype", lambda *_, dtype=dtype: dtype):
-            graph = prepare(edge_index, None, 50, torch.double, settings, None, True)
+            graph = prepare(edge_index, None, 50, torch.double, settings)
         assert graph.matrices[0].col.dtype == dtype
         found.append(outcome(act(x, graph, batch=batch), [x, *act.parameters()]))
     assert_close(*found, 1e-10)

@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from graphrelu import GReLU
 from graphrelu.functional import MODES
-from tests.helpers import OTHER, SHARP, assert_close, batch_of_graphs, opened
+from tests.helpers import OTHER, SHARP, assert_close, batch_of_graphs, opened, variant_of
 
 VARIANTS = tuple("ABCDEFG")
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -45,7 +45,7 @@ def function_of(act: GReLU, batched: bool) -> tuple:
 @pytest.mark.parametrize(("variant", "options"), CASES, ids=str)
 def test_first_and_second_derivatives(variant: str, options: dict, batched: bool) -> None:
     """The second in a random direction, which is much faster."""
-    run, inputs = function_of(GReLU.variant(variant, 3, **options), batched)
+    run, inputs = function_of(variant_of(variant, 3, **options), batched)
     assert gradcheck(run, inputs)
     if variant in "AG" and "dropout" not in options:
         assert gradgradcheck(run, inputs, fast_mode=True)

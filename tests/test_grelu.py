@@ -11,7 +11,7 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_t
 
 from graphrelu import GReLU
 from graphrelu import graph as graph_module
-from graphrelu.functional import MODES
+from graphrelu.functional import DIFFUSIONS, MODES
 from tests import oracle
 from tests.helpers import (
     OTHER,
@@ -22,6 +22,7 @@ from tests.helpers import (
     outcome,
     random_graph,
     reference,
+    variant_of,
 )
 
 # Variant, options, and how many graphs are in the batch; none of them is no batch.
@@ -45,7 +46,7 @@ def test_oracle(variant: str, options: dict, graphs: int) -> None:
     graph = {"batch": batch, "batch_size": graphs} if graphs else {}
     graph["edge_weight"] = torch.rand(edge_index.size(1), dtype=torch.double)
     # Large enough that some gamma are capped and all segments are chosen somewhere.
-    act = opened(GReLU.variant(variant, 3, steps=3, **options)).double()
+    act = opened(variant_of(variant, 3, steps=3, **options)).double()
     for parameter in act.parameters():
         parameter.data *= 3
     x = 3 * torch.randn(batch.numel(), 3, dtype=torch.double)
@@ -76,8 +77,8 @@ def test_repr_shows_what_differs_from_the_default() -> None:
     assert str(GReLU(16)) == "GReLU(16)"
     assert str(GReLU(8, K=3, dropout=0.2)) == "GReLU(8, K=3, dropout=0.2)"
     assert str(GReLU(8, mode="paper")) == "GReLU(8, mode='paper')"
-    assert str(GReLU.variant("F", 4)) == "GReLU(4, node_wise=False)"
-    for act in (GReLU(8, K=3), GReLU.variant("G", 4)):
+    assert str(variant_of("F", 4)) == "GReLU(4, node_wise=False)"
+    for act in (GReLU(8, K=3), variant_of("G", 4)):
         assert str(eval(str(act))) == str(act)
 
 
@@ -269,7 +270,7 @@ def test_threads_share_the_memory() -> None:
         assert all(pool.map(work, range(4)))
 
 
-@pytest.mark.parametrize("diffusion", ["power", "chebyshev", "exact"])
+@pytest.mark.parametrize("diffusion", DIFFUSIONS)
 def test_learned_edge_weights_train_for_more_than_a_step(diffusion: str) -> None:
     """Nothing of the first backward pass is remembered, and the module can be copied."""
     act, edge_index = opened(GReLU(4, diffusion=diffusion)), random_graph(9, 20, undirected=True)

@@ -17,7 +17,15 @@ from graphrelu import GReLU
 from graphrelu.functional import MODES
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
 from graphrelu.ops.diffuse import CSR
-from tests.helpers import SHARP, assert_close, batch_of_graphs, opened, outcome, random_graph
+from tests.helpers import (
+    SHARP,
+    assert_close,
+    batch_of_graphs,
+    opened,
+    outcome,
+    random_graph,
+    variant_of,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +39,6 @@ def _fresh_compiler() -> None:
     [
         ({}, "inductor"),
         ({"K": 3, "mode": "paper"}, "aot_eager"),
-        ({"diffusion": "chebyshev"}, "aot_eager"),
         ({"diffusion": "exact", "node_wise": False}, "aot_eager"),
         ({"channel_wise": False}, "inductor"),
         ({"topology": False}, "aot_eager"),
@@ -96,7 +103,7 @@ def test_a_model_for_graphs_of_any_size(way: Callable, tmp_path: Path) -> None:
 @pytest.mark.parametrize("variant", list("ABCDEFG"))
 def test_vmap_over_parameters_and_features(variant: str, mode: str, batched: bool) -> None:
     """Over both, or one of them; the gradients of both."""
-    acts = [opened(GReLU.variant(variant, 4, mode=mode)).double() for _ in range(3)]
+    acts = [opened(variant_of(variant, 4, mode=mode)).double() for _ in range(3)]
     parameters, _ = stack_module_state(acts)
     skeleton = copy.deepcopy(acts[0]).to("meta")
     edge_index, batch = batch_of_graphs([6, 9])
@@ -159,7 +166,6 @@ def test_vmap_over_edge_weights_and_nested_vmap() -> None:
     "options",
     [
         {},
-        {"diffusion": "chebyshev"},
         {"mode": "paper", "K": 3},
         {"channel_wise": False},
         {"node_wise": False},
@@ -170,12 +176,12 @@ def test_vmap_over_edge_weights_and_nested_vmap() -> None:
 def test_vmap_over_graphs(options: dict) -> None:
     """Each model has a graph, a batch vector and prepared matrices of its own."""
     acts = [opened(GReLU(6, **options).double()) for _ in range(3)]
-    settings = DiffusionSettings(acts[0].alpha, acts[0].steps, acts[0].diffusion, False)
+    settings = DiffusionSettings(acts[0].alpha, acts[0].steps)
     graphs, batches = [], []
     for sizes in ([5, 4, 3], [2, 7, 3], [6, 0, 6]):
         edge_index, batch = batch_of_graphs(sizes)
         edge_index = torch.cat([edge_index, edge_index.flip(0)], dim=1)
-        graphs.append(prepare(edge_index, None, 12, torch.double, settings, batch, True))
+        graphs.append(prepare(edge_index, None, 12, torch.double, settings, batch))
         batches.append(batch)
     masses = torch.stack([graph.mass for graph in graphs])
     matrix, transposed = (

@@ -20,7 +20,7 @@ POINTERS = dict.fromkeys(["batch_ptr"], "*i64") | dict.fromkeys(
 )
 FLOATS = ("a", "b", "base_first", "base_rest", "temperature", "gamma_max")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64, "STAGES": 1}
-CONSTANTS |= {"K_PADDED": 4, "BATCHED": True, "CALIBRATED": True, "ENTRIES": 8}
+CONSTANTS |= {"K_PADDED": 4, "BATCHED": True, "ENTRIES": 8}
 KERNELS = [
     value
     for module in (project, diffuse, weigh, apply)
@@ -71,7 +71,7 @@ def test_kernels_compile_for_a_gpu(kernel: triton.JITFunction) -> None:
     before anything else."""
     cases = [(1, "*fp32", False, "i32"), (2, "*bf16", True, "i32"), (3, "*fp32", True, "i64")]
     for K, features, flag, integer in cases:
-        constants = {**CONSTANTS, "K": K, "ADDS": flag, "BACKWARD": flag}
+        constants = {**CONSTANTS, "K": K, "BACKWARD": flag}
         asm = compiled(kernel, constants, features, integer).asm
         assert asm["ptx"]
         lines = [line.split(" loc(")[0] for line in asm["ttir"].splitlines()]
@@ -112,7 +112,7 @@ def test_programs_that_wait_for_each_other_are_started_together() -> None:
         mock.patch.object(diffuse, "_num_programs", return_value=4),
         mock.patch.object(diffuse, "HAS_COOPERATIVE_LAUNCH", True),
     ):
-        diffuse.forward(torch.ones(1000, 1), matrix, 0.1, 3, "power")
+        diffuse.forward(torch.ones(1000, 1), matrix, 0.1, 3)
     assert kernel.__getitem__.call_args.args[0] == (4,)
     options = kernel.__getitem__.return_value.call_args.kwargs
     assert options["launch_cooperative_grid"]

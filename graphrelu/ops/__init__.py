@@ -1,4 +1,4 @@
-r"""The operations of which GReLU has fast implementations.
+r"""The operations of which GReLU has fast implementations, and what they have in common.
 
 On a CPU the usual form is one operation, :func:`~graphrelu.ops.fused.fused`, in compiled loops. On
 a GPU it is a chain of four. Everything else uses the diffusion of that chain, and the twins in
@@ -12,30 +12,43 @@ a GPU it is a chain of four. Everything else uses the diffusion of that chain, a
   coefficients.
 
 Each file holds an operation with its gradient, the shapes that a compiler asks for and the rule of
-:func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for each. An
-operation is an autograd function around custom operators: torch's own `register_autograd` takes
-twice as long (27 against 13 us on a small graph), and cannot be used below `vmap(grad(...))`. Its
-`forward` names all arguments, as a compiler counts them. Second derivatives are those of
-:mod:`graphrelu.functional`.
+:func:`torch.func.vmap`; :mod:`graphrelu.ops.triton` has a file of GPU kernels for each, and
+`native.cpp` the loops for a CPU. An operation is an autograd function around custom operators:
+torch's own `register_autograd` takes twice as long (27 against 13 us on a small graph), and cannot
+be used below `vmap(grad(...))`. Its `forward` names all arguments, as a compiler counts them.
+Second derivatives are those of :mod:`graphrelu.functional`.
 
 Tensors may have a leading dimension of replicas, which comes from a vmap: stacked models.
 """
 
+import ctypes
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphrelu.functional import backend
+# Where an operation computes.
 
+BACKENDS = ("reference", "torch", "triton")
 HAS_TRITON = find_spec("triton") is not None  # asked once: a compiler cannot trace the question
 # Triton's interpreter runs the kernels of a GPU on a CPU, for tests.
 INTERPRETS = bool(os.environ.get("TRITON_INTERPRET"))
+
+
+def backend() -> str:
+    """What `GRAPHRELU_BACKEND` asks for: nothing, or one of `BACKENDS`."""
+    name = os.environ.get("GRAPHRELU_BACKEND", "")
+    if name and name not in BACKENDS:
+        raise ValueError(f"GRAPHRELU_BACKEND must be one of {', '.join(BACKENDS)}, got {name!r}.")
+    return name
 
 
 def uses_triton(x: Tensor) -> bool:
@@ -46,22 +59,89 @@ def uses_triton(x: Tensor) -> bool:
     return (backend() or "triton") == "triton" and x.dtype != torch.float64 and HAS_TRITON
 
 
-def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
-    """The argument of a vmap rule with its replicas in front."""
-    return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+def uses_loops(x: Tensor) -> bool:
+    """Whether the compiled loops take `x`, unless `GRAPHRELU_BACKEND` says something else."""
+    return x.is_cpu and x.dtype in _LOOPS and not backend()
 
 
-def one_by_one(
-    function: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any
-) -> tuple[Any, Any]:
-    """A vmap rule: the function runs for one replica at a time."""
-    each = []
-    for i in range(info.batch_size):
-        pairs = zip(args, in_dims, strict=True)
-        each.append(function(*(a.select(d, i) if isinstance(d, int) else a for a, d in pairs)))
-    if isinstance(each[0], Tensor):
-        return torch.stack(each), 0
-    return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
+def without_autocast(x: Tensor) -> AbstractContextManager[Any]:
+    """A context without autocasting, on the device of `x`."""
+    device = x.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.autocast(device, enabled=False)
+    return nullcontext()
+
+
+def has_values(*tensors: Tensor) -> bool:
+    """Whether the tensors have values: under :func:`torch.compile` and inside the transforms of
+    :mod:`torch.func` they have none."""
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        for tensor in tensors:
+            tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+def values_on_cpu(*tensors: Tensor) -> bool:
+    """Whether the values can be read without waiting for another device."""
+    return has_values(*tensors) and all(map(attrgetter("is_cpu"), tensors))
+
+
+# Kernels and loops.
+
+
+def launcher(module: str, name: str) -> Callable[..., Any]:
+    """A function of :mod:`graphrelu.ops.triton`, imported when it is called: Triton may not be
+    installed."""
+
+    def run(*arguments: Any) -> Any:
+        return getattr(import_module(f"graphrelu.ops.triton.{module}"), name)(*arguments)
+
+    return run
+
+
+# The functions of `native.cpp`: how many arrays, whole numbers and other numbers each takes.
+_ARGUMENTS = {
+    "project": (6, 3, 0),
+    "project_backward": (8, 3, 0),
+    "diffuse": (6, 3, 1),
+    "weigh": (3, 1, 2),
+    "weigh_backward": (4, 1, 2),
+    "apply": (5, 3, 1),
+    "apply_backward": (8, 3, 1),
+    "prepare": (9, 2, 0),
+}
+
+
+def _load_loops() -> dict[torch.dtype, dict[str, Any]]:
+    """By the type of the numbers; none where the package was installed without a compiler."""
+    found: dict[torch.dtype, dict[str, Any]] = {}
+    for dtype, real in ((torch.float32, ctypes.c_float), (torch.float64, ctypes.c_double)):
+        name = str(dtype).removeprefix("torch.")
+        try:
+            library = ctypes.CDLL(str(Path(__file__).with_name(f"_native_{name}.so")))
+        except OSError:  # not built, or built for another kind of machine
+            return {}
+        found[dtype] = {name: getattr(library, f"grelu_{name}") for name in _ARGUMENTS}
+        for name, (arrays, counts, others) in _ARGUMENTS.items():
+            kinds = [ctypes.c_void_p] * arrays + [ctypes.c_int64] * counts + [real] * others
+            found[dtype][name].argtypes = kinds
+    return found
+
+
+_LOOPS = _load_loops()
+
+
+def run_loop(name: str, arrays: Sequence[Tensor], *numbers: float) -> int:
+    """Calls a function of `native.cpp` with contiguous tensors, the last of which is a result and
+    says the type of the numbers."""
+    return _LOOPS[arrays[-1].dtype][name](*map(Tensor.data_ptr, arrays), *numbers)
+
+
+# Operators of torch.
 
 
 def custom_operator(
@@ -82,14 +162,38 @@ def custom_operator(
     return operator
 
 
-def launcher(module: str, name: str) -> Callable[..., Any]:
-    """A function of :mod:`graphrelu.ops.triton`, imported when it is called: Triton may not be
-    installed."""
+def replicated(tensor: Tensor, dim: int | None, replicas: int) -> Tensor:
+    """The argument of a vmap rule with its replicas in front."""
+    return tensor.expand(replicas, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
-    def run(*arguments: Any) -> Any:
-        return getattr(import_module(f"graphrelu.ops.triton.{module}"), name)(*arguments)
 
-    return run
+def one_by_one(
+    function: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any
+) -> tuple[Any, Any]:
+    """A vmap rule: the function runs for one replica at a time."""
+    each = []
+    for i in range(info.batch_size):
+        pairs = zip(args, in_dims, strict=True)
+        each.append(function(*(a.select(d, i) if isinstance(d, int) else a for a, d in pairs)))
+    if isinstance(each[0], Tensor):
+        return torch.stack(each), 0
+    return tuple(map(torch.stack, zip(*each, strict=True))), (0,) * len(each[0])
+
+
+def all_at_once(
+    function: Callable[..., Any],
+    batch: Tensor | None,
+    info: Any,
+    in_dims: Sequence[Any],
+    *args: Any,
+) -> tuple[Any, Any]:
+    """A vmap rule of kernels that take replicas in front. With a batch of graphs, and below another
+    vmap, they run :func:`one_by_one`."""
+    if batch is not None or args[0].dim() - (in_dims[0] is not None) > 2:
+        return one_by_one(function, info, in_dims, *args)
+    pairs = zip(args, in_dims, strict=True)
+    each = (replicated(a, d, info.batch_size) if isinstance(a, Tensor) else a for a, d in pairs)
+    return function(*each), 0
 
 
 def differentiated(

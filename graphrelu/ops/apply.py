@@ -12,14 +12,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.ops import (
-    custom_operator,
-    differentiated,
-    launcher,
-    one_by_one,
-    replicated,
-    uses_triton,
-)
+from graphrelu.ops import all_at_once, custom_operator, differentiated, launcher, uses_triton
 
 
 def _gradients(
@@ -68,17 +61,8 @@ class _Apply(torch.autograd.Function):
         return *_backward(grad, *factors, ctx.base, batch), None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Tensor, int]:
-        if args[0].dim() - (in_dims[0] is not None) > 2:  # below another vmap
-            return one_by_one(_Apply.apply, info, in_dims, *args)
-        pairs, (base, batch) = zip(args[:3], in_dims[:3], strict=True), args[3:]
-        factors = [replicated(tensor, dim, info.batch_size) for tensor, dim in pairs]
-        if in_dims[4] is None:
-            return _Apply.apply(*factors, base, batch), 0
-        # Each replica has its own graphs: together they are one batch.
-        batch, _ = functional.joined(batch.movedim(in_dims[4], 0), factors[2].size(1))
-        out = _Apply.apply(*(tensor.flatten(0, 1) for tensor in factors), base, batch)
-        return out.view(factors[0].shape), 0
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        return all_at_once(_Apply.apply, args[4], info, in_dims, *args)
 
 
 def apply(

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from graphrelu.functional import (
-    Edges,
+from graphrelu.functional import Edges, pagerank
+from graphrelu.ops import (
     backend,
-    pagerank,
-    polynomial,
+    custom_operator,
+    launcher,
+    one_by_one,
+    run_loop,
+    uses_loops,
+    uses_triton,
     without_autocast,
 )
-from graphrelu.ops import custom_operator, launcher, replicated, uses_triton
-from graphrelu.ops.native import diffused_column, uses_loops
 
 _MAX_INT32 = torch.iinfo(torch.int32).max
 # torch warns once per process that these are in beta, which users of an activation need not know.
@@ -29,8 +31,7 @@ class DiffusionSettings(NamedTuple):
 
     alpha: float
     steps: int
-    diffusion: str
-    add_self_loops: bool = False
+    diffusion: str = "power"
 
 
 class CSR(NamedTuple):
@@ -53,29 +54,29 @@ def index_dtype(*sizes: int) -> torch.dtype:
     return torch.int32 if max(sizes) <= _MAX_INT32 else torch.int64
 
 
-def block_diagonal(rowptr: Tensor, col: Tensor, num_cols: int) -> tuple[Tensor, Tensor]:
-    """One matrix in compressed rows with `R` blocks of the same size along its diagonal: those of
-    `rowptr [R, rows + 1]` and `col [R, nonzeros]`."""
-    replicas, nonzeros = col.shape
-    sizes = (replicas * (rowptr.size(1) - 1), replicas * num_cols, replicas * nonzeros)
-    block = torch.arange(replicas, dtype=index_dtype(*sizes), device=col.device).view(-1, 1)
-    starts = (rowptr[:, :-1] + nonzeros * block).flatten()
-    end = starts.new_full((1,), replicas * nonzeros)
-    return torch.cat([starts, end]), (col + num_cols * block).flatten()
+def diffuse_column(
+    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int
+) -> Tensor:
+    """One column in compiled loops, by indices of 32 bits."""
+    out, nodes = torch.empty_like(x), x.numel()
+    matrix = rowptr.contiguous(), col.contiguous(), value.contiguous()
+    arrays = x, *matrix, x.new_empty(2 * nodes), out
+    run_loop("diffuse", arrays, nodes, steps, torch.get_num_threads(), alpha)
+    return out
 
 
 def _diffuse(
-    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int, kind: str
+    x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int
 ) -> Tensor:
-    if value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
-        return polynomial(x, None, _without_edges, alpha, steps, kind).contiguous()
     x, matrix = x.contiguous(), CSR(rowptr, col, value)
+    if value.numel() == 0 or x.numel() == 0:  # the sparse libraries refuse empty operands
+        return alpha * x
     if x.size(1) == 1 and rowptr.dtype == torch.int32 and uses_loops(x):
-        return diffused_column(x, *matrix, alpha, steps, kind)
+        return diffuse_column(x, *matrix, alpha, steps)
     if x.dtype == torch.float and uses_triton(x):
-        return _on_gpu(x, matrix, alpha, steps, kind)
+        return _on_gpu(x, matrix, alpha, steps)
     with without_autocast(x):  # by torch's sparse library for the device
-        return polynomial(x, csr_tensor(matrix, x.size(0)), torch.addmm, alpha, steps, kind)
+        return pagerank(x, csr_tensor(matrix, x.size(0)), alpha, steps, torch.addmm)
 
 
 def csr_tensor(matrix: CSR, num_cols: int) -> Tensor:
@@ -84,17 +85,10 @@ def csr_tensor(matrix: CSR, num_cols: int) -> Tensor:
     return torch.sparse_csr_tensor(*matrix, size, check_invariants=False)
 
 
-def _without_edges(
-    previous: Tensor, matrix: None, current: Tensor, *, beta: float, alpha: float
-) -> Tensor:
-    return beta * previous if beta else torch.zeros_like(previous)
-
-
 _on_gpu = launcher("diffuse", "forward")
 diffuse_operator = custom_operator(
     "diffuse",
-    "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps, str kind) "
-    "-> Tensor",
+    "(Tensor x, Tensor rowptr, Tensor col, Tensor value, float alpha, SymInt steps) -> Tensor",
     _diffuse,
     lambda x, *rest: torch.empty_like(x, memory_format=torch.contiguous_format),
 )
@@ -114,9 +108,8 @@ class _Diffuse(torch.autograd.Function):
         value_t: Tensor | None,
         alpha: float,
         steps: int,
-        kind: str,
     ) -> Tensor:
-        return diffuse_operator(x, rowptr, col, value, alpha, steps, kind)
+        return diffuse_operator(x, rowptr, col, value, alpha, steps)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -131,30 +124,23 @@ class _Diffuse(torch.autograd.Function):
             grad = _Diffuse.apply(grad, *matrices, *ctx.settings)
         else:
             grad = diffuse_operator(grad, *matrices[:3], *ctx.settings)
-        return grad, *([None] * 9)
+        return grad, *([None] * 8)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[Any, ...], x: Tensor, *args: Any) -> tuple[Any, Any]:
         if all(dim is None for dim in in_dims[1:7]):
             x = x.movedim(in_dims[0], 1)  # [N, R, F]: one product serves all R
             return _Diffuse.apply(x.flatten(1), *args).view(x.shape), 1
-        # Each replica has its own graph: together they are one graph, block by block.
-        size = info.batch_size
-        x = replicated(x, in_dims[0], size)
-        matrices: list[Tensor | None] = []
-        for first in (0, 3):
-            if args[first] is None:
-                matrices += [None] * 3
-                continue
-            rowptr, col, value = (
-                replicated(args[i], in_dims[i + 1], size) for i in range(first, first + 3)
-            )
-            matrices += [*block_diagonal(rowptr, col, x.size(1)), value.flatten()]
-        return _Diffuse.apply(x.flatten(0, 1), *matrices, *args[6:]).view(x.shape), 0
+        return one_by_one(_Diffuse.apply, info, in_dims, x, *args)  # each has a graph of its own
 
 
-def diffuse(x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, kind: str) -> Tensor:
-    """The fast twin of :func:`graphrelu.functional.pagerank`, by power iteration or Chebyshev.
+def distinct(matrix: CSR, transposed: CSR) -> tuple[Tensor | None, ...]:
+    """The tensors of both, the latter's only where it is another matrix."""
+    return *matrix, *((None,) * 3 if transposed.col is matrix.col else transposed)
+
+
+def diffuse(x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int) -> Tensor:
+    """The fast twin of :func:`graphrelu.functional.pagerank`.
 
     Args:
         x: `[N, F]`, every column of which is diffused.
@@ -162,15 +148,12 @@ def diffuse(x: Tensor, matrix: CSR, transposed: CSR, alpha: float, steps: int, k
         transposed: Its transpose, or the same object where it is symmetric.
         alpha: The teleport probability.
         steps: The number of products.
-        kind: `power` or `chebyshev`.
     """
-    other = (None, None, None) if transposed.col is matrix.col else transposed
-    return _Diffuse.apply(x, *matrix, *other, alpha, steps, kind)
+    return _Diffuse.apply(x, *distinct(matrix, transposed), alpha, steps)
 
 
 class PreparedGraph(NamedTuple):
-    r"""The operator :math:`\mathbf{S}` of one graph, in one of three forms; without any it is the
-    identity.
+    r"""The operator :math:`\mathbf{S}` of one graph, in one of three forms.
 
     `mass` is :math:`\mathbf{S}^{\top} \mathbf{1}`: the sum of all diffused features is
     `mass @ x`, so that their mean never needs a diffusion of features.
@@ -184,10 +167,10 @@ class PreparedGraph(NamedTuple):
 
     def diffuse(self, z: Tensor) -> Tensor:
         """Applies S to every column of `z`."""
-        alpha, steps, kind, _ = self.settings
-        if self.matrices is not None and backend() != "reference":
-            return diffuse(z, *self.matrices, alpha, steps, kind)
         if self.operator is not None:
             return self.operator @ z
+        alpha, steps, _ = self.settings
+        if self.matrices is not None and backend() != "reference":
+            return diffuse(z, *self.matrices, alpha, steps)
         edges = self.edges if self.matrices is None else self.matrices[0].as_edges()
-        return z if edges is None else pagerank(z, edges, alpha, steps, kind)
+        return pagerank(z, edges, alpha, steps)

@@ -1,7 +1,8 @@
 // The loops of GReLU on a CPU. The equations in torch make sixty passes over the features, each of
 // which costs more than its arithmetic; these loops make five.
 //
-// Plain C functions on arrays, called from `native.py`. The equations are those of `functional.py`.
+// Plain C functions, called from `__init__.py`: arrays come first, then whole numbers, then others.
+// The equations are those of `functional.py`.
 // Sums have a fixed order, whatever the number of threads: the same input gives the same bits.
 
 #include <algorithm>
@@ -87,18 +88,19 @@ WIDE void project_rows_backward(const Real* __restrict x, const Real* __restrict
     }
 }
 
-// `parameters` are the slopes a0, a1 and the intercepts b0, b1 of a graph, `channels` each.
+// `parameters` are the slopes a0, a1 and the intercepts b0, b1 of a graph, `channels` each; the base
+// slopes are 1 and `slope`.
 WIDE void apply_rows(const Real* __restrict x, const Real* __restrict gamma,
-                     const Real* __restrict parameters, Real base0, Real base1, int64_t begin,
-                     int64_t end, int64_t channels, Real* __restrict out) {
+                     const Real* __restrict parameters, Real slope, int64_t begin, int64_t end,
+                     int64_t channels, Real* __restrict out) {
     const Real *a0 = parameters, *a1 = a0 + channels, *b0 = a1 + channels, *b1 = b0 + channels;
     for (int64_t n = begin; n < end; n++) {
         const Real* row = x + n * channels;
         Real* to = out + n * channels;
         const Real weight = gamma[n];
         for (int64_t c = 0; c < channels; c++) {
-            const Real first = base0 * row[c] + weight * (a0[c] * row[c] + b0[c]);
-            const Real second = base1 * row[c] + weight * (a1[c] * row[c] + b1[c]);
+            const Real first = row[c] + weight * (a0[c] * row[c] + b0[c]);
+            const Real second = slope * row[c] + weight * (a1[c] * row[c] + b1[c]);
             // Both are NaN where x is.
             to[c] = second >= first ? second : first;
         }
@@ -107,9 +109,9 @@ WIDE void apply_rows(const Real* __restrict x, const Real* __restrict gamma,
 
 WIDE void apply_rows_backward(const Real* __restrict grad, const Real* __restrict x,
                               const Real* __restrict gamma, const Real* __restrict parameters,
-                              Real base0, Real base1, int64_t begin, int64_t end,
-                              int64_t channels, Real* __restrict grad_x,
-                              Real* __restrict grad_gamma, Real* __restrict sums) {
+                              Real slope, int64_t begin, int64_t end, int64_t channels,
+                              Real* __restrict grad_x, Real* __restrict grad_gamma,
+                              Real* __restrict sums) {
     const Real *a0 = parameters, *a1 = a0 + channels, *b0 = a1 + channels, *b1 = b0 + channels;
     Real *sum_a0 = sums, *sum_a1 = sum_a0 + channels, *sum_b0 = sum_a1 + channels,
           *sum_b1 = sum_b0 + channels;
@@ -120,9 +122,9 @@ WIDE void apply_rows_backward(const Real* __restrict grad, const Real* __restric
         auto entry = [&](int64_t c, Real& sum) {
             const Real line0 = a0[c] * row[c] + b0[c], line1 = a1[c] * row[c] + b1[c];
             // A tie goes to the later segment, as ReLU's does at zero.
-            const bool later = base1 * row[c] + weight * line1 >= base0 * row[c] + weight * line0;
+            const bool later = slope * row[c] + weight * line1 >= row[c] + weight * line0;
             Real grad0 = later ? Real(0) : from[c], grad1 = later ? from[c] : Real(0);
-            to[c] = grad0 * (base0 + weight * a0[c]) + grad1 * (base1 + weight * a1[c]);
+            to[c] = grad0 * (Real(1) + weight * a0[c]) + grad1 * (slope + weight * a1[c]);
             sum += grad0 * line0 + grad1 * line1;
             grad0 *= weight;
             grad1 *= weight;
@@ -174,15 +176,14 @@ WIDE void softmax(const Real* __restrict logits, int64_t count, Real temperature
     for (int64_t n = 0; n < count; n++) out[n] *= scale;
 }
 
-// out = beta * previous + alpha * A @ current, in one column.
+// out = alpha * x + (1 - alpha) * A @ current, in one column.
 void multiply(const int32_t* rowptr, const int32_t* col, const Real* value, int64_t nodes,
-              const Real* previous, const Real* current, Real beta, Real alpha, int64_t threads,
-              Real* out) {
+              const Real* x, const Real* current, Real alpha, int64_t threads, Real* out) {
 #pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1 && nodes >= PARALLEL)
     for (int64_t n = 0; n < nodes; n++) {
         Real sum = Real(0);
         for (int32_t e = rowptr[n]; e < rowptr[n + 1]; e++) sum += value[e] * current[col[e]];
-        out[n] = beta * previous[n] + alpha * sum;
+        out[n] = alpha * x[n] + (Real(1) - alpha) * sum;
     }
 }
 
@@ -191,7 +192,7 @@ void multiply(const int32_t* rowptr, const int32_t* col, const Real* value, int6
 extern "C" {
 
 void grelu_project(const Real* x, const Real* weight, const Real* mass, const int64_t* ptr,
-                   int64_t graphs, int64_t channels, int64_t threads, Real* logits, Real* mean) {
+                   Real* logits, Real* mean, int64_t graphs, int64_t channels, int64_t threads) {
     const auto chunks = chunks_of(ptr, graphs);
     std::vector<Real> parts(chunks.size() * channels, Real(0));
 #pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
@@ -208,8 +209,8 @@ void grelu_project(const Real* x, const Real* weight, const Real* mass, const in
 // Adds to grad_x, and writes grad_weight.
 void grelu_project_backward(const Real* x, const Real* weight, const Real* mass,
                             const Real* grad_logits, const Real* grad_mean, const int64_t* ptr,
-                            int64_t graphs, int64_t channels, int64_t threads, Real* grad_x,
-                            Real* grad_weight) {
+                            Real* grad_x, Real* grad_weight, int64_t graphs, int64_t channels,
+                            int64_t threads) {
     std::vector<Real> grad_total(grad_mean, grad_mean + graphs * channels);
     for (int64_t g = 0; g < graphs; g++) {
         const Real count = static_cast<Real>(std::max<int64_t>(1, ptr[g + 1] - ptr[g]));
@@ -226,35 +227,20 @@ void grelu_project_backward(const Real* x, const Real* weight, const Real* mass,
     add_up(chunks, parts, channels, 1, grad_weight);
 }
 
-// The diffusion of one column: by power iteration or, with coefficients, by Chebyshev's
-// polynomials. `scratch` has room for two more columns.
+// The diffusion of one column by power iteration. `scratch` has room for two more columns.
 void grelu_diffuse(const Real* x, const int32_t* rowptr, const int32_t* col, const Real* value,
-                   int64_t nodes, Real alpha, int64_t steps, const Real* coefficients, int64_t threads,
-                   Real* scratch, Real* out) {
-    Real *current = scratch, *next = scratch + nodes;
-    if (coefficients == nullptr) {
-        const Real* from = x;
-        for (int64_t step = 1; step <= steps; step++) {
-            Real* to = step == steps ? out : step % 2 ? current : next;
-            multiply(rowptr, col, value, nodes, x, from, alpha, Real(1) - alpha, threads, to);
-            from = to;
-        }
-        return;
-    }
-    for (int64_t n = 0; n < nodes; n++) out[n] = coefficients[0] * x[n];
-    std::memcpy(current, x, nodes * sizeof(Real));
+                   Real* scratch, Real* out, int64_t nodes, int64_t steps, int64_t threads,
+                   Real alpha) {
+    const Real* from = x;
     for (int64_t step = 1; step <= steps; step++) {
-        const Real beta = step == 1 ? Real(0) : -Real(1), twice = step == 1 ? Real(1) : Real(2);
-        // The polynomial before the current one gives its place to the new one.
-        const Real* previous = step == 1 ? x : next;
-        multiply(rowptr, col, value, nodes, previous, current, beta, twice, threads, next);
-        std::swap(current, next);
-        for (int64_t n = 0; n < nodes; n++) out[n] += coefficients[step] * current[n];
+        Real* to = step == steps ? out : scratch + step % 2 * nodes;
+        multiply(rowptr, col, value, nodes, x, from, alpha, threads, to);
+        from = to;
     }
 }
 
-void grelu_weigh(const Real* logits, const int64_t* ptr, int64_t graphs, Real temperature,
-                 Real most, Real* gamma) {
+void grelu_weigh(const Real* logits, const int64_t* ptr, Real* gamma, int64_t graphs,
+                 Real temperature, Real most) {
     for (int64_t g = 0; g < graphs; g++) {
         const int64_t begin = ptr[g], count = ptr[g + 1] - begin;
         if (count == 0) continue;
@@ -264,7 +250,7 @@ void grelu_weigh(const Real* logits, const int64_t* ptr, int64_t graphs, Real te
 }
 
 void grelu_weigh_backward(const Real* logits, const Real* grad_gamma, const int64_t* ptr,
-                          int64_t graphs, Real temperature, Real most, Real* grad_logits) {
+                          Real* grad_logits, int64_t graphs, Real temperature, Real most) {
     for (int64_t g = 0; g < graphs; g++) {
         const int64_t begin = ptr[g], count = ptr[g + 1] - begin;
         if (count == 0) continue;
@@ -281,25 +267,24 @@ void grelu_weigh_backward(const Real* logits, const Real* grad_gamma, const int6
 }
 
 void grelu_apply(const Real* x, const Real* gamma, const Real* parameters, const int64_t* ptr,
-                 int64_t graphs, int64_t channels, Real base0, Real base1, int64_t threads,
-                 Real* out) {
+                 Real* out, int64_t graphs, int64_t channels, int64_t threads, Real slope) {
     const auto chunks = chunks_of(ptr, graphs);
 #pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
     for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
-        apply_rows(x, gamma, parameters + chunks[k].graph * 4 * channels, base0, base1,
-                   chunks[k].begin, chunks[k].end, channels, out);
+        apply_rows(x, gamma, parameters + chunks[k].graph * 4 * channels, slope, chunks[k].begin,
+                   chunks[k].end, channels, out);
 }
 
 void grelu_apply_backward(const Real* grad, const Real* x, const Real* gamma,
-                          const Real* parameters, const int64_t* ptr, int64_t graphs,
-                          int64_t channels, Real base0, Real base1, int64_t threads, Real* grad_x,
-                          Real* grad_gamma, Real* grad_parameters) {
+                          const Real* parameters, const int64_t* ptr, Real* grad_x,
+                          Real* grad_gamma, Real* grad_parameters, int64_t graphs,
+                          int64_t channels, int64_t threads, Real slope) {
     const auto chunks = chunks_of(ptr, graphs);
     const int64_t width = 4 * channels;
     std::vector<Real> parts(chunks.size() * width, Real(0));
 #pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
     for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
-        apply_rows_backward(grad, x, gamma, parameters + chunks[k].graph * width, base0, base1,
+        apply_rows_backward(grad, x, gamma, parameters + chunks[k].graph * width, slope,
                             chunks[k].begin, chunks[k].end, channels, grad_x, grad_gamma,
                             &parts[k * width]);
     add_up(chunks, parts, width, graphs, grad_parameters);
@@ -308,9 +293,9 @@ void grelu_apply_backward(const Real* grad, const Real* x, const Real* gamma,
 // The normalised adjacency matrix D^-1/2 A D^-1/2 in compressed rows, which are targets, sorted by
 // row and then by column; and its transpose. Duplicates stay, in their order. Returns 1 where both
 // are the same, and 0 where not; -1 for an edge whose ends are not among the nodes.
-int grelu_prepare(const int64_t* source, const int64_t* target, const Real* weight, int64_t edges,
-                  int64_t nodes, int32_t* rowptr, int32_t* col, Real* value, int32_t* rowptr_t,
-                  int32_t* col_t, Real* value_t) {
+int grelu_prepare(const int64_t* source, const int64_t* target, const Real* weight, int32_t* rowptr,
+                  int32_t* col, Real* value, int32_t* rowptr_t, int32_t* col_t, Real* value_t,
+                  int64_t edges, int64_t nodes) {
     std::vector<double> scale(nodes, 0.0);
     for (int64_t e = 0; e < edges; e++) {
         const int64_t s = source[e], t = target[e];

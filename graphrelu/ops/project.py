@@ -7,14 +7,7 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.ops import (
-    custom_operator,
-    differentiated,
-    launcher,
-    one_by_one,
-    replicated,
-    uses_triton,
-)
+from graphrelu.ops import all_at_once, custom_operator, differentiated, launcher, uses_triton
 
 
 def _outputs(
@@ -63,11 +56,7 @@ class _Project(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
-        if args[0].dim() - (in_dims[0] is not None) > 2:  # below another vmap
-            return one_by_one(_Project.apply, info, in_dims, *args)
-        pairs = zip(args[:4], in_dims[:4], strict=True)
-        tensors = (t if t is None else replicated(t, dim, info.batch_size) for t, dim in pairs)
-        return _Project.apply(*tensors, args[4]), (0, 0)
+        return all_at_once(_Project.apply, args[3], info, in_dims, *args)
 
 
 def project(

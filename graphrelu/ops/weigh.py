@@ -10,15 +10,13 @@ import torch
 from torch import Tensor
 
 from graphrelu import functional
-from graphrelu.functional import Form, has_values
-from graphrelu.ops import differentiated, launcher, replicated, uses_triton
+from graphrelu.functional import Form
+from graphrelu.ops import differentiated, has_values, launcher, one_by_one, uses_triton
 
 _run = launcher("weigh", "run")
 
 
 class _Weigh(torch.autograd.Function):
-    """Of `logits [N, 1]`: the replicas of a vmap are joined as graphs."""
-
     @staticmethod
     def forward(logits: Tensor, form: Form, batch: Tensor, batch_size: int) -> Tensor:
         return _run(logits, form, batch, batch_size)
@@ -38,20 +36,13 @@ class _Weigh(torch.autograd.Function):
         return _run(logits, *rest, grad), None, None, None
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], logits: Tensor, form: Form, batch: Tensor, size: int
-    ) -> tuple[Tensor, int]:
-        logits, batch = (
-            replicated(tensor, dim, info.batch_size)
-            for tensor, dim in ((logits, in_dims[0]), (batch, in_dims[2]))
-        )
-        batch, total = functional.joined(batch, size)
-        return _Weigh.apply(logits.flatten(0, 1), form, batch, total).view(logits.shape), 0
+    def vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+        return one_by_one(_Weigh.apply, info, in_dims, *args)
 
 
 def weigh(logits: Tensor, form: Form, batch: Tensor | None = None, batch_size: int = 1) -> Tensor:
     """:func:`graphrelu.functional.weigh`. A compiler makes few launches of the equations."""
-    is_simple = batch is not None and logits.size(-1) == 1
-    if is_simple and uses_triton(logits) and not torch.compiler.is_compiling():
+    is_usual = form.mode == "calibrated" and logits.size(-1) == 1
+    if batch is not None and is_usual and uses_triton(logits) and not torch.compiler.is_compiling():
         return _Weigh.apply(logits, form, batch, batch_size)
     return functional.weigh(logits, form, batch, batch_size)

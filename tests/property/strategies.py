@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import GReLU
+from graphrelu.functional import DIFFUSIONS
 from graphrelu.grelu import VARIANTS
-from tests.helpers import OTHER, SHARP, opened
+from tests.helpers import OTHER, SHARP, opened, variant_of
 
 # Relative to the largest entry of what is expected, computed in float64.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
@@ -49,11 +50,6 @@ class Graph(NamedTuple):
         sizes = torch.tensor(self.sizes, dtype=torch.long)
         return torch.repeat_interleave(torch.arange(len(sizes)), sizes)
 
-    @property
-    def diffusions(self) -> list[str]:
-        """Those that can be taken on it."""
-        return ["power", "exact", *(["chebyshev"] if self.undirected else [])]
-
     def arguments(self) -> dict[str, Any]:
         """Of a call of a module, besides the features."""
         names = "edge_index", "edge_weight", "batch"
@@ -75,7 +71,7 @@ class Setup(NamedTuple):
 
     def module(self) -> GReLU:
         torch.manual_seed(self.seed)
-        act = opened(GReLU.variant(self.variant, self.channels, **self.options), self.moved)
+        act = opened(variant_of(self.variant, self.channels, **self.options), self.moved)
         for parameter in act.parameters():
             parameter.data *= self.parameter_scale
         return act
@@ -110,14 +106,13 @@ def graphs(draw: st.DrawFn, batched: bool | None = None, undirected: bool | None
 
 
 @st.composite
-def setups(draw: st.DrawFn, graph: Graph, largest: float = 1e3) -> Setup:
-    """For one graph, as not all options are for all of them."""
+def setups(draw: st.DrawFn, largest: float = 1e3) -> Setup:
     variant = draw(st.sampled_from(sorted(VARIANTS)))
     options: dict[str, Any] = {
         "mode": draw(st.sampled_from(["calibrated", "paper"])),
         "alpha": draw(st.sampled_from([0.05, 0.1, 0.5, 1.0])),
         "steps": draw(st.integers(1, 12)),
-        "diffusion": draw(st.sampled_from(graph.diffusions)),
+        "diffusion": draw(st.sampled_from(DIFFUSIONS)),
     }
     if "K" not in VARIANTS[variant]:
         options["K"] = draw(st.integers(1, 4))
@@ -140,5 +135,4 @@ def setups(draw: st.DrawFn, graph: Graph, largest: float = 1e3) -> Setup:
 def cases(
     draw: st.DrawFn, batched: bool | None = None, largest: float = 1e3
 ) -> tuple[Graph, Setup]:
-    graph = draw(graphs(batched))
-    return graph, draw(setups(graph, largest))
+    return draw(graphs(batched)), draw(setups(largest))

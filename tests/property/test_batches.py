@@ -15,23 +15,24 @@ from tests.property.strategies import TOLERANCE, Graph, Setup, cases
 Case = tuple[Graph, Setup]
 
 
-@given(case=cases(batched=True), seed=st.integers(0, 2**16))
-def test_order_of_graphs_and_edges(case: Case, seed: int) -> None:
-    """Forward and backward, with the nodes, the graphs and the edges of a batch shuffled."""
+@given(case=cases(), seed=st.integers(0, 2**16))
+def test_order_of_nodes_graphs_and_edges(case: Case, seed: int) -> None:
+    """Forward and backward, with the nodes, the graphs and the edges shuffled."""
     graph, setup = case
     act, x = setup.module().double(), setup.x(graph.num_nodes)
     arguments, expected = graph.arguments(), expected_of(act, x, graph)
     generator = torch.Generator().manual_seed(seed)
     number = torch.randperm(len(graph.sizes), generator=generator)  # a graph's new place
     order = torch.randperm(graph.num_nodes, generator=generator)
-    assert arguments["batch"] is not None
-    order = order[torch.argsort(number[arguments["batch"]][order], stable=True)]
+    batch = arguments["batch"]
+    if batch is not None:
+        order = order[torch.argsort(number[batch][order], stable=True)]
     edges = torch.randperm(len(graph.edges) * (1 + graph.undirected), generator=generator)
     weight = arguments["edge_weight"]
     shuffled = {
         "edge_index": torch.argsort(order)[arguments["edge_index"][:, edges]],
         "edge_weight": None if weight is None else weight[edges],
-        "batch": number[arguments["batch"]][order],
+        "batch": None if batch is None else number[batch][order],
         "batch_size": arguments["batch_size"],
     }
     out = act(x[order], **shuffled)

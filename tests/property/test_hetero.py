@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphrelu import HeteroGReLU, functional
+from graphrelu.functional import DIFFUSIONS
 from tests.helpers import diffused, opened
 from tests.property.comparison import assert_near
 from tests.property.strategies import CONSTANTS, Graph, graphs
@@ -65,7 +66,7 @@ def types(draw: st.DrawFn) -> Types:
         "K": draw(st.integers(2, 4)),
         "alpha": draw(st.sampled_from([0.05, 0.1, 0.5])),
         "steps": draw(st.integers(1, 12)),
-        "diffusion": draw(st.sampled_from(graph.diffusions)),
+        "diffusion": draw(st.sampled_from(DIFFUSIONS)),
         "negative_slope": draw(st.sampled_from([0.0, 0.2])),
         **draw(st.sampled_from(CONSTANTS)),
     }
@@ -85,7 +86,8 @@ def expected_of(act: HeteroGReLU, x_dict: dict[str, Tensor], graph: Graph) -> li
     by_type = gamma.split(sizes), operator.sum(dim=0).split(sizes)
     for one, x, weights, mass in zip(acts, x_dict.values(), *by_type, strict=True):
         mean = (mass @ x).view(1, -1) / max(1, x.size(0))
-        parameters = functional.channel_parameters(one.channel_mlp(mean), one.channels, form)
+        logits = functional.channel_logits(mean, *one.channel_mlp.parameters(), form.mode)
+        parameters = functional.channel_parameters(logits, one.channels, form)
         coefficients = functional.coefficients(weights, parameters, form.base_slopes)
         out.append(functional.piecewise_max(x, *coefficients))
     return out

@@ -54,7 +54,7 @@ class DeviceGraphs:
         """What the diffusion needs of each graph is computed once, for all mini-batches."""
         if settings in (None, self.settings):
             return
-        graph = prepare(self.all_edges, None, len(self.nodes), torch.float, settings, check=False)
+        graph = prepare(self.all_edges, None, len(self.nodes), torch.float, settings)
         assert graph.matrices is not None
         self.settings, self.mass, self.value = settings, graph.mass, graph.matrices[0].value
 

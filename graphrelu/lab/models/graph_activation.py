@@ -7,16 +7,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import GCNConv
+from torch_geometric.utils import scatter
 
 from graphrelu import functional
 from graphrelu.checks import check_count
-from graphrelu.functional import values_on_cpu
+from graphrelu.functional import Edges
 from graphrelu.graph import (
     DiffusionSettings,
     PreparedGraph,
+    as_edges,
     check_batch,
     check_features,
-    prepare,
+    check_values,
+    remembered,
 )
 
 
@@ -25,8 +28,9 @@ class GraphActivation(torch.nn.Module):
     operator :math:`\mathbf{S} = \hat{\mathbf{D}}^{-1/2} \hat{\mathbf{A}} \hat{\mathbf{D}}^{-1/2}`
     with :math:`\hat{\mathbf{A}} = \mathbf{A} + \mathbf{I}`, prepared once per graph."""
 
-    # GCN's propagation: one step without teleport, over the graph with self-loops.
-    propagation = DiffusionSettings(alpha=0.0, steps=1, diffusion="power", add_self_loops=True)
+    # GCN's propagation: one step without teleport.
+    propagation = DiffusionSettings(alpha=0.0, steps=1)
+    self_loops = True
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -45,9 +49,19 @@ class GraphActivation(torch.nn.Module):
         if not isinstance(edge_index, PreparedGraph):
             check_features(x, edge_index, edge_weight, self.channels)
             batch, batch_size = check_batch(x, batch, batch_size)
-            rest = (x.size(0), x.dtype, self.propagation, batch, values_on_cpu(x))
-            edge_index = prepare(edge_index, edge_weight, *rest)
+            edge_index = self._prepared(x, edge_index, edge_weight, batch)
         return self.activate(x, edge_index, batch, batch_size or 1)
+
+    def _prepared(
+        self, x: Tensor, edge_index: Any, edge_weight: Tensor | None, batch: Tensor | None
+    ) -> PreparedGraph:
+        def read() -> Edges:
+            edges = as_edges(edge_index, edge_weight, x.size(0), x.dtype)
+            check_values(edges, batch)
+            return with_self_loops(edges) if self.self_loops else edges
+
+        tensors = [part for part in (edge_index, edge_weight, batch) if part is not None]
+        return remembered(tensors, (self.self_loops, x.size(0), x.dtype), self.propagation, read)
 
     def activate(
         self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
@@ -57,6 +71,17 @@ class GraphActivation(torch.nn.Module):
 
     def __repr__(self) -> str:
         return f"{self.__class__.__name__}({self.channels})"
+
+
+def with_self_loops(edges: Edges) -> Edges:
+    """As PyG's `add_remaining_self_loops`: a node that has a loop gets no other. Every shape is
+    known beforehand, so that nothing waits for a GPU."""
+    source, target, weight, num_nodes = edges
+    loops = scatter((source == target).long(), source, dim=0, dim_size=num_nodes, reduce="sum")
+    nodes = torch.arange(num_nodes, device=source.device)
+    missing = (loops == 0).to(weight.dtype)
+    source, target = torch.cat([source, nodes]), torch.cat([target, nodes])
+    return Edges(source, target, torch.cat([weight, missing]), num_nodes)
 
 
 class Undecomposed(GraphActivation):

@@ -49,7 +49,7 @@ class GraphBatch(NamedTuple):
     size: int  # B
     rowptr: Tensor  # [N + 1], where the edges of each node begin
     walks: Tensor | None = None  # [N, R], return probabilities of random walks
-    diffusion: PreparedGraph | None = None  # for activations that look at the graph
+    diffusion: PreparedGraph | None = None  # of GReLU
     node_share: Tensor | None = None  # [N], one over their number, and zero for padding
     graph_share: Tensor | None = None  # [B], likewise
 
@@ -147,12 +147,11 @@ class GraphNetwork(Module):
 
     @property
     def diffusion(self) -> DiffusionSettings | None:
-        """That of the activations; none where they do not look at the graph."""
+        """That of GReLU, without self-loops; none where other activations prepare their own."""
         act = self.layers[0].act
-        if isinstance(act, GReLU):
-            own = DiffusionSettings(act.alpha, act.steps, act.diffusion)
-            return own if act.topology else None
-        return getattr(act, "propagation", None)
+        if not isinstance(act, GReLU) or not act.topology:
+            return None
+        return DiffusionSettings(act.alpha, act.steps, act.diffusion)
 
     def forward(self, graphs: GraphBatch) -> Tensor:
         x = self.node_encoder(graphs.nodes)

@@ -129,7 +129,7 @@ def _gin(conv: GINConv, x: Features, graph: SparseMatrix) -> Tensor:
 
 
 def _appnp(conv: APPNP, x: Tensor, graph: SparseMatrix) -> Tensor:
-    return diffuse(x, *graph.csr, conv.alpha, conv.K, "power")
+    return diffuse(x, *graph.csr, conv.alpha, conv.K)
 
 
 def _sgc(conv: SGConv, x: Features, graph: SparseMatrix) -> Tensor:

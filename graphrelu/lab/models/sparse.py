@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 
 from graphrelu.ops import replicated
-from graphrelu.ops.diffuse import CSR, block_diagonal, csr_tensor, index_dtype
+from graphrelu.ops.diffuse import CSR, csr_tensor, index_dtype
 
 # Features with a smaller share of nonzeros are kept sparse: both sorted matrices then take less
 # memory, and their products less time, than a dense matrix.
@@ -59,9 +59,13 @@ class Pattern:
         if replicas not in self._blocks:
             if len(self._blocks) == _REMEMBERED:
                 self._blocks.pop(next(iter(self._blocks)))
-            rowptr, col = (part.expand(replicas, -1) for part in (self.rowptr, self.col))
-            blocks = block_diagonal(rowptr, col, self.num_cols)
-            self._blocks[replicas] = Pattern(*blocks, replicas * self.num_cols)
+            num_cols, nonzeros = replicas * self.num_cols, replicas * self.col.numel()
+            dtype = index_dtype(replicas * self.num_rows, num_cols, nonzeros)
+            block = torch.arange(replicas, dtype=dtype, device=self.col.device).view(-1, 1)
+            starts = (self.rowptr[:-1] + self.col.numel() * block).flatten()
+            rowptr = torch.cat([starts, starts.new_full((1,), nonzeros)])
+            col = (self.col + self.num_cols * block).flatten()
+            self._blocks[replicas] = Pattern(rowptr, col, num_cols)
         return self._blocks[replicas]
 
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.functional import polynomial
+from graphrelu.functional import pagerank
 
 CompressedRows = tuple[Tensor, Tensor, Tensor]  # where they begin, columns, values
 
@@ -74,10 +74,8 @@ def column_kernel(
                 # Past the cache of a multiprocessor, to which others do not write.
                 x = tl.load(vector_ptr + col, mask=mask, other=0.0, cache_modifier=".cg")
                 total += value * x
-            out = a * tl.sum(total, axis=1)
-            if b != 0:
-                out += b * tl.load(constant_ptr + rows, mask=in_rows, other=0.0)
-            tl.store(out_ptr + rows, out, mask=in_rows)
+            constant = tl.load(constant_ptr + rows, mask=in_rows, other=0.0)
+            tl.store(out_ptr + rows, a * tl.sum(total, axis=1) + b * constant, mask=in_rows)
         if step + 1 < steps:
             _wait_for_all(arrived_ptr, (step + 1) * tl.num_programs(0))
         vector_ptr = out_ptr
@@ -94,7 +92,6 @@ def columns_kernel(
     width,
     a,
     b,
-    ADDS: tl.constexpr,
     ENTRIES: tl.constexpr,
     COLS: tl.constexpr,
 ):
@@ -113,10 +110,8 @@ def columns_kernel(
         x = tl.load(vector_ptr + col[:, None] * width + cols[None, :], mask=mask, other=0.0)
         total += value[:, None] * x
     at = row * width + cols
-    out = a * tl.sum(total, axis=0)
-    if ADDS:
-        out += b * tl.load(previous_ptr + at, mask=in_cols, other=0.0)
-    tl.store(out_ptr + at, out, mask=in_cols)
+    previous = tl.load(previous_ptr + at, mask=in_cols, other=0.0)
+    tl.store(out_ptr + at, a * tl.sum(total, axis=0) + b * previous, mask=in_cols)
 
 
 @lru_cache
@@ -151,10 +146,10 @@ def _iterate(
     return buffers[(steps - 1) % 2]
 
 
-def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int, kind: str) -> Tensor:
-    """:func:`graphrelu.functional.polynomial` of a contiguous `x [N, F]` in float32."""
+def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int) -> Tensor:
+    """:func:`graphrelu.functional.pagerank` of a contiguous `x [N, F]` in float32."""
     num_rows, width = x.shape
-    if width == 1 and kind == "power" and HAS_COOPERATIVE_LAUNCH:
+    if width == 1 and HAS_COOPERATIVE_LAUNCH:
         return _iterate(x, matrix, x, 1.0 - alpha, float(alpha), steps)
     cols = min(_COLS, triton.next_power_of_2(width))
 
@@ -167,11 +162,10 @@ def forward(x: Tensor, matrix: CompressedRows, alpha: float, steps: int, kind: s
         with torch.cuda.device_of(out):
             columns_kernel[(num_rows, triton.cdiv(width, cols))](
                 *(*matrix, current, previous, out, width, alpha, beta),
-                ADDS=beta != 0,
                 ENTRIES=_TILE // cols,
                 COLS=cols,
                 num_warps=1,
             )
         return out
 
-    return polynomial(x, matrix, add_product, alpha, steps, kind)
+    return pagerank(x, matrix, alpha, steps, add_product)

@@ -1,7 +1,7 @@
 """Project on a GPU: both outputs of one pass over the features, and both gradients of another.
 
-Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass` and `batch [R, N]`, the latter sorted;
-replicas that share one have a stride of 0.
+Layout: `x [R, N, C]`, `weight [R, 1, C]`, `mass [R, N]`, of which all replicas that share one have
+a stride of 0, and `batch [N]`, sorted.
 """
 
 import torch
@@ -27,7 +27,6 @@ def project_kernel(
     partial_ptr,
     num_nodes,
     mass_replica,
-    batch_replica,
     x_replica,
     x_row,
     C: tl.constexpr,
@@ -39,7 +38,6 @@ def project_kernel(
     """`x @ weight` and the mean of `mass * x` of each graph, in one pass."""
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    batch_ptr += replica * batch_replica
     start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
@@ -81,7 +79,6 @@ def project_backward_kernel(
     partial_ptr,
     num_nodes,
     mass_replica,
-    batch_replica,
     x_replica,
     x_row,
     grad_x_replica,
@@ -95,7 +92,6 @@ def project_backward_kernel(
     """The gradients of x and of the weight, in one pass."""
     graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     replica = tl.program_id(2).to(tl.int64)
-    batch_ptr += replica * batch_replica
     start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
     x_ptr += replica * x_replica
     weight_ptr += replica * C
@@ -136,14 +132,14 @@ def forward(
     if x.numel() == 0:
         return logits, weight.new_zeros(of_graphs)
     x, mass = with_dense_rows(with_replicas(x, 2)), with_dense_rows(with_replicas(mass, 1))
-    graphs = x if batch is None else with_dense_rows(with_replicas(batch, 1))  # not read without
+    graphs = x if batch is None else batch.contiguous()  # not read without
     replicas, num_nodes, channels = x.shape
     programs, options = plan("project", x.dtype, num_nodes, channels, batch_size, replicas)
     partial = weight.new_empty(replicas, batch_size, programs, channels)
     with torch.cuda.device_of(x):
         project_kernel[(batch_size, programs, replicas)](
             *(x, weight.contiguous(), mass, graphs, logits, partial, num_nodes),
-            *(mass.stride(0), graphs.stride(0), *x.stride()[:2]),
+            *(mass.stride(0), *x.stride()[:2]),
             BATCHED=batch is not None,
             **options,
         )
@@ -165,7 +161,7 @@ def backward(
         return grad_x, torch.zeros_like(weight)
     x, out = with_replicas(x, 2), with_replicas(grad_x, 2)
     mass = with_dense_rows(with_replicas(mass, 1))
-    graphs = x if batch is None else with_dense_rows(with_replicas(batch, 1))
+    graphs = x if batch is None else batch.contiguous()
     replicas, num_nodes, channels = x.shape
     batch_size = grad_mean.size(-2)
     programs, options = plan("project_backward", x.dtype, num_nodes, channels, batch_size, replicas)
@@ -174,7 +170,7 @@ def backward(
     with torch.cuda.device_of(x):
         project_backward_kernel[(batch_size, programs, replicas)](
             *(x, weight.contiguous(), mass, graphs, *grads, out, partial, num_nodes),
-            *(mass.stride(0), graphs.stride(0), *x.stride()[:2], *out.stride()[:2]),
+            *(mass.stride(0), *x.stride()[:2], *out.stride()[:2]),
             BATCHED=batch is not None,
             **options,
         )

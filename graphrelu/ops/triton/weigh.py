@@ -4,8 +4,6 @@ it, in one pass forward and one backward.
 One program takes a graph. Layout: `logits [N, 1]`, `batch [N]`, sorted.
 """
 
-import math
-
 import torch
 import triton
 import triton.language as tl
@@ -36,7 +34,6 @@ def weigh_kernel(
     num_nodes,
     temperature,
     gamma_max,
-    CALIBRATED: tl.constexpr,
     BACKWARD: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -53,7 +50,7 @@ def weigh_kernel(
         own = _exponentials(logits_ptr, first, end, largest, temperature, BLOCK)
         sums += own.to(tl.float64)
     total = tl.sum(sums, axis=0).to(tl.float32)
-    size = (end - start).to(tl.float32) if CALIBRATED else 1.0
+    size = (end - start).to(tl.float32)
     mean = 0.0
     # Backward twice over the nodes: for the sum of softmax times gradient, and with it.
     for turn in tl.static_range(2 if BACKWARD else 1):
@@ -85,7 +82,6 @@ def run(
     if logits.numel() == 0:
         return out
     num_nodes = logits.size(0)
-    is_calibrated = form.mode == "calibrated"
     block = 1 << (num_nodes // batch_size).bit_length()
     block = min(max(block, _FEW_NODES), _MANY_NODES)
     with torch.cuda.device_of(logits):
@@ -95,9 +91,8 @@ def run(
             logits if grad is None else grad.contiguous(),  # not read without
             out,
             num_nodes,
-            form.temperature if is_calibrated else 1.0,
-            form.gamma_max if is_calibrated else math.inf,
-            CALIBRATED=is_calibrated,
+            form.temperature,
+            form.gamma_max,
             BACKWARD=grad is not None,
             BLOCK=block,
             num_warps=block // _NODES_OF_A_WARP,

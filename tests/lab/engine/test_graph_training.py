@@ -107,6 +107,17 @@ def test_padding_changes_nothing(conv: str, activation: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("activation", ["grelu", "digraf"])
+def test_activations_see_the_graphs_of_their_batch(activation: str) -> None:
+    """What is prepared for all batches is what the activation prepares of one."""
+    training = training_of(config_of("gcn", activation))
+    for parameter in training.model.parameters():  # away from ReLU
+        torch.nn.init.normal_(parameter, std=0.3)
+    ((index, shape),) = training.data.batches(torch.tensor([7, 2, 11, 5]), 4)
+    batch, model = training.data.gather(index, shape, training.settings), training.model.eval()
+    torch.testing.assert_close(model(batch), model(batch._replace(diffusion=None)))
+
+
 def test_batches_depend_on_seed_and_epoch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[list[int]]] = {}
     gather = DeviceGraphs.gather

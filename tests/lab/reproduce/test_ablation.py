@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from graphrelu.grelu import VARIANTS, GReLU
+from graphrelu.grelu import VARIANTS
 from graphrelu.lab.models.backbones import GNN
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.reproduce import ablation, segments
 from graphrelu.lab.reproduce.ablation import PRINTED
+from tests.helpers import variant_of
 
 
 def test_the_rows_are_the_papers() -> None:
@@ -19,7 +20,7 @@ def test_the_rows_are_the_papers() -> None:
         options = dict(config.activation_options)
         options.pop("gamma_max", None)  # on record; a constant of the library
         model = GNN("gcn", 5, config.hidden, 3, config.activation, activation_options=options)
-        expected = GReLU.variant(letter, config.hidden, dropout=0.2)  # as labels are few
+        expected = variant_of(letter, config.hidden, dropout=0.2)  # as labels are few
         assert str(model.acts[0]) == str(expected)
         for name in ("K", "topology", "bias", "node_wise", "channel_wise", "mode"):
             assert getattr(model.acts[0], name) == getattr(expected, name), letter
