@@ -1,10 +1,12 @@
 """The graph of an activation that is called with `x` alone.
 
 It gets the graph from a :class:`Scope` around the call: a :class:`graph_context`, or the call of a
-converted model. The innermost one that knows a graph counts. Each thread has its own scopes. (A
-context variable would serve tasks of an event loop too, but `torch.compile` cannot read one.)
+converted model. The innermost one that knows a graph counts. Each thread has its own scopes, and so
+does each task of an event loop, which may wait inside a block while others run. (A context variable
+would do the same, but `torch.compile` cannot read one.)
 """
 
+import asyncio
 import copy
 import inspect
 import sys
@@ -38,6 +40,7 @@ class Scope:
     """A block or call inside which activations ask for their graph."""
 
     graph: Graph | None = None
+    task: Any = None  # of an event loop, which opened it; none: it is the whole thread's
 
 
 class _Scopes(threading.local):
@@ -56,9 +59,8 @@ class graph_context(Scope):
     r"""Inside this block, a :class:`~graphrelu.GReLU` may be called with `x` alone, as PyG's
     models call their :obj:`act`.
 
-    All calls in the block must be on the features of all nodes, and it must not wait for other
-    tasks of an event loop. If neither `batch` nor a sparse adjacency tells the number of nodes, the
-    first call sets it.
+    All calls in the block must be on the features of all nodes. If neither `batch` nor a sparse
+    adjacency tells the number of nodes, the first call sets it.
 
     Args:
         edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
@@ -95,17 +97,33 @@ class graph_context(Scope):
 
     def __enter__(self) -> None:
         prepare_checkpoints()
+        self.task = _current_task()
         _scopes.around.append(self)
 
     def __exit__(self, *error: object) -> None:
-        _scopes.around.remove(self)
+        last = next(i for i in reversed(range(len(_scopes.around))) if _scopes.around[i] is self)
+        del _scopes.around[last]  # the last one, unless other tasks have opened blocks since
+
+
+def _current_task() -> Any:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # there is no event loop
+        return None
+
+
+def _is_of_task(scope: Scope) -> bool:
+    """Whether it does not belong to another task."""
+    return scope.task is None or scope.task is _current_task()
 
 
 def graph_around(
     x: Any, channels: int, is_needed: bool = True
 ) -> tuple[Any, Tensor | None, Any, int | None]:
     """The arguments of a GReLU that was called with `x` alone."""
-    scope = next((scope for scope in reversed(_scopes.around) if scope.graph is not None), None)
+    compiles = torch.compiler.is_compiling()  # which cannot ask for the task
+    known = (scope for scope in reversed(_scopes.around) if scope.graph is not None)
+    scope = next((scope for scope in known if compiles or _is_of_task(scope)), None)
     if scope is None or scope.graph is None:
         if not is_needed:
             return None, None, None, None
@@ -113,7 +131,7 @@ def graph_around(
             "edge_index must be given, or an activation that is called with x alone must be inside "
             "graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
         )
-    if torch.compiler.is_compiling() and isinstance(scope, graph_context):
+    if compiles and isinstance(scope, graph_context):
         return _uncompiled_graph_around(x, channels, is_needed)
     prepare_checkpoints()
     if isinstance(x, Tensor) and x.dim() == 2:
@@ -161,11 +179,13 @@ class SecondRun:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.scopes = list(map(copy.copy, _scopes.around))
+        self.scopes = [copy.copy(scope) for scope in _scopes.around if _is_of_task(scope)]
+        for scope in self.scopes:
+            scope.task = None  # the second run may be in any task
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = _scopes.around
-        _scopes.around = list(map(copy.copy, self.scopes))
+        _scopes.around = [copy.copy(scope) for scope in self.scopes]
         runs: list[Any] = [run for run in _scopes.around if not isinstance(run, graph_context)]
         try:
             with runs[-1].interceptor() if runs else nullcontext():

@@ -1,5 +1,6 @@
 """Checkpointed parts compute again what they computed, and not something else."""
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -142,3 +143,18 @@ def test_a_graph_context_inside_a_checkpoint_is_its_own(way: Any) -> None:
         expected = torch.autograd.grad(by_hand.sum(), x)[0]
         out.sum().backward()
         assert_close(x.grad, expected, 1e-5)
+
+
+def test_tasks_of_an_event_loop_have_their_own_graph() -> None:
+    act = opened(GReLU(5))
+
+    async def task(edge_index: Tensor) -> Tensor:
+        with graph_context(edge_index):
+            await asyncio.sleep(0.01)
+            return act(X)
+
+    async def tasks() -> list[Tensor]:
+        return await asyncio.gather(task(EDGES), task(BATCHED))
+
+    for out, edge_index in zip(asyncio.run(tasks()), (EDGES, BATCHED), strict=True):
+        assert torch.equal(out, act(X, edge_index))
