@@ -186,10 +186,13 @@ class _Fused(torch.autograd.Function):
         *tensors, ctx.batch_size, ctx.settings, ctx.form = inputs
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)  # of which gradients would be zeros
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # asked for once, as non-reentrant checkpoints require
+        if grad is None:  # of an output that nothing depends on
+            return (None,) * 17
         inputs, mass, matrix, transposed = saved[:4], saved[4], CSR(*saved[5:8]), CSR(*saved[8:11])
         batch, *kept = saved[11:14]
         if transposed.col is None:
