@@ -53,8 +53,13 @@ def cases(record: dict[str, Any]) -> str:
     tables = [f"## A training step, case by case\n\n{where(record)}.\n"]
     for name, times in record["milliseconds"].items():
         relu = times["ReLU"]
-        lines = [(rival, number(time), number(time / relu)) for rival, time in times.items()]
-        tables.append(f"### {name[0].upper()}{name[1:]}\n\n{table(('', 'ms', 'x ReLU'), lines)}")
+        peaks = record.get("mebibytes", {}).get(name, {})
+        head = ("", "ms", "x ReLU", *(["peak memory, MiB"] if peaks else []))
+        lines = [
+            (rival, number(time), number(time / relu), *([number(peaks[rival])] if peaks else []))
+            for rival, time in times.items()
+        ]
+        tables.append(f"### {name[0].upper()}{name[1:]}\n\n{table(head, lines)}")
     return "\n".join(tables)
 
 

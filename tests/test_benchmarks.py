@@ -11,7 +11,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
     "activation": ["--nodes", "60", "--edges", "200", "--channels", "4", "--device", "cpu"],
-    "cases": ["--only", "batch of", "--device", "cpu"],
+    "cases": ["--only", "alone on a batch", "--device", "cpu"],
 }
 
 
