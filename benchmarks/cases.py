@@ -240,7 +240,7 @@ def seeds_at_once(device: torch.device, seeds: int) -> dict[str, Step]:
         rivals["GAT with ReLU"] = ("relu", "gat")
     made = {}
     for name, (activation, backbone) in rivals.items():
-        config = recipe(graph.name, graph.family, backbone, activation, epochs=100, patience=0)
+        config = recipe(graph.name, backbone, activation, epochs=100, patience=0)
         made[name] = partial(batched(config, graph, seeds, device), config.epochs)
     return made
 
