@@ -18,7 +18,8 @@ What is decided by which runs was fixed before the first of them:
 
 `python -m scripts.context_study RECORD.jsonl tune|confirm` trains what is missing, and
 `python -m scripts.context_study RECORD.jsonl page` writes the page beside the record. Runs of the
-same configurations in other records of `results/` count, and are not trained again.
+same configurations in other records of `results/` count, and are not trained again. What
+`--prepare` writes is trained elsewhere by `python -m scripts.context_forms`.
 """
 
 import argparse
@@ -29,14 +30,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from graphrelu import GReLU
-from graphrelu.functional import graph_mean, kept, piecewise_max
 from graphrelu.lab.engine import load_dataset
-from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.graph_activation import GraphActivation
 from graphrelu.lab.record.config import ERRORS, FEW_LABELS, Config
 from graphrelu.lab.record.output import write_text
 from graphrelu.lab.record.recipes import modern, on_sets, recipe
@@ -45,86 +39,13 @@ from graphrelu.lab.render import label, marked
 from graphrelu.lab.reproduce import deep, files, molecules
 from graphrelu.lab.reproduce.table import Request, train_missing
 from graphrelu.lab.stats import Decision, Scores, compared, relative_to_relu, splits_of
-from graphrelu.ops import without_autocast
-from graphrelu.ops.diffuse import DiffusionSettings, PreparedGraph, diffuse
+from scripts.context_forms import register
 
 SEEDS = range(10)
 MARGIN = 0.3
 RESULTS = Path(__file__).parents[1] / "results"
 KNOWN = [RESULTS / f"{name}.jsonl" for name in ("deep", "node", "structure", "molecules")]
 
-
-def neighbours(x: Tensor, graph: PreparedGraph) -> Tensor:
-    """A X."""
-    assert graph.matrices is not None
-    return diffuse(x, *graph.matrices, 0.0, 1)
-
-
-class ContextGReLU(GReLU):
-    """GReLU whose channel block sees the neighbourhood, beside the graph or in its place."""
-
-    def __init__(self, channels: int, context: str = "neighbourhood", **options: Any) -> None:
-        self.context = context
-        super().__init__(channels, **options)
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        assert self.channel_mlp is not None
-        like = self.channel_mlp.weight
-        self.neighbour_weight = torch.nn.Parameter(torch.zeros_like(like))
-        if self.context == "neighbourhood":
-            like.requires_grad_(False)  # stays zero
-
-    def forward(self, x: Tensor, edge_index: Any = None, *rest: Any, **named: Any) -> Tensor:
-        edge_weight, batch, batch_size = (*rest, None, None, None)[:3]
-        batch, batch_size = named.get("batch", batch), named.get("batch_size", batch_size)
-        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
-        assert self.channel_mlp is not None
-        with without_autocast(x):
-            gamma, _ = self._hyperfunction(x, graph, batch, batch_size)
-            logits = self.channel_mlp.bias
-            if self.context == "both":
-                mean = self._mean(x, graph, batch, batch_size)
-                logits = logits + self.channel_mlp.weight * mean.unsqueeze(-2)
-            logits = logits + self.neighbour_weight * neighbours(x, graph).unsqueeze(-2)
-            parameters = torch.tanh(self.scale * logits)  # [N, 2K, C]
-            if self.training and self.dropout > 0:
-                left = kept(graph.mass, x.size(0), self.channels, self.dropout)
-                gamma, parameters = gamma * left.nodes, parameters * left.channels
-            parameters = gamma.unsqueeze(-1) * parameters
-            slopes, intercepts = parameters[:, : self.K], parameters[:, self.K :]
-            alpha = [base + slopes[:, k] for k, base in enumerate(self._form.base_slopes)]
-            return piecewise_max(x, alpha, intercepts.unbind(1))
-
-    def _mean(
-        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
-    ) -> Tensor:
-        """The mean of the diffused features, of each node's graph."""
-        mean = graph_mean(x, graph.mass, batch, batch_size)
-        return mean if batch is None else mean[batch]
-
-
-class NeighbourReLU(GraphActivation):
-    """The control: a path to the neighbours, learned for each channel, and a ReLU."""
-
-    propagation = DiffusionSettings(alpha=0.1, steps=10)
-    self_loops = False
-
-    def __init__(self, channels: int, scale: float = 8.0) -> None:
-        super().__init__(channels)
-        self.scale = scale
-        self.weight = torch.nn.Parameter(torch.zeros(channels))
-
-    def reset_parameters(self) -> None:
-        torch.nn.init.zeros_(self.weight)
-
-    def activate(
-        self, x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int
-    ) -> Tensor:
-        return (x + torch.tanh(self.scale * self.weight) * neighbours(x, graph)).relu()
-
-
-MODULES = {"context-grelu": ContextGReLU, "neighbour-relu": NeighbourReLU}
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "ReLU": ("relu", {}),
@@ -284,7 +205,7 @@ def main() -> None:
     parser.add_argument("--engine", default="local")
     parser.add_argument("--prepare", type=Path)
     options = parser.parse_args()
-    ACTIVATIONS.update(MODULES)  # for configurations to name them
+    register()
     if options.what == "page":
         write_text(options.record.with_suffix(".md"), page(options.record))
         return

@@ -5,7 +5,8 @@ import torch
 
 from graphrelu.functional import graph_mean
 from graphrelu.lab.models.activations import ACTIVATIONS
-from scripts.context_study import CANDIDATES, FORMS, MODULES, TUNING, config, neighbours
+from scripts.context_forms import MODULES, neighbours
+from scripts.context_study import CANDIDATES, FORMS, TUNING, config
 from tests.helpers import batch_of_graphs
 
 
