@@ -25,7 +25,7 @@ SEEDS: dict[Label, dict[int, int]] = {
     "local": {15: 105, 40: 102, 100: 108},
     "share": {40: 109},
 }
-NODES = 40  # with so many there are all rivals
+NODES = 40  # the size at which every rival is run
 FIRST = ("whole", NODES)
 FIRST_CELL = (*FIRST, LAYERS)
 DEPTHS = (2, LAYERS, 8)  # of the first set
