@@ -143,7 +143,10 @@ def batch_steps(
     def step(act: Callable[[int], Any]) -> Step:
         return training_step(GraphNetwork(conv, layers, width, act).to(device), fresh, y)
 
-    return {name: step(act) for name, act in ACTIVATIONS.items()}
+    made = {name: step(act) for name, act in ACTIVATIONS.items()}
+    if device.type == "cuda":
+        made["GReLU, one kernel"] = partial(with_backend, "fused", step(GReLU))
+    return made
 
 
 def training_step(model: torch.nn.Module, inputs: Callable[[], tuple], y: Tensor) -> Step:
@@ -157,8 +160,8 @@ def training_step(model: torch.nn.Module, inputs: Callable[[], tuple], y: Tensor
     return step
 
 
-def without_kernels(step: Step) -> None:
-    with mock.patch.dict(os.environ, GRAPHRELU_BACKEND="torch"):
+def with_backend(name: str, step: Step) -> None:
+    with mock.patch.dict(os.environ, GRAPHRELU_BACKEND=name):
         step()
 
 
@@ -213,7 +216,7 @@ def steps_of(
         return {name: partial(in_one_thread, step) for name, step in made.items()}
     if how == "eager" and device.type == "cuda":
         step = training_step(network(GReLU), partial(inputs, edge_index.clone()), y)
-        made["GReLU, no kernels"] = partial(without_kernels, step)
+        made["GReLU, no kernels"] = partial(with_backend, "torch", step)
     if how == "eager" and conv == "gcn" and not fresh:
         made["GAT with ReLU"] = training_step(network(ReLU, "gat"), inputs, y)
     return made

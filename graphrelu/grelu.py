@@ -221,7 +221,7 @@ class GReLU(torch.nn.Module):
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
-        if self.channel_mlp is not None and fits(x, graph, form):
+        if self.channel_mlp is not None and fits(x, graph, form, batch_size):
             weights = self._weights(graph.mass.dtype)
             return fused(x, weights, graph, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)

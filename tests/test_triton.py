@@ -11,19 +11,29 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from graphrelu.ops.triton import apply, diffuse, project, weigh
+from graphrelu.ops.triton import apply, diffuse, fused, project, weigh
 from tests import test_sweep, triton_cases
 
 # How the launchers call the kernels: types of pointers that are not float32, other constants.
-POINTERS = dict.fromkeys(["batch_ptr"], "*i64") | dict.fromkeys(
-    ["rowptr_ptr", "col_ptr", "arrived_ptr"], "*i32"
+POINTERS = dict.fromkeys(["batch_ptr"], "*i64")
+POINTERS |= dict.fromkeys(["rowptr_ptr", "col_ptr", "arrived_ptr"], "*i32")
+POINTERS |= dict.fromkeys(["kept_nodes_ptr", "kept_channels_ptr"], "*i1")
+FLOATS = (
+    "a",
+    "b",
+    "alpha",
+    "scale",
+    "negative_slope",
+    "base_first",
+    "base_rest",
+    "temperature",
+    "gamma_max",
 )
-FLOATS = ("a", "b", "base_first", "base_rest", "temperature", "gamma_max")
 CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "BLOCK": 64, "STAGES": 1}
-CONSTANTS |= {"K_PADDED": 4, "BATCHED": True, "ENTRIES": 8}
+CONSTANTS |= {"K_PADDED": 4, "BATCHED": True, "ENTRIES": 8, "NODES": 64, "DROPS": True}
 KERNELS = [
     value
-    for module in (project, diffuse, weigh, apply)
+    for module in (project, diffuse, weigh, apply, fused)
     for name, value in vars(module).items()
     if isinstance(value, triton.JITFunction) and name.endswith("_kernel")
 ]

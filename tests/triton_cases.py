@@ -254,6 +254,17 @@ def graphed(device: str, graphs: int) -> Errors:
     return {name: error(a, b) for name, a, b in zip(names, *found, strict=True)}
 
 
+def fused_in_one(device: str, errors: Callable[..., Errors], *arguments: Any) -> Errors:
+    """By the kernel that takes a graph from the features to the output."""
+    from graphrelu.ops.triton import fused
+
+    kernel = mock.patch.object(fused, "forward", wraps=fused.forward)
+    with mock.patch.dict(os.environ, GRAPHRELU_BACKEND="fused"), kernel as forward:
+        found = errors(device, *arguments)
+    assert forward.called
+    return found
+
+
 def large(device: str) -> Errors:
     """More rows than programs that run at a time, which wait for each other."""
     act, x = opened(GReLU(7)), torch.randn(50_000, 7)
@@ -291,6 +302,12 @@ def all_cases() -> dict[str, Case]:
             cases[name] = of_type(partial(batched, K=K), (dtype, variant, FEW_NODES, channels))
         for options in [{}] if half else [{}, {"K": 3}]:
             cases[f"fresh: {options}, {dtype}"] = Case(fresh, (dtype, options), 1.0, dtype)
+        two = [name for name in cases if name.endswith(str(dtype)) and "K" not in name]
+        for name in ["batched: A, K=2, channels=6, " + str(dtype), *two]:
+            if "channel_wise" not in name and "in two parts" not in name:
+                case = cases[name]
+                own = (case.errors, *case.arguments)
+                cases[f"fused, {name}"] = case._replace(errors=fused_in_one, arguments=own)
     cases["batched: large graphs"] = Case(batched, (torch.float32, "A", MORE_NODES, 3))
     # Of these the errors are numbers of places: there must be none.
     for value in (torch.nan, torch.inf, -torch.inf):

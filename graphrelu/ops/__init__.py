@@ -37,7 +37,7 @@ from torch import Tensor
 
 # Where an operation computes.
 
-BACKENDS = ("reference", "torch", "triton")
+BACKENDS = ("reference", "torch", "triton", "fused")
 HAS_TRITON = find_spec("triton") is not None  # asked once: a compiler cannot trace the question
 # Triton's interpreter runs the kernels of a GPU on a CPU, for tests.
 INTERPRETS = bool(os.environ.get("TRITON_INTERPRET"))
@@ -56,7 +56,7 @@ def uses_triton(x: Tensor) -> bool:
     `GRAPHRELU_BACKEND` says something else."""
     if not (x.is_cuda or INTERPRETS):
         return False
-    return (backend() or "triton") == "triton" and x.dtype != torch.float64 and HAS_TRITON
+    return backend() in ("", "triton", "fused") and x.dtype != torch.float64 and HAS_TRITON
 
 
 def uses_loops(x: Tensor) -> bool:

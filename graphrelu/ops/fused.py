@@ -12,7 +12,17 @@ from torch import Tensor
 
 from graphrelu import functional
 from graphrelu.functional import Form, Kept, Weights
-from graphrelu.ops import custom_operator, differentiated, one_by_one, run_loop, uses_loops
+from graphrelu.ops import (
+    backend,
+    custom_operator,
+    differentiated,
+    has_values,
+    launcher,
+    one_by_one,
+    run_loop,
+    uses_loops,
+    uses_triton,
+)
 from graphrelu.ops.diffuse import (
     CSR,
     DiffusionSettings,
@@ -20,6 +30,9 @@ from graphrelu.ops.diffuse import (
     diffuse_column,
     distinct,
 )
+
+# Of a graph, on average, beyond which one program of a GPU is too few.
+MAX_NODES = 4096
 
 
 class _Given(NamedTuple):
@@ -65,12 +78,18 @@ _GIVEN = (
 )
 
 
+_on_gpu, _backward_on_gpu = launcher("fused", "forward"), launcher("fused", "backward")
+
+
 def _fused(
     x: Tensor, node_weight: Tensor, channel_weight: Tensor, channel_bias: Tensor, *rest: Any
 ) -> tuple[Tensor, ...]:
     """The output; and the mean of each graph `[B, C]`, its slopes and intercepts `[B, 2 * K, C]`,
     the diffused logits `[N]` and the weights `[N]`, for the backward pass."""
-    given, x = _Given(*rest), x.contiguous()
+    given = _Given(*rest)
+    if uses_triton(x):
+        return _on_gpu(x, node_weight, channel_weight, channel_bias, given)
+    x = x.contiguous()
     starts, graphs, channels = given.pointers(), given.batch_size, x.size(1)
     sizes = graphs, channels, torch.get_num_threads()
     projected, mean = x.new_empty(x.size(0)), x.new_empty(graphs, channels)
@@ -97,8 +116,11 @@ def _fused_backward(
     *rest: Any,
 ) -> tuple[Tensor, ...]:
     """The gradients of the features, of the node weight, and of the channels' weight and bias."""
-    given, x, grad = _Given(*rest), x.contiguous(), grad.contiguous()
-    node_weight = node_weight.contiguous()
+    given = _Given(*rest)
+    if uses_triton(x):
+        seen = x, node_weight, channel_weight, mean, parameters, logits, gamma
+        return _backward_on_gpu(grad, *seen, given)
+    x, grad, node_weight = x.contiguous(), grad.contiguous(), node_weight.contiguous()
     starts, graphs = given.pointers(), given.batch_size
     sizes = graphs, x.size(1), torch.get_num_threads()
     grad_x, grad_weight, grad_gamma, grad_logits, grad_map = map(
@@ -123,8 +145,9 @@ def _fused_shapes(
 ) -> tuple[Tensor, ...]:
     batch_size, (num_nodes, channels) = _Given(*rest).batch_size, x.shape
     sizes = (channels,), (channel_weight.size(0), channels)
-    per_graph = [x.new_empty(batch_size, *size) for size in sizes]
-    return x.new_empty(x.shape), *per_graph, *(x.new_empty(num_nodes) for _ in range(2))
+    per_graph = [channel_weight.new_empty(batch_size, *size) for size in sizes]
+    per_node = (channel_weight.new_empty(num_nodes) for _ in range(2))
+    return x.new_empty(x.shape), *per_graph, *per_node
 
 
 def _fused_backward_shapes(
@@ -140,7 +163,6 @@ _forward = custom_operator(
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
     _fused,
     _fused_shapes,
-    "cpu",
 )
 _backward = custom_operator(
     "fused_backward",
@@ -149,7 +171,6 @@ _backward = custom_operator(
     "-> (Tensor, Tensor, Tensor, Tensor)",
     _fused_backward,
     _fused_backward_shapes,
-    "cpu",
 )
 
 
@@ -222,11 +243,20 @@ def _constants(settings: DiffusionSettings, form: Form) -> tuple[float, ...]:
     return float(settings.alpha), settings.steps, *map(float, own)
 
 
-def fits(x: Tensor, graph: PreparedGraph, form: Form) -> bool:
-    """Whether there are loops for these features, this graph and this form."""
-    if not uses_loops(x) or (form.mode, form.K) != ("calibrated", 2):
+def fits(x: Tensor, graph: PreparedGraph, form: Form, batch_size: int) -> bool:
+    """Whether there are loops, or a kernel, for these features, this graph and this form."""
+    if (form.mode, form.K) != ("calibrated", 2) or not (uses_loops(x) or _suits(x, batch_size)):
         return False
     return graph.matrices is not None and graph.matrices[0].col.dtype == torch.int32
+
+
+def _suits(x: Tensor, batch_size: int) -> bool:
+    """Whether the kernel, of which one program takes a graph, is asked for and takes `x`. Below a
+    vmap the other kernels take all replicas at once."""
+    if backend() != "fused" or not uses_triton(x) or x.numel() == 0:
+        return False
+    is_small = x.size(0) <= MAX_NODES * batch_size
+    return is_small and (torch.compiler.is_compiling() or has_values(x))
 
 
 def fused(
@@ -238,7 +268,7 @@ def fused(
     form: Form,
     kept: Kept | None = None,
 ) -> Tensor:
-    """The equations in compiled loops, where they :func:`fits`; everything in the type of `x`.
+    """The equations as one operation, where it :func:`fits`.
 
     Args:
         x: `[N, C]`.
@@ -252,7 +282,7 @@ def fused(
     assert graph.matrices is not None
     node, *channels = weights
     if node is None:  # all nodes have the weight 1
-        node = x.new_zeros(1, x.size(1))
+        node = graph.mass.new_zeros(1, x.size(1))
     if not form.bias:  # without intercepts, theirs are zero
         channels = [F.pad(weight, (0, 0, 0, form.K)) for weight in channels if weight is not None]
         form = form._replace(bias=True)
