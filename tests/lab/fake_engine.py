@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from graphrelu.lab.data import DataError, pyg
+from graphrelu.lab.data import pyg
 from graphrelu.lab.engine.cells import PreparedCells, Trained, split_for
+from graphrelu.lab.errors import DataError
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Batch, Result
 from graphrelu.lab.stats import MARGIN, Decision, Outcome

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 import graphrelu
-from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
+from graphrelu.lab.errors import INTERRUPTIONS, exit_code, terminable
 
 COMMANDS = {
     "compare": "Train each activation on your data, and say whether GReLU is better than ReLU.",

@@ -27,12 +27,11 @@ from graphrelu.lab.engine.cells import split_for
 from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
+from graphrelu.lab.errors import INTERRUPTED, check_name, one_sentence
 from graphrelu.lab.models.backbones import NORMS
-from graphrelu.lab.names import check_name
 from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.config import Config, Metric
 from graphrelu.lab.record.looks import Look
-from graphrelu.lab.record.output import INTERRUPTED, one_sentence
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,

@@ -10,8 +10,8 @@ import typer
 from graphrelu.lab import page
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import check_ending
+from graphrelu.lab.errors import one_sentence
 from graphrelu.lab.record import output
-from graphrelu.lab.record.output import one_sentence
 from graphrelu.lab.render import console
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

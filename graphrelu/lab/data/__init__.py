@@ -15,17 +15,10 @@ from graphrelu.lab.data import molecules, ogb, own_files, pyg, tables
 from graphrelu.lab.data.digits import read_digits
 from graphrelu.lab.data.generated import BlockModel
 from graphrelu.lab.data.generated_sets import ColouredGraphs
-from graphrelu.lab.data.graph import (
-    DataError,
-    Graph,
-    as_data_error,
-    from_data,
-    require,
-    undirected,
-)
+from graphrelu.lab.data.graph import Graph, from_data, undirected
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import SetSplit
-from graphrelu.lab.names import hint
+from graphrelu.lab.errors import DataError, as_data_error, hint, require
 
 __all__ = ["GRAPH_NAMES", "GRAPH_SOURCES", "NAMES", "SOURCES", "DataError", "Graph", "GraphSet"]
 __all__ += ["at_hand", "data_root", "files_of", "holds_graphs", "load", "load_graphs"]

@@ -11,8 +11,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 from typing_extensions import Self
 
-from graphrelu.lab.data.graph import DataError, require
 from graphrelu.lab.data.splits import random_keys
+from graphrelu.lab.errors import DataError, require
 
 REGIONS = 10  # the even ones are of one kind, the odd ones of another
 INSIDE = 0.95  # the expected share of a node's neighbours in its region

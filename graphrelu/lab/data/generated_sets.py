@@ -10,9 +10,9 @@ import torch
 from torch_geometric.data import Data
 
 from graphrelu.lab.data.generated import Generated, within
-from graphrelu.lab.data.graph import require
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import random_keys
+from graphrelu.lab.errors import require
 
 COLOURS = 4
 DEGREE = 5.0  # of a node far from the border; about 4 in the mean

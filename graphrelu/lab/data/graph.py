@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
+from graphrelu.lab.errors import as_data_error, require
+
 # A class for each node, or graph; any number of labels, each 0 or 1; or a number to predict.
 Task = Literal["classes", "labels", "values"]
-Kinds: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
 
 PARTS = ("train", "val", "test")
 FEW_VALUES = 20  # whole numbers that may be meant as classes
-
-
-class DataError(ValueError):
-    """A dataset that cannot be used; the message is one sentence for the user."""
-
-
-def require(holds: bool | Tensor, sentence: str) -> None:
-    """Raise a :class:`DataError` with this sentence unless the condition holds."""
-    if not holds:
-        raise DataError(sentence)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, for use inside a sentence."""
-    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(".")
-
-
-@contextmanager
-def as_data_error(fault: str, remedy: str = "", kinds: Kinds = Exception) -> Iterator[None]:
-    """Inside, an error of these kinds becomes a :class:`DataError`: ``fault (reason)remedy.``"""
-    try:
-        yield
-    except DataError:
-        raise
-    except kinds as error:
-        raise DataError(f"{fault} ({first_line(error)}){remedy}.") from error
 
 
 @dataclass(frozen=True, eq=False)

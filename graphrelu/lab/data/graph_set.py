@@ -11,7 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import is_undirected, remove_self_loops
 
-from graphrelu.lab.data.graph import Task, as_data_error, checked_edges, require
+from graphrelu.lab.data.graph import Task, checked_edges
+from graphrelu.lab.errors import as_data_error, require
 
 MOST_CATEGORIES = 100_000
 _MOST_NAMED = 5

@@ -14,10 +14,10 @@ from torch_geometric.data import Data
 from torch_geometric.utils import from_smiles
 from torch_geometric.utils.smiles import e_map, x_map
 
-from graphrelu.lab.data.graph import DataError, require
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.data.splits import SET_SHARES, SetSplit
 from graphrelu.lab.data.tables import check_column, numbers, read_table, with_header
+from graphrelu.lab.errors import DataError, require
 
 PART_OF = {"train": 0, "training": 0, "val": 1, "valid": 1, "validation": 1, "test": 2}
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from graphrelu.lab.data.graph import DataError, as_data_error
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.errors import DataError, as_data_error
 
 
 def read_ogb(name: str, root: Path) -> GraphSet:

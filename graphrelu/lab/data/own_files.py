@@ -17,8 +17,9 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.edge_index import EdgeIndex
 
-from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
+from graphrelu.lab.data.graph import PARTS
 from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.errors import DataError, as_data_error, require
 
 # How much a file may declare to hold, in GiB of memory, unless the variable says otherwise.
 MOST_GIB = 8.0

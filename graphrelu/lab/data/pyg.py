@@ -16,9 +16,9 @@ import torch
 from torch_geometric import datasets
 from torch_geometric.data import Dataset
 
-from graphrelu.lab.data.graph import PARTS, Graph, as_data_error, from_data, require
+from graphrelu.lab.data.graph import PARTS, Graph, from_data
 from graphrelu.lab.data.graph_set import GraphSet
-from graphrelu.lab.names import hint
+from graphrelu.lab.errors import as_data_error, hint, require
 
 PREFIX = "pyg:"
 GRAPH_CLASSES = (  # of sets of graphs

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphrelu.lab.data.graph import PARTS, DataError, as_data_error, require
+from graphrelu.lab.data.graph import PARTS
+from graphrelu.lab.errors import DataError, as_data_error, require
 
 
 def nodes_beside(edges: Path) -> Path:

@@ -26,10 +26,9 @@ import torch
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import GraphSet
 from graphrelu.lab.engine.cells import PreparedCells, Trained, choose_device
+from graphrelu.lab.errors import MachineError, Terminated, held, kept
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.results import Batch
-from graphrelu.lab.signals import Terminated, held, kept
 
 Pool: TypeAlias = "Here | Workers"
 Report: TypeAlias = Callable[[Config, tuple[int, ...], int], None]  # with the epoch

@@ -17,10 +17,10 @@ from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.engine import Progress
+from graphrelu.lab.errors import INTERRUPTED, one_sentence, terminable
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.output import INTERRUPTED, check_record, complete, one_sentence
+from graphrelu.lab.record.output import check_record, complete
 from graphrelu.lab.record.results import Record
-from graphrelu.lab.signals import terminable
 
 
 def write(

@@ -18,10 +18,6 @@ import torch
 import graphrelu
 
 
-class MachineError(RuntimeError):
-    """What a machine failed at, in one sentence: there is nothing wrong with the input."""
-
-
 def now() -> str:
     """The time in UTC, in ISO form."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

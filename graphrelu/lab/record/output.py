@@ -1,21 +1,13 @@
-"""What a command leaves: files, checked before any work and never half-written, or one sentence."""
+"""What a command leaves: files, checked before any work and never half-written."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from graphrelu.lab.record.machine import MachineError
-from graphrelu.lab.signals import INTERRUPTIONS, exit_code
-
-# A package that may be missing -> the extra that installs it.
-PACKAGES = {"scipy": "lab", "sklearn": "lab", "matplotlib": "lab", "ray": "ray"}
-INTERRUPTED = "Interrupted; repeat the command to continue."
 
 
 def check_file(path: Path) -> Path:
@@ -87,32 +79,3 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Standard JSON, without NaN."""
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
-
-
-def sentence(error: Exception) -> str:
-    """An error in one line, for people."""
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}."
-    return " ".join(str(error).split())
-
-
-@contextmanager
-def one_sentence(interrupted: str = "Interrupted.") -> Iterator[None]:
-    """An error of the input or the machine becomes one sentence and exit code 2; an interruption
-    ends with the exit code of the signal."""
-    try:
-        yield
-    except (ValueError, OSError, MachineError) as error:
-        message, code = sentence(error), 2
-    except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
-            raise
-        extra = PACKAGES[error.name]
-        message, code = f'This needs {error.name}: pip install "graphrelu[{extra}]".', 2
-    except INTERRUPTIONS as error:
-        message, code = interrupted, exit_code(error)
-    else:
-        return
-    print(message, file=sys.stderr)
-    raise SystemExit(code)

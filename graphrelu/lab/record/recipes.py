@@ -12,10 +12,10 @@ from dataclasses import fields
 from typing import Any, NamedTuple
 
 from graphrelu.lab.data import SOURCES, pyg
+from graphrelu.lab.errors import check_name
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.graph_networks import Network
-from graphrelu.lab.names import check_name
 from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, OPTIONS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from graphrelu.lab import engine
 from graphrelu.lab.cli.options import check_ending, check_runs
 from graphrelu.lab.engine import Progress, check_pool, load_dataset, prepared
-from graphrelu.lab.names import check_name
+from graphrelu.lab.errors import check_name
 from graphrelu.lab.record import output
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.published import published

@@ -10,7 +10,8 @@ from torch_geometric.utils import is_undirected
 
 from graphrelu.lab.data import load
 from graphrelu.lab.data.generated import BlockModel
-from graphrelu.lab.data.graph import DataError, Graph
+from graphrelu.lab.data.graph import Graph
+from graphrelu.lab.errors import DataError
 
 
 def region_of(graph: Graph) -> torch.Tensor:

@@ -8,8 +8,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from graphrelu.lab.data import DataError, files_of, holds_graphs, load_graphs
+from graphrelu.lab.data import files_of, holds_graphs, load_graphs
 from graphrelu.lab.data.generated_sets import ColouredGraphs, Label
+from graphrelu.lab.errors import DataError
 
 
 @pytest.mark.parametrize("label", get_args(Label))

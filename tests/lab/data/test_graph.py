@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from graphrelu.lab.data.graph import DataError, from_data
+from graphrelu.lab.data.graph import from_data
+from graphrelu.lab.errors import DataError
 
 NAN = torch.full((12, 3), float("nan"))
 LABELS = torch.arange(12) % 2

@@ -14,8 +14,8 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.datasets import ZINC
 
 from graphrelu.lab.data import GraphSet, files_of, holds_graphs, load, load_graphs
-from graphrelu.lab.data.graph import DataError
 from graphrelu.lab.data.splits import split_of
+from graphrelu.lab.errors import DataError
 from tests.lab.molecule_sets import ring_set
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch_geometric.utils import from_smiles
 
-from graphrelu.lab.data import DataError, files_of, holds_graphs, load, load_graphs
+from graphrelu.lab.data import files_of, holds_graphs, load, load_graphs
 from graphrelu.lab.data.molecules import scaffold_split
 from graphrelu.lab.data.splits import split_of
+from graphrelu.lab.errors import DataError
 
 SMILES = ["CCO", "c1ccccc1", "CC(=O)O", "C", "c1ccccc1O", "C1CCCCC1", "CCN", "CCC", "N#N", "O=C=O"]
 

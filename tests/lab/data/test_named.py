@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from torch_geometric.datasets import Amazon
 
-from graphrelu.lab.data import SOURCES, DataError, at_hand, data_root, load
+from graphrelu.lab.data import SOURCES, at_hand, data_root, load
+from graphrelu.lab.errors import DataError
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
 RAW = "Amazon/Photo/raw/amazon_electronics_photo.npz"

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphrelu.lab.data import DataError, load_graphs
+from graphrelu.lab.data import load_graphs
 from graphrelu.lab.data.splits import split_of
+from graphrelu.lab.errors import DataError
 
 SPLIT = {"train": np.arange(6), "valid": np.arange(6, 9), "test": np.arange(9, 12)}
 

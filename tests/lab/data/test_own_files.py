@@ -17,8 +17,9 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected, to_undirected
 
-from graphrelu.lab.data import DataError, load, load_graphs, own_files
+from graphrelu.lab.data import load, load_graphs, own_files
 from graphrelu.lab.data.splits import make_split
+from graphrelu.lab.errors import DataError
 
 NODE = np.arange(12)
 MASKS = np.stack([(NODE + split) % 3 == 0 for split in range(5)])

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from graphrelu.lab.cli.compare import prepare
-from graphrelu.lab.data import DataError, Graph, files_of, load
+from graphrelu.lab.data import Graph, files_of, load
 from graphrelu.lab.data.splits import from_masks
+from graphrelu.lab.errors import DataError
 from graphrelu.lab.render import headline
 
 RING = [(node, (node + 1) % 12) for node in range(12)]

@@ -20,8 +20,8 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.engine import Progress, pool, prepared
 from graphrelu.lab.engine.cells import MOST_SEEDS
 from graphrelu.lab.engine.keep import inspection_path
+from graphrelu.lab.errors import MachineError
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import graph_cell, on_sets, recipe
 from graphrelu.lab.record.results import Record
 from tests.helpers import ROOT

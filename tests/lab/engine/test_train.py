@@ -19,12 +19,12 @@ from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.engine.timing import undone
 from graphrelu.lab.engine.train import Nodes, SeedBatch, build, train
+from graphrelu.lab.errors import Terminated, terminable
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, modern, recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.signals import Terminated, terminable
 from tests.lab.stock import by_pyg
 
 CPU = torch.device("cpu")
