@@ -32,7 +32,7 @@ from typing import Any
 
 from graphrelu.lab.engine import load_dataset
 from graphrelu.lab.record.config import ERRORS, FEW_LABELS, Config
-from graphrelu.lab.record.output import write_text
+from graphrelu.lab.record.machine import write_text
 from graphrelu.lab.record.recipes import modern, on_sets, recipe
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import label, marked

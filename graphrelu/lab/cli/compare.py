@@ -29,9 +29,8 @@ from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
 from graphrelu.lab.errors import INTERRUPTED, check_name, one_sentence
 from graphrelu.lab.models.backbones import NORMS
-from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.config import Config, Metric
-from graphrelu.lab.record.looks import Look
+from graphrelu.lab.record.machine import check_file, check_folder, surroundings, write_json
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
@@ -46,7 +45,7 @@ from graphrelu.lab.record.recipes import (
     on_sets,
     recipe,
 )
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Look, Record, Result, check_record
 from graphrelu.lab.stats import (
     FIRST_LOOK,
     MARGIN,
@@ -245,7 +244,7 @@ def compare(
             screen.print(f"Continue with: {further}", soft_wrap=True)
         if json is not None:
             content = to_json(graph, results, rows, verdict.sentence, further, where)
-            output.write_json(json, content)
+            write_json(json, content)
         if report is not None:
             screen.print(f"Page: {report}", soft_wrap=True)
         if out is None:
@@ -255,7 +254,7 @@ def compare(
 def record_in_cache(name: str) -> Path:
     """A new record in the user's cache folder, for a comparison that names none."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = output.check_folder(cache / "graphrelu" / "runs")
+    folder = check_folder(cache / "graphrelu" / "runs")
     folder.mkdir(parents=True, exist_ok=True)
     prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=folder)) / "runs.jsonl"
@@ -277,11 +276,11 @@ def _check_files(record: Path | None, json: Path | None, report: Path | None) ->
     if len({path.resolve() for path in files}) < len(files):
         raise ValueError("The record, the summary and the page must be different files.")
     if record is not None:
-        check_ending(output.check_record(record), ".jsonl", "a record")
+        check_ending(check_record(record), ".jsonl", "a record")
     if report is not None:
-        check_ending(output.check_file(report), ".html", "a page")
+        check_ending(check_file(report), ".html", "a page")
     if json is not None:
-        output.check_file(json)
+        check_file(json)
 
 
 def command_of(dataset: str, options: Mapping[str, Any]) -> str:
@@ -442,5 +441,5 @@ def to_json(
         "rows": [asdict(row) for row in rows],
         "configs": {result.config.activation: result.config.to_dict() for result in results},
         "runs": [{name: run[name] for name in run if name != "config"} for run in runs],
-        **machine.surroundings(device),
+        **surroundings(device),
     }

@@ -21,7 +21,7 @@ from graphrelu.lab.engine.cells import (
 from graphrelu.lab.engine.keep import inspection_path
 from graphrelu.lab.engine.pool import check_pool, pool_of
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.output import write_bytes
+from graphrelu.lab.record.machine import write_bytes
 from graphrelu.lab.record.results import Batch, Record, Result
 
 __all__ = ["PreparedCells", "Progress", "check_pool", "choose_device", "load_dataset"]

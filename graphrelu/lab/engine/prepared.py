@@ -19,8 +19,8 @@ from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.errors import INTERRUPTED, one_sentence, terminable
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.output import check_record, complete
-from graphrelu.lab.record.results import Record
+from graphrelu.lab.record.machine import complete
+from graphrelu.lab.record.results import Record, check_record
 
 
 def write(

@@ -24,8 +24,8 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.graph_set import Features, GraphSet
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.explorer import kept_looks, kept_models, shows_a_set
-from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.config import ERRORS, Config
+from graphrelu.lab.record.machine import environment, now, write_text
 from graphrelu.lab.record.recipes import GRAPH_BACKBONES, GRAPH_DATASETS, NODE_DATASETS, TABLE
 from graphrelu.lab.record.results import SET_SCORES, Record, Result, kept_positions
 from graphrelu.lab.render import (
@@ -167,7 +167,7 @@ def _kinds(features: Features) -> str:
 
 
 def _empty(title: str) -> dict[str, Any]:
-    made = {"date": machine.now(), "version": machine.environment()["graphrelu"]}
+    made = {"date": now(), "version": environment()["graphrelu"]}
     texts = dict.fromkeys(("answer", "verdict", "next", "command", "graph"), "")
     lists: dict[str, Any] = {name: [] for name in ("missing", "facts", "tables", "models")}
     return {"title": title, "made": made, "graphs": {}, **texts, **lists}
@@ -202,7 +202,7 @@ def template(name: str) -> str:
 
 def write(path: Path, content: dict[str, Any]) -> Path:
     """Write the page, complete or not at all."""
-    output.write_text(path, render(content))
+    write_text(path, render(content))
     return path
 
 

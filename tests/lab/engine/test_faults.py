@@ -23,7 +23,7 @@ import torch
 
 from graphrelu.lab import cli, data, engine
 from graphrelu.lab.cli.compare import DEFAULTS
-from graphrelu.lab.record import output
+from graphrelu.lab.record import machine
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record
@@ -146,7 +146,7 @@ def test_tables_and_pages_on_a_full_disk() -> None:
 def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may write anywhere, so the system's answers are simulated."""
     with monkeypatch.context() as patch:
-        patch.setattr(output.os, "access", lambda path, mode: False)
+        patch.setattr(machine.os, "access", lambda path, mode: False)
         fails(f"cannot be written to (permission denied in {folder}).", "--out", "new/runs.jsonl")
     assert not (folder / "new").exists()
 
