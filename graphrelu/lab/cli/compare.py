@@ -20,8 +20,7 @@ from graphrelu.lab import engine as training
 from graphrelu.lab import page, render
 from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import Device, Root, check_ending, check_runs, names
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.data.splits import GraphSplit, SetSplit
 from graphrelu.lab.engine.cells import split_for
 from graphrelu.lab.engine.graph_training import build_network, network_of

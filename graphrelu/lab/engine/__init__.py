@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.engine.cells import (
     PreparedCells,
     choose_device,

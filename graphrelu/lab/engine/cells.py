@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from graphrelu.lab import data
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.data.splits import Split, make_split
 from graphrelu.lab.engine.graph_batches import DeviceGraphs
 from graphrelu.lab.engine.graph_training import Training, network_of, split_set

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphrelu.graph import DiffusionSettings, PreparedGraph, prepare
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import GraphSet
 from graphrelu.lab.models.graph_networks import GraphBatch, random_walks
 from graphrelu.ops.diffuse import CSR
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import GraphSet
 from graphrelu.lab.data.splits import Split, split_of
 from graphrelu.lab.engine.graph_batches import PADDING, DeviceGraphs, Shape
 from graphrelu.lab.engine.scores import TASKS

@@ -23,8 +23,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.engine.cells import PreparedCells, Trained, choose_device
 from graphrelu.lab.errors import MachineError, Terminated, held, kept
 from graphrelu.lab.record.config import Config

@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 
 from graphrelu.lab import engine
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import Features, GraphSet
+from graphrelu.lab.data.graph import Features, Graph, GraphSet
 from graphrelu.lab.engine import Progress
 from graphrelu.lab.errors import INTERRUPTED, one_sentence, terminable
 from graphrelu.lab.record.config import Config

@@ -20,8 +20,7 @@ import numpy as np
 from torch_geometric.utils import homophily
 
 from graphrelu.lab import data
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import Features, GraphSet
+from graphrelu.lab.data.graph import Features, Graph, GraphSet
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.page.explorer import kept_looks, kept_models, shows_a_set
 from graphrelu.lab.record.config import ERRORS, Config

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from graphrelu.lab import data
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import GraphSet
 from graphrelu.lab.data.splits import SetSplit
 from graphrelu.lab.models.graph_networks import Network
 from graphrelu.lab.record.config import ERRORS, Config, Metric
