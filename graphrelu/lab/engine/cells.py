@@ -19,8 +19,7 @@ from graphrelu.lab.engine.graph_training import Training, network_of, split_set
 from graphrelu.lab.engine.keep import inspect, inspect_set
 from graphrelu.lab.engine.train import build, train
 from graphrelu.lab.errors import MachineError
-from graphrelu.lab.models.propagation import PreparedInputs
-from graphrelu.lab.models.sparse import row_normalized
+from graphrelu.lab.models.propagation import PreparedInputs, row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Batch, Result
 

@@ -28,8 +28,7 @@ from graphrelu.grelu import GReLU
 from graphrelu.lab.data.graph import Features
 from graphrelu.lab.errors import check_name
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.propagation import gcn
-from graphrelu.lab.models.sparse import Pattern, SparseMatrix
+from graphrelu.lab.models.propagation import Pattern, SparseMatrix, gcn
 
 Conv = Literal["gcn", "gine", "gin", "gat", "sage", "bond"]
 Norm = Literal["batch", "layer"]

@@ -17,7 +17,7 @@ from graphrelu.lab.engine import PreparedCells, Progress, choose_device, feature
 from graphrelu.lab.engine.cells import MOST_SEEDS, is_out_of_memory, runs_at_once
 from graphrelu.lab.engine.keep import inspection_path, read_look
 from graphrelu.lab.engine.train import build, train
-from graphrelu.lab.models.sparse import row_normalized
+from graphrelu.lab.models.propagation import row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern, on_sets, recipe
 from graphrelu.lab.record.results import Record
