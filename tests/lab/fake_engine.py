@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphrelu.lab.data import named
-from graphrelu.lab.engine.cells import PreparedCells, Trained, split_for
+from graphrelu.lab.engine import PreparedCells, Trained, split_for
 from graphrelu.lab.errors import DataError
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Batch, Result

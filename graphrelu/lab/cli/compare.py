@@ -22,7 +22,7 @@ from graphrelu.lab.cli import COMMANDS
 from graphrelu.lab.cli.options import Device, Root, check_ending, check_runs, names
 from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.data.splits import GraphSplit, SetSplit
-from graphrelu.lab.engine.cells import split_for
+from graphrelu.lab.engine import split_for
 from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build

@@ -318,7 +318,7 @@ class SeedBatch:
         return results
 
 
-def train(
+def train_nodes(
     config: Config,
     graph: Graph,
     inputs: Any,

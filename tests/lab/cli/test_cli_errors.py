@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 import graphrelu.lab
 from graphrelu.lab import __main__ as entry
 from graphrelu.lab import cli
-from graphrelu.lab.engine.cells import PreparedCells
+from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke

@@ -95,7 +95,7 @@ def continues() -> None:
 
 
 def at_the_second_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
-    trained, train = [], engine.cells.train
+    trained, train = [], engine.train_nodes
 
     def act(config: Config, *arguments: Any) -> Any:
         if config.patience:  # else it is the trial that tells how long a comparison may take
@@ -104,7 +104,7 @@ def at_the_second_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], No
                 action()
         return train(config, *arguments)
 
-    monkeypatch.setattr(engine.cells, "train", act)
+    monkeypatch.setattr(engine, "train_nodes", act)
 
 
 @contextmanager
@@ -180,7 +180,7 @@ def test_too_little_memory_for_one_run(
 
     with monkeypatch.context() as patch:
         patch.delenv("GRAPHRELU_DATA", raising=False)
-        patch.setattr(engine.cells, "train", train)
+        patch.setattr(engine, "train_nodes", train)
         fails("There is too little memory for one run of blocks gcn grelu 4 x 4.")
         assert fake_engine.reproduce(["segments", "--quick", "--device", "cpu"]) == 2
     said = capsys.readouterr().err
