@@ -18,8 +18,7 @@ import typer
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import engine as training
 from graphrelu.lab import page, render
-from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.options import Device, Root, check_ending, check_runs, names
+from graphrelu.lab.cli import COMMANDS, Device, Root, check_ending, check_runs, names
 from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.data.splits import GraphSplit, SetSplit
 from graphrelu.lab.engine import split_for

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from graphrelu.lab import page
-from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.options import check_ending
+from graphrelu.lab.cli import COMMANDS, check_ending
 from graphrelu.lab.errors import one_sentence
 from graphrelu.lab.record.machine import check_file
 from graphrelu.lab.render import console

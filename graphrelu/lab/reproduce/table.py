@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from graphrelu.lab import engine
-from graphrelu.lab.cli.options import check_ending, check_runs
+from graphrelu.lab.cli import check_ending, check_runs
 from graphrelu.lab.engine import Progress, check_pool, load_dataset, prepared
 from graphrelu.lab.errors import check_name
 from graphrelu.lab.record.config import ERRORS, Config
