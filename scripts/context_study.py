@@ -39,7 +39,7 @@ from graphrelu.lab.render import label, marked
 from graphrelu.lab.reproduce import deep, files, molecules
 from graphrelu.lab.reproduce.table import Request, train_missing
 from graphrelu.lab.stats import Decision, Scores, compared, relative_to_relu, splits_of
-from scripts.context_forms import register
+import scripts.context_forms  # noqa: F401 -- the activations of the study
 
 SEEDS = range(10)
 MARGIN = 0.3
@@ -205,7 +205,6 @@ def main() -> None:
     parser.add_argument("--engine", default="local")
     parser.add_argument("--prepare", type=Path)
     options = parser.parse_args()
-    register()
     if options.what == "page":
         write_text(options.record.with_suffix(".md"), page(options.record))
         return
