@@ -91,11 +91,8 @@ class NeighbourReLU(GraphActivation):
 MODULES = {"context-grelu": ContextGReLU, "neighbour-relu": NeighbourReLU}
 
 
-def register() -> None:
-    """For configurations to name the forms."""
-    ACTIVATIONS.update(MODULES)
-
+# For configurations to name the forms: on import, as each process of a pool does.
+ACTIVATIONS.update(MODULES)
 
 if __name__ == "__main__":
-    register()
     prepared.main()

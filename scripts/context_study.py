@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+import scripts.context_forms  # noqa: F401 -- the activations of the study
 from graphrelu.lab.engine import load_dataset
 from graphrelu.lab.record.config import ERRORS, FEW_LABELS, Config
 from graphrelu.lab.record.machine import write_text
@@ -39,7 +40,6 @@ from graphrelu.lab.render import label, marked
 from graphrelu.lab.reproduce import deep, files, molecules
 from graphrelu.lab.reproduce.table import Request, train_missing
 from graphrelu.lab.stats import Decision, Scores, compared, relative_to_relu, splits_of
-from scripts.context_forms import register
 
 SEEDS = range(10)
 MARGIN = 0.3
@@ -205,7 +205,6 @@ def main() -> None:
     parser.add_argument("--engine", default="local")
     parser.add_argument("--prepare", type=Path)
     options = parser.parse_args()
-    register()
     if options.what == "page":
         write_text(options.record.with_suffix(".md"), page(options.record))
         return
