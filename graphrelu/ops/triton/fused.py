@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphrelu.ops.triton.tiles import with_dense_rows
 
-_TILE, _WARPS, _STAGES = 2048, 8, 1
+_TILE, _WARPS = 2048, 8
 _MAX_CHANNELS = 256  # of a tile
 _ENTRIES = 4  # of a row of the matrix, taken at a time: the degree of an atom
 _MIN_NODES, _MAX_NODES = 32, 512  # of a vector with one entry per node
@@ -146,7 +146,6 @@ def fused_kernel(
     DROPS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
-    STAGES: tl.constexpr,
     NODES: tl.constexpr,
     ENTRIES: tl.constexpr,
 ):
@@ -161,7 +160,7 @@ def fused_kernel(
         in_cols = cols < C
         weight = tl.load(node_weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
         total = tl.zeros([ROWS, COLS], dtype=tl.float32)
-        for first in tl.range(start, end, ROWS, num_stages=STAGES):
+        for first in range(start, end, ROWS):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
@@ -214,7 +213,7 @@ def fused_kernel(
         a1 = tl.load(parameters_ptr + C + cols, mask=in_cols, other=0.0)[None, :]
         b0 = tl.load(parameters_ptr + 2 * C + cols, mask=in_cols, other=0.0)[None, :]
         b1 = tl.load(parameters_ptr + 3 * C + cols, mask=in_cols, other=0.0)[None, :]
-        for first in tl.range(start, end, ROWS, num_stages=STAGES):
+        for first in range(start, end, ROWS):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
@@ -262,7 +261,6 @@ def fused_backward_kernel(
     DROPS: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
-    STAGES: tl.constexpr,
     NODES: tl.constexpr,
     ENTRIES: tl.constexpr,
 ):
@@ -287,7 +285,7 @@ def fused_backward_kernel(
         b1 = tl.load(parameters_ptr + 3 * C + cols, mask=in_cols, other=0.0)
         sum_a0 = tl.zeros([ROWS, COLS], dtype=tl.float32)
         sum_a1, sum_b0, sum_b1 = sum_a0, sum_a0, sum_a0
-        for first in tl.range(start, end, ROWS, num_stages=STAGES):
+        for first in range(start, end, ROWS):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
@@ -378,7 +376,7 @@ def fused_backward_kernel(
         weight = tl.load(node_weight_ptr + cols, mask=in_cols, other=0.0)[None, :]
         grad_mean = tl.load(grad_mean_ptr + cols, mask=in_cols, other=0.0)[None, :]
         grad_weight = tl.zeros([ROWS, COLS], dtype=tl.float32)
-        for first in tl.range(start, end, ROWS, num_stages=STAGES):
+        for first in range(start, end, ROWS):
             rows = first + tl.arange(0, ROWS)
             in_rows = rows < end
             mask = in_rows[:, None] & in_cols[None, :]
@@ -478,7 +476,6 @@ def _options(x: Tensor, given: Any) -> dict[str, Any]:
         "DROPS": given.kept_nodes is not None,
         "ROWS": max(1, _TILE // cols),
         "COLS": cols,
-        "STAGES": _STAGES,
         "NODES": min(max(nodes, _MIN_NODES), _MAX_NODES),
         "ENTRIES": _ENTRIES,
         "num_warps": _WARPS,
