@@ -37,13 +37,8 @@ from graphrelu.ops import has_values
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
-EXACT = ("relu", "leaky_relu")  # a fresh GReLU equals them
-OTHERS = "PReLU ELU CELU SELU GELU SiLU Mish Softplus Hardswish ReLU6 Tanh"
-MODULES: dict[type[Module], str] = {
-    nn.ReLU: "relu",
-    nn.LeakyReLU: "leaky_relu",
-    **{getattr(nn, name): name.lower() for name in OTHERS.split()},
-}
+# A fresh GReLU equals them. Other activations stay, and nothing is said about them.
+MODULES: dict[type[Module], str] = {nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu"}
 # F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
 FUNCTIONS = {
     getattr(home, name + end)
@@ -95,7 +90,6 @@ def convert(
     *,
     example: Any = None,
     inplace: bool = False,
-    activations: Sequence[str] = EXACT,
     exclude: Sequence[str] = (),
     graph: str | None = None,
     **grelu_options: Any,
@@ -116,9 +110,6 @@ def convert(
             a list of these. Needed if a small made-up graph is not enough. (default: :obj:`None`)
         inplace (bool, optional): If :obj:`True`, converts the model itself rather than a copy.
             (default: :obj:`False`)
-        activations (list of str, optional): The names of the activations to replace. No GReLU
-            starts as :obj:`"elu"`, :obj:`"gelu"`, :obj:`"silu"` or another smooth function: their
-            GReLUs start as ReLU, and the output changes. (default: :obj:`("relu", "leaky_relu")`)
         exclude (list of str, optional): What stays: names of modules, with all that they call, or
             of places as :func:`replacements` names them. (default: :obj:`()`)
         graph (str, optional): The name of the model's argument that is the graph, if it is not
@@ -135,8 +126,8 @@ def convert(
         >>> torch.equal(converted(x, edge_index), model(x, edge_index))
         True
     """
-    _check_arguments(model, activations, grelu_options)
-    plan = Plan(tuple(activations), graph)
+    _check_arguments(model, grelu_options)
+    plan = Plan(graph)
     findings = _run_on_examples(model, plan, example)
     modules = dict(model.named_modules(remove_duplicate=False))
     for name in exclude:
@@ -145,12 +136,12 @@ def convert(
                 f"exclude must name modules of the model or places of activations, got {name!r}."
             )
     report = Replacements(
-        _replacement(place, finding, modules, plan, exclude) for place, finding in findings.items()
+        _replacement(place, finding, modules, exclude) for place, finding in findings.items()
     )
     report += _never_called(model, findings)
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
-            f"model must have an activation that a GReLU can replace, got "
+            f"model must have a ReLU or LeakyReLU that a GReLU can replace, got "
             f"{type(model).__name__}: {'; '.join(map(str, report)) or 'it calls none'}."
         )
     converted = model if inplace else copy.deepcopy(model)
@@ -186,14 +177,9 @@ def replacements(model: Module) -> Replacements:
     )
 
 
-def _check_arguments(model: Any, activations: Any, grelu_options: dict[str, Any]) -> None:
+def _check_arguments(model: Any, grelu_options: dict[str, Any]) -> None:
     if not isinstance(model, Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-    for name in activations:
-        if name not in MODULES.values():
-            raise ValueError(
-                f"activations must be among {', '.join(MODULES.values())}, got {name!r}."
-            )
     for module in model.modules():
         home, kind = type(module).__module__, type(module).__name__
         if home.startswith(_WRAPPERS):
@@ -245,7 +231,6 @@ Finding = Tensor | str
 class Plan:
     """What all methods of a converted model share."""
 
-    activations: tuple[str, ...]  # the names of those that are replaced
     graph: str | None  # the name of the model's argument
     # Functions are intercepted while the example runs, and where one was replaced.
     intercepts: bool = True
@@ -328,18 +313,11 @@ def _made_up_example(model: Module) -> Data:
 
 
 def _replacement(
-    place: Place,
-    finding: Finding,
-    modules: dict[str, Module],
-    plan: Plan,
-    exclude: Sequence[str],
+    place: Place, finding: Finding, modules: dict[str, Module], exclude: Sequence[str]
 ) -> Replacement:
     inside = [f"{place.owner}.", f"{place.where}."]
     if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
         reason = "it is excluded"
-    elif place.activation not in plan.activations:
-        reason = f"activations does not name {place.activation!r}"
-        reason += "" if place.activation in EXACT else ", which no GReLU starts as"
     elif isinstance(owner := modules[place.owner], _CONTAINERS):
         reason = f"its {type(owner).__name__} would take the GReLU for one of its layers"
     else:
@@ -527,8 +505,8 @@ class Run(Scope):
             if misfit or place not in plan.findings:
                 plan.findings[place] = misfit or x.detach().new_empty(0)
             return original()
-        stays = place in plan.places or activation not in plan.activations
-        if not stays and not torch.compiler.is_compiling() and not self.misfit(x):
+        is_new = place not in plan.places
+        if is_new and not torch.compiler.is_compiling() and not self.misfit(x):
             plan.places[place] = None  # and no second warning
             warnings.warn(
                 f"The activation at {str(place)!r} was not reached by the example and stays "
