@@ -152,7 +152,8 @@ def convert(
         if replacement.after:
             owner: Any = converted.get_submodule(place.owner)
             if not hasattr(owner, "grelus"):
-                owner.grelus, owner.named_children = GReLUs(), OwnChildren(owner)
+                owner.grelus = nn.ModuleList()
+                owner.named_children = partial(own_children, owner)
             plan.places[place] = len(owner.grelus)
             plan.intercepts |= place.where not in modules
             grelu = GReLU(place.width, negative_slope=place.slope, **grelu_options)
@@ -242,23 +243,22 @@ def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Fin
     """Runs a copy of the model on the examples, in its own mode and then in the other one."""
     model = copy.deepcopy(model)
     _put_methods(model, plan)
-    made_up = [_made_up_example(model)] if example is None else []
-    examples = example if isinstance(example, list) else made_up or [example]
+    one = _made_up_example(model) if example is None else example
+    examples = one if isinstance(one, list) else [one]
     findings: dict[Place, Finding] = {}
     plan.findings = findings
-    devices = {p.get_device() for p in model.parameters() if p.is_cuda}
-    with torch.random.fork_rng(devices=devices):
-        for one in examples:
-            try:
+    with torch.random.fork_rng({p.get_device() for p in model.parameters() if p.is_cuda}):
+        try:
+            for one in examples:
                 _call_on(model, one)
-            except Exception as error:
-                if example is not None:
-                    raise
-                raise ValueError(
-                    "example must be given, such as example=data or example=(x, edge_index), to "
-                    f"see where {type(model).__name__} calls activations: on a small graph it "
-                    f"raises {error!r}."
-                ) from error
+        except Exception as error:
+            if example is not None:
+                raise
+            raise ValueError(
+                "example must be given, such as example=data or example=(x, edge_index), to see "
+                f"where {type(model).__name__} calls activations: on a small graph it raises "
+                f"{error!r}."
+            ) from error
         model.train(not model.training)
         for one in examples:
             with contextlib.suppress(Exception):  # one graph may be too few to train with
@@ -356,11 +356,9 @@ def parameter_names(module: Module, method: str = "forward") -> list[str]:
 def read_graph(
     arguments: Mapping[str, Any], named: str | None = None, guess: bool = False
 ) -> Graph:
-    """The graph and the batch vector that a call was given; each may be None.
-
-    The graph is the argument that is `named`, else one of the usual names, else, for a `guess`, the
-    only one that looks like a graph.
-    """
+    """The graph and the batch vector that a call was given; each may be None. The graph is the
+    argument that is `named`, else one of the usual names, else, for a `guess`, the only one that
+    looks like a graph."""
     batch_size = arguments.get("batch_size")
     data = next((value for value in arguments.values() if isinstance(value, Data)), None)
     if data is not None:
@@ -396,33 +394,20 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
     return None if batch is None else batch.size(0)
 
 
-class GReLUs(nn.ModuleList):
-    """The GReLUs of a module, a child of it like its others."""
-
-    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
-        """torch.fx and to_hetero ask for these, and make a model that would call no GReLU."""
-        frames = (frame for frame, _ in walk_stack(sys._getframe()))
-        if any(frame.f_globals.get("__name__") in _TRACERS for frame in frames):
+def own_children(module: Module) -> Iterator[tuple[str, Module]]:
+    """In place of the method `named_children` of a module with GReLUs: code of the model that runs
+    all children does not meet them, and torch's own, as `to` and `train`, does."""
+    for frame, _ in walk_stack(sys._getframe()):
+        if frame.f_globals.get("__name__") in _TRACERS:
             raise ValueError(
                 "A converted model cannot be traced, as by torch.fx and to_hetero, which would "
                 "lose its GReLUs: use torch.compile or, for several types of nodes, "
                 "graphrelu.HeteroGReLU."
             )
-        return super().named_modules(*args, **kwargs)
-
-
-class OwnChildren:
-    """In place of the method `named_children` of a module: code of the model that runs all children
-    does not meet the GReLUs, and torch's own, as `to` and `train`, does."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
-
-    def __call__(self) -> Iterator[tuple[str, Module]]:
-        hides = current_run() is not None
-        for name, child in type(self.module).named_children(self.module):
-            if not (hides and isinstance(child, GReLUs)):
-                yield name, child
+    hides = current_run() is not None
+    for name, child in type(module).named_children(module):
+        if not (hides and name == "grelus"):
+            yield name, child
 
 
 # One call of a converted model.
@@ -486,11 +471,7 @@ class Run(Scope):
         return ""
 
     def activate(
-        self,
-        activation: str,
-        where: str,
-        options: Mapping[str, Any],
-        original: Callable[[], Any],
+        self, activation: str, where: str, options: Mapping[str, Any], original: Callable[[], Any]
     ) -> Any:
         """The GReLU of this place, or else the original activation."""
         method, plan = self.methods[-1], self.plan
@@ -634,7 +615,9 @@ class Method:
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
         if self.kind == "activation" and run.depth == 0:
-            return run.in_layer(self._activate, run, *args, **kwargs)
+            name, original = MODULES[type(self.module)], partial(self.__wrapped__, *args, **kwargs)
+            options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
+            return run.in_layer(run.activate, name, self.path, options, original)
         if self.kind == "convolution":
             run.graph = None  # nothing is known of a graph that cannot be read
         if self.kind in ("model", "convolution"):
@@ -665,11 +648,6 @@ class Method:
             if method.module is not self.module:
                 run.since[method.path] = [self.path]
         return out
-
-    def _activate(self, run: Run, *args: Any, **kwargs: Any) -> Any:
-        original = partial(self.__wrapped__, *args, **kwargs)
-        options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
-        return run.activate(MODULES[type(self.module)], self.path, options, original)
 
 
 def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
