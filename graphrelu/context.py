@@ -43,16 +43,12 @@ class Scope:
     task: Any = None  # of an event loop, which opened it; none: it is the whole thread's
 
 
-class _Scopes(threading.local):
+class Scopes(threading.local):
     def __init__(self) -> None:
         self.around: list[Scope] = []  # from the outermost to the innermost
 
 
-_scopes = _Scopes()
-
-
-def scopes_around() -> list[Scope]:
-    return _scopes.around
+scopes = Scopes()
 
 
 class graph_context(Scope):
@@ -98,11 +94,11 @@ class graph_context(Scope):
     def __enter__(self) -> None:
         prepare_checkpoints()
         self.task = _current_task()
-        _scopes.around.append(self)
+        scopes.around.append(self)
 
     def __exit__(self, *error: object) -> None:
-        last = next(i for i in reversed(range(len(_scopes.around))) if _scopes.around[i] is self)
-        del _scopes.around[last]  # the last one, unless other tasks have opened blocks since
+        last = next(i for i in reversed(range(len(scopes.around))) if scopes.around[i] is self)
+        del scopes.around[last]  # the last one, unless other tasks have opened blocks since
 
 
 def _current_task() -> Any:
@@ -122,7 +118,7 @@ def graph_around(
 ) -> tuple[Any, Tensor | None, Any, int | None]:
     """The arguments of a GReLU that was called with `x` alone."""
     compiles = torch.compiler.is_compiling()  # which cannot ask for the task
-    known = (scope for scope in reversed(_scopes.around) if scope.graph is not None)
+    known = (scope for scope in reversed(scopes.around) if scope.graph is not None)
     scope = next((scope for scope in known if compiles or _is_of_task(scope)), None)
     if scope is None or scope.graph is None:
         if not is_needed:
@@ -179,19 +175,19 @@ class SecondRun:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.scopes = [copy.copy(scope) for scope in _scopes.around if _is_of_task(scope)]
+        self.scopes = [copy.copy(scope) for scope in scopes.around if _is_of_task(scope)]
         for scope in self.scopes:
             scope.task = None  # the second run may be in any task
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        before = _scopes.around
-        _scopes.around = [copy.copy(scope) for scope in self.scopes]
-        runs: list[Any] = [run for run in _scopes.around if not isinstance(run, graph_context)]
+        before = scopes.around
+        scopes.around = [copy.copy(scope) for scope in self.scopes]
+        runs: list[Any] = [run for run in scopes.around if not isinstance(run, graph_context)]
         try:
             with runs[-1].interceptor() if runs else nullcontext():
                 return self.function(*args, **kwargs)
         finally:
-            _scopes.around = before
+            scopes.around = before
 
 
 _REENTRANT = CheckpointFunction.forward.__code__

@@ -31,7 +31,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_undirected
 
-from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes_around
+from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes
 from graphrelu.grelu import GReLU
 from graphrelu.ops import has_values
 
@@ -526,7 +526,7 @@ def _laid_out_like(like: Tensor, grad: Tensor) -> Tensor:
 
 def current_run() -> Run | None:
     """The innermost."""
-    return next((run for run in reversed(scopes_around()) if isinstance(run, Run)), None)
+    return next((run for run in reversed(scopes.around) if isinstance(run, Run)), None)
 
 
 class Interceptor(TorchFunctionMode):
@@ -663,12 +663,12 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if method.kind != "model":
         return method.__wrapped__(*args, **kwargs)
     run = Run(method.plan)
-    scopes_around().append(run)
+    scopes.around.append(run)
     try:
         with run.interceptor():
             return method.inside(run, args, kwargs)
     finally:
-        scopes_around().pop()
+        scopes.around.pop()
 
 
 _uncompiled = torch.compiler.disable(_call)

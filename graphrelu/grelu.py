@@ -86,13 +86,11 @@ class GReLU(torch.nn.Module):
     Args:
         channels (int): Size of each input and output sample.
         K (int, optional): Number of segments. (default: :obj:`2`)
-        alpha (float, optional): Teleport probability of the diffusion, in (0, 1].
-            (default: :obj:`0.1`)
+        alpha (float, optional): Teleport probability, in (0, 1]. (default: :obj:`0.1`)
         steps (int, optional): Number of sparse products of the diffusion. (default: :obj:`10`)
         diffusion (str, optional): :obj:`"power"` (as :class:`~torch_geometric.nn.conv.APPNP`) or
             :obj:`"exact"` (the dense inverse, for small graphs). (default: :obj:`"power"`)
-        mode (str, optional): :obj:`"calibrated"` or :obj:`"paper"`.
-            (default: :obj:`"calibrated"`)
+        mode (str, optional): :obj:`"calibrated"` or :obj:`"paper"`. (default: :obj:`"calibrated"`)
         topology (bool, optional): If :obj:`False`, the parameters are computed from the features
             alone. (default: :obj:`True`)
         node_wise (bool, optional): If :obj:`False`, all nodes share the same parameters.
@@ -111,14 +109,6 @@ class GReLU(torch.nn.Module):
         negative_slope (float, optional): The slope that a fresh module has below zero, at most
             1; with it a fresh module is exactly :class:`~torch.nn.LeakyReLU`. Calibrated mode
             only. (default: :obj:`0.0`)
-
-    Shapes:
-        - **input:**
-          node features :math:`(|\mathcal{V}|, C)`,
-          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
-          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
-          batch vector :math:`(|\mathcal{V}|)` *(optional)*
-        - **output:** node features :math:`(|\mathcal{V}|, C)`
 
     Examples:
         >>> act = GReLU(16)
@@ -197,21 +187,21 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Forward pass.
+        r"""The activated features, in the shape of `x`.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
-                transposed adjacency; or a :class:`~graphrelu.graph.PreparedGraph`, which is
-                taken as it is. Without it, the graph comes from :func:`~graphrelu.graph_context`
-                or the surrounding converted model. (default: :obj:`None`)
-            edge_weight (torch.Tensor, optional): Non-negative edge weights.
+            x (torch.Tensor): The node features, :math:`(|\mathcal{V}|, C)`.
+            edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices,
+                :math:`(2, |\mathcal{E}|)`, or a sparse transposed adjacency; or a
+                :class:`~graphrelu.graph.PreparedGraph`, which is taken as it is. Without it, the
+                graph comes from :func:`~graphrelu.graph_context` or the surrounding converted
+                model. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): Non-negative weights, :math:`(|\mathcal{E}|)`.
                 (default: :obj:`None`)
-            batch (torch.Tensor, optional): The batch vector
-                :math:`\mathbf{b} \in {\{ 0, \ldots, B-1\}}^N`, sorted, which assigns each node
-                to a graph. (default: :obj:`None`)
-            batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
-                if not given. (default: :obj:`None`)
+            batch (torch.Tensor, optional): The batch vector, :math:`(|\mathcal{V}|)`, sorted, which
+                assigns each node to a graph. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs; counted if not given.
+                (default: :obj:`None`)
         """
         if edge_index is None and edge_weight is None and batch is None:
             edge_index, edge_weight, batch, batch_size = graph_around(
@@ -250,11 +240,10 @@ class GReLU(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`, except that nothing is dropped."""
-        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
-        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
-        found = functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
-        slopes, intercepts = (torch.stack(own, dim=1) for own in found)
-        return slopes, intercepts
+        read = self._read(x, edge_index, edge_weight, batch, batch_size)
+        base, factors = self._form.base_slopes, self._hyperfunction(x, *read)
+        slopes, intercepts = functional.coefficients(*factors, base, read[1])
+        return torch.stack(slopes, dim=1), torch.stack(intercepts, dim=1)
 
     def gamma(
         self,
@@ -264,11 +253,10 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
-        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, except that
-        nothing is dropped."""
-        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
-        return self._hyperfunction(x, graph, batch, batch_size)[0]
+        r"""The node-wise parameters, likewise: :math:`(|\mathcal{V}|, 1)`, or
+        :math:`(|\mathcal{V}|, K)` without channel block."""
+        read = self._read(x, edge_index, edge_weight, batch, batch_size)
+        return self._hyperfunction(x, *read)[0]
 
     def _read(
         self,
@@ -301,7 +289,6 @@ class GReLU(torch.nn.Module):
         batch_size: int,
         kept: functional.Kept | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """:func:`graphrelu.functional.hyperfunction`, of this module."""
         weights = self._weights(graph.mass.dtype)
         rest = self._form, batch, batch_size, kept, project, weigh
         with without_autocast(x):
