@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from traceback import walk_stack
 from typing import Any, NamedTuple
 
@@ -62,8 +63,7 @@ class graph_context(Scope):
         edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
             transposed adjacency.
         edge_weight (torch.Tensor, optional): Non-negative edge weights. (default: :obj:`None`)
-        batch (torch.Tensor, optional): The batch vector, which assigns each node to a graph.
-            (default: :obj:`None`)
+        batch (torch.Tensor, optional): The batch vector. (default: :obj:`None`)
         batch_size (int, optional): The number of graphs. (default: :obj:`None`)
 
     Examples:
@@ -169,25 +169,16 @@ def _problem(x: Tensor, channels: int, graph: Graph) -> str:
 # user did not name, so the function it keeps is replaced by one that restores the scopes.
 
 
-class SecondRun:
-    """A function that a checkpoint runs again, perhaps several times, inside the scopes of its
-    first run."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.scopes = [copy.copy(scope) for scope in scopes.around if _is_of_task(scope)]
-        for scope in self.scopes:
-            scope.task = None  # the second run may be in any task
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        before = scopes.around
-        scopes.around = [copy.copy(scope) for scope in self.scopes]
-        runs: list[Any] = [run for run in scopes.around if not isinstance(run, graph_context)]
-        try:
-            with runs[-1].interceptor() if runs else nullcontext():
-                return self.function(*args, **kwargs)
-        finally:
-            scopes.around = before
+def second_run(around: list[Scope], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a checkpoint runs again, perhaps several times, inside the scopes of its first run."""
+    before = scopes.around
+    scopes.around = list(map(copy.copy, around))
+    runs: list[Any] = [run for run in scopes.around if not isinstance(run, graph_context)]
+    try:
+        with runs[-1].interceptor() if runs else nullcontext():
+            return function(*args, **kwargs)
+    finally:
+        scopes.around = before
 
 
 _REENTRANT = CheckpointFunction.forward.__code__
@@ -214,5 +205,8 @@ def prepare_checkpoints() -> None:
                 f"torch.utils.checkpoint must not be around a GReLU with torch "
                 f"{torch.__version__}, which this version of graphrelu does not support."
             ) from None
-        if not isinstance(function, SecondRun):
-            setattr(keeper, name, SecondRun(function))
+        if getattr(function, "func", None) is not second_run:
+            around = [copy.copy(scope) for scope in scopes.around if _is_of_task(scope)]
+            for scope in around:
+                scope.task = None  # the second run may be in any task
+            setattr(keeper, name, partial(second_run, around, function))

@@ -13,7 +13,7 @@ import copy
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from traceback import walk_stack
@@ -53,6 +53,7 @@ _HETEROGENEOUS = (gnn.HeteroConv, gnn.HGTConv, gnn.HANConv)
 # The classes of these packages have no methods that are the model's own.
 _FRAMEWORKS = ("torch", "pytorch_lightning", "lightning")
 _WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed", "torch.jit")
+LAYERS = ("layer", "convolution")  # kinds of methods
 _TRACERS = ("torch.fx._symbolic_trace", "torch_geometric.nn.fx")
 _EDGES = ("edge_index", "adj_t", "adj")
 
@@ -108,14 +109,12 @@ def convert(
         example (Data or tuple or dict or callable or list, optional): Arguments to run a copy of
             the model with once, or a function that runs it, to see where it calls activations; or
             a list of these. Needed if a small made-up graph is not enough. (default: :obj:`None`)
-        inplace (bool, optional): If :obj:`True`, converts the model itself rather than a copy.
-            (default: :obj:`False`)
+        inplace (bool, optional): Converts the model itself, not a copy. (default: :obj:`False`)
         exclude (list of str, optional): What stays: names of modules, with all that they call, or
             of places as :func:`replacements` names them. (default: :obj:`()`)
         graph (str, optional): The name of the model's argument that is the graph, if it is not
             :obj:`edge_index`, :obj:`adj_t` or :obj:`adj`; for activations before the first
-            convolution and models without :class:`~torch_geometric.nn.conv.MessagePassing`.
-            (default: :obj:`None`)
+            convolution, and models without one. (default: :obj:`None`)
         **grelu_options (optional): Further arguments of :class:`~graphrelu.GReLU`.
 
     Examples:
@@ -138,7 +137,7 @@ def convert(
     report = Replacements(
         _replacement(place, finding, modules, exclude) for place, finding in findings.items()
     )
-    report += _never_called(model, findings)
+    report += _never_called(model, {modules.get(place.where) for place in findings})
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
             f"model must have a ReLU or LeakyReLU that a GReLU can replace, got "
@@ -297,8 +296,9 @@ def _made_up_example(model: Module) -> Data:
     first = torch.tensor([0, 1, 2, 3, 4, 6, 7, 8, 10, 11])
     edge_index = to_undirected(torch.stack([first, first + 1]))
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    sizes = ("in_channels", "in_features")
-    widths = [getattr(module, size, None) for module in model.modules() for size in sizes]
+    widths = (
+        getattr(m, size, None) for m in model.modules() for size in ("in_channels", "in_features")
+    )
     width = max(1, next((width for width in widths if isinstance(width, int)), 1))
     data = Data(
         x=torch.linspace(-1, 1, 13 * width, dtype=like.dtype).view(13, width),
@@ -328,17 +328,15 @@ def _replacement(
     return Replacement(str(place), before, "" if reason else f"GReLU({place.width}{slope})", reason)
 
 
-def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacement]:
+def _never_called(model: Module, called: set[Module | None]) -> Iterator[Replacement]:
     """The activation modules that the example did not reach, with the reason."""
-    modules = dict(model.named_modules(remove_duplicate=False))
-    called_modules = {modules.get(place.where) for place in called}
-    layers = [name for name, _, kind in _parts(model) if kind in ("layer", "convolution")]
+    layers = [(path, layer) for path, layer, kind in _parts(model) if kind in LAYERS]
     for name, module in model.named_modules():
-        if type(module) in MODULES and module not in called_modules:
+        if type(module) in MODULES and module not in called:
             reason = "the run on the example does not call it"
-            for layer in layers:
-                if name.startswith(f"{layer}."):
-                    reason = f"it is a part of {layer}, a {type(modules[layer]).__name__}"
+            for path, layer in layers:
+                if name.startswith(f"{path}."):
+                    reason = f"it is a part of {path}, a {type(layer).__name__}"
             yield Replacement(name, repr(module), "", reason)
 
 
@@ -537,28 +535,26 @@ class Interceptor(TorchFunctionMode):
         self.run = run
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        kwargs = kwargs or {}
         if func is without_interceptor:
-            return args[0](*args[1:], **(kwargs or {}))
-        original, run = partial(func, *args, **(kwargs or {})), self.run
-        if func not in FUNCTIONS or current_run() is not run:
-            return original()
-        prepare_checkpoints()
-        line = line_of_the_call()
+            return args[0](*args[1:], **kwargs)
+        run, line = self.run, ""
+        if func in FUNCTIONS and current_run() is run:
+            prepare_checkpoints()
+            line = line_of_the_call()
         if not line:
-            return original()
-        name = func.__name__.removesuffix("_")
-        is_python = isinstance(func, FunctionType)
-        names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
-        options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-        options["inplace"] = name != func.__name__ or options.get("inplace")
-        path = run.methods[-1].path
-        return run.activate(name, f"{path}.{line}" if path else line, options, original)
+            return func(*args, **kwargs)
+        name, path = func.__name__.removesuffix("_"), run.methods[-1].path
+        names = ("input", "inplace") if name == "relu" else ("input", "negative_slope", "inplace")
+        options = {
+            "inplace": name != func.__name__,
+            **dict(zip(names, args, strict=False)),
+            **kwargs,
+        }
+        where = f"{path}.{line}" if path else line
+        return run.activate(name, where, options, partial(func, *args, **kwargs))
 
 
 def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -683,7 +679,7 @@ def _parts(model: Module) -> Iterator[tuple[str, Module, str]]:
         if not f"{path}.".startswith(layer) and module not in found:
             found.add(module)
             kind = _kind(module, path)
-            if kind in ("layer", "convolution"):
+            if kind in LAYERS:
                 layer = f"{path}."
             yield path, module, kind
 

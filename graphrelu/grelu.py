@@ -78,7 +78,8 @@ class GReLU(torch.nn.Module):
     finds a use for the graph. It has :math:`(4K + 1) C` parameters.
     :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
     :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
-    the number of nodes, and with a full matrix in place of :math:`\mathbf{w}`.
+    the number of nodes, and with a full matrix in place of :math:`\mathbf{w}`. It has none of the
+    last four arguments.
 
     The cost is :math:`\mathcal{O}(|\mathcal{E}| + C |\mathcal{V}|)` in time: only the node MLP's
     first layer is diffused, never the features.
@@ -100,15 +101,13 @@ class GReLU(torch.nn.Module):
         bias (bool, optional): If :obj:`False`, there are no intercepts. (default: :obj:`True`)
         dropout (float, optional): The probability that a node, and likewise a channel, is plain
             ReLU in a training step. Raise it to :obj:`0.2` if labels are few, such as 20 per
-            class; the parameters could otherwise single out the training nodes. Calibrated mode
-            only. (default: :obj:`0.0`)
+            class: parameters could otherwise single out the training nodes. (default: :obj:`0.0`)
         scale (float, optional): :math:`s`, how fast the slopes and intercepts learn. Lower it if
-            training is unstable. Calibrated mode only. (default: :obj:`8.0`)
+            training is unstable. (default: :obj:`8.0`)
         temperature (float, optional): :math:`T` of the node softmax. Lower it, for instance to
-            :obj:`1.0`, to let nodes differ more. Calibrated mode only. (default: :obj:`3.0`)
-        negative_slope (float, optional): The slope that a fresh module has below zero, at most
-            1; with it a fresh module is exactly :class:`~torch.nn.LeakyReLU`. Calibrated mode
-            only. (default: :obj:`0.0`)
+            :obj:`1.0`, to let nodes differ more. (default: :obj:`3.0`)
+        negative_slope (float, optional): The slope below zero, at most 1, of a fresh module, which
+            is then exactly :class:`~torch.nn.LeakyReLU`. (default: :obj:`0.0`)
 
     Examples:
         >>> act = GReLU(16)
