@@ -14,7 +14,14 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_edge_index
 
 from graphrelu.functional import Edges, exact_operator, normalized_adjacency, pagerank
-from graphrelu.ops import has_values, run_loop, uses_loops, values_on_cpu
+from graphrelu.ops import (
+    has_values,
+    launcher,
+    run_loop,
+    uses_loops,
+    uses_triton,
+    values_on_cpu,
+)
 from graphrelu.ops.diffuse import CSR, diffuse_operator, index_dtype
 from graphrelu.ops.diffuse import DiffusionSettings as DiffusionSettings
 from graphrelu.ops.diffuse import PreparedGraph as PreparedGraph
@@ -172,13 +179,20 @@ def check_prepared(
             raise ValueError(f"edge_index must be prepared for {name}={expected}, got {found}.")
 
 
+_to_csr_on_gpu = launcher("prepare", "prepare")
+
+
 def to_csr(edges: Edges) -> tuple[CSR, CSR]:
     """The normalised matrix, whose rows are targets and columns sources, and its transpose. Both
     are sorted by row, then by column; duplicates stay and add up. An undirected graph is kept
     once."""
     dtype = index_dtype(edges.source.size(0), edges.num_nodes)
-    if dtype == torch.int32 and uses_loops(edges.weight) and has_values(*edges[:3]):
-        return _to_csr_in_loops(*edges)
+    if dtype == torch.int32 and has_values(*edges[:3]):
+        if uses_loops(edges.weight):
+            return _to_csr_in_loops(*edges)
+        if uses_triton(edges.weight):
+            matrix, transposed = _to_csr_on_gpu(*edges)
+            return CSR(*matrix), CSR(*transposed)
     source, target, weight, num_nodes = normalized_adjacency(edges)
     starts = torch.arange(num_nodes + 1, device=source.device)
 
