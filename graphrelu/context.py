@@ -113,16 +113,14 @@ def _is_of_task(scope: Scope) -> bool:
     return scope.task is None or scope.task is _current_task()
 
 
-def graph_around(
-    x: Any, channels: int, is_needed: bool = True
-) -> tuple[Any, Tensor | None, Any, int | None]:
-    """The arguments of a GReLU that was called with `x` alone."""
+def graph_around(x: Any, channels: int, is_needed: bool = True) -> Graph:
+    """That of a GReLU that was called with `x` alone."""
     compiles = torch.compiler.is_compiling()  # which cannot ask for the task
     known = (scope for scope in reversed(scopes.around) if scope.graph is not None)
     scope = next((scope for scope in known if compiles or _is_of_task(scope)), None)
     if scope is None or scope.graph is None:
         if not is_needed:
-            return None, None, None, None
+            return Graph(None)
         raise TypeError(
             "edge_index must be given, or an activation that is called with x alone must be inside "
             "graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
@@ -139,7 +137,7 @@ def graph_around(
             )
         if isinstance(scope, graph_context) and scope.graph.num_nodes is None:
             scope.graph = scope.graph._replace(num_nodes=x.size(0))
-    return scope.graph[:4]
+    return scope.graph
 
 
 _uncompiled_graph_around = torch.compiler.disable(graph_around)

@@ -424,9 +424,7 @@ def _prepare_at_run_time(
 
 
 @_prepare_at_run_time.register_fake
-def _(
-    edge_index: Tensor, edge_weight: Tensor | None, like: Tensor, num_nodes: int, *settings: Any
-) -> list[Tensor]:
+def _(edge_index: Tensor, _weight: Any, like: Tensor, num_nodes: int, *_: Any) -> list[Tensor]:
     entries = edge_index.size(1)
     dtype = index_dtype(entries, num_nodes)
     rowptr = edge_index.new_empty(num_nodes + 1, dtype=dtype)

@@ -7,7 +7,7 @@ from torch.nn import Linear, Parameter
 
 from graphrelu import functional
 from graphrelu.checks import check_options
-from graphrelu.context import graph_around
+from graphrelu.context import Graph, graph_around
 from graphrelu.functional import DEFAULT, Form, Weights
 from graphrelu.graph import (
     DiffusionSettings,
@@ -22,6 +22,8 @@ from graphrelu.ops import without_autocast
 from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import fits, fused
 from graphrelu.ops.project import project
+
+Read = tuple[PreparedGraph, Tensor | None, int]  # a graph, the batch vector, the number of graphs
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -201,18 +203,17 @@ class GReLU(torch.nn.Module):
             batch_size (int, optional): The number of graphs; counted if not given.
                 (default: :obj:`None`)
         """
+        given = Graph(edge_index, edge_weight, batch, batch_size)
         if edge_index is None and edge_weight is None and batch is None:
-            edge_index, edge_weight, batch, batch_size = graph_around(
-                x, self.channels, is_needed=self.topology
-            )
-        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
+            given = graph_around(x, self.channels, is_needed=self.topology)
+        graph, batch, batch_size = read = self._read(x, given)
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
         if self.channel_mlp is not None and fits(x, graph, batch, batch_size, form):
             weights = self._weights(graph.mass.dtype)
             return fused(x, weights, graph, batch, batch_size, form, kept)
-        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
+        gamma, parameters = self._hyperfunction(x, read, kept)
         return apply(x, gamma, parameters, form.base_slopes, batch)
 
     def _weights(self, dtype: torch.dtype) -> Weights:
@@ -238,9 +239,10 @@ class GReLU(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`, except that nothing is dropped."""
-        read = self._read(x, edge_index, edge_weight, batch, batch_size)
-        base, factors = self._form.base_slopes, self._hyperfunction(x, *read)
-        slopes, intercepts = functional.coefficients(*factors, base, read[1])
+        read = self._read(x, Graph(edge_index, edge_weight, batch, batch_size))
+        gamma, parameters = self._hyperfunction(x, read)
+        base = self._form.base_slopes
+        slopes, intercepts = functional.coefficients(gamma, parameters, base, batch=read[1])
         return torch.stack(slopes, dim=1), torch.stack(intercepts, dim=1)
 
     def gamma(
@@ -253,18 +255,12 @@ class GReLU(torch.nn.Module):
     ) -> Tensor:
         r"""The node-wise parameters, likewise: :math:`(|\mathcal{V}|, 1)`, or
         :math:`(|\mathcal{V}|, K)` without channel block."""
-        read = self._read(x, edge_index, edge_weight, batch, batch_size)
-        return self._hyperfunction(x, *read)[0]
+        read = self._read(x, Graph(edge_index, edge_weight, batch, batch_size))
+        return self._hyperfunction(x, read)[0]
 
-    def _read(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None,
-        batch: Tensor | None,
-        batch_size: int | None,
-    ) -> tuple[PreparedGraph, Tensor | None, int]:
-        """The graph, checked and prepared, and the batch."""
+    def _read(self, x: Tensor, given: Graph) -> Read:
+        """The graph and the batch, checked and prepared."""
+        edge_index, edge_weight, batch, batch_size, _ = given
         check_features(x, edge_index, edge_weight, self.channels)
         batch, batch_size = check_batch(x, batch, batch_size)
         settings = DiffusionSettings(self.alpha, self.steps, self.diffusion)
@@ -280,17 +276,12 @@ class GReLU(torch.nn.Module):
         return graph, batch, batch_size
 
     def _hyperfunction(
-        self,
-        x: Tensor,
-        graph: PreparedGraph,
-        batch: Tensor | None,
-        batch_size: int,
-        kept: functional.Kept | None = None,
+        self, x: Tensor, read: Read, kept: functional.Kept | None = None
     ) -> tuple[Tensor, Tensor]:
-        weights = self._weights(graph.mass.dtype)
-        rest = self._form, batch, batch_size, kept, project
+        graph, batch, batch_size = read
+        rest = self._weights(graph.mass.dtype), self._form, batch, batch_size, kept, project
         with without_autocast(x):
-            return functional.hyperfunction(x, graph.mass, graph.diffuse, weights, *rest)
+            return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""
