@@ -39,21 +39,16 @@ __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
 # A fresh GReLU equals them. Other activations stay, and nothing is said about them.
 MODULES: dict[type[Module], str] = {nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu"}
-# F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
-FUNCTIONS = {
-    getattr(home, name + end)
-    for name in MODULES.values()
-    for end in ("", "_")
-    for home in (F, torch, Tensor)
-    if hasattr(home, name + end)
-}
+# Those with an underscore write into their input.
+FUNCTIONS = {F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
+FUNCTIONS |= {F.leaky_relu, F.leaky_relu_}
 _POOLINGS = (gnn.TopKPooling, gnn.SAGPooling, gnn.ASAPooling, gnn.PANPooling)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _HETEROGENEOUS = (gnn.HeteroConv, gnn.HGTConv, gnn.HANConv)
 # The classes of these packages have no methods that are the model's own.
 _FRAMEWORKS = ("torch", "pytorch_lightning", "lightning")
 _WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed", "torch.jit")
-LAYERS = ("layer", "convolution")  # kinds of methods
+_LAYERS = ("layer", "convolution")  # kinds of methods
 _TRACERS = ("torch.fx._symbolic_trace", "torch_geometric.nn.fx")
 _EDGES = ("edge_index", "adj_t", "adj")
 
@@ -98,11 +93,10 @@ def convert(
     r"""Replaces every ReLU and LeakyReLU between the layers of a model with its
     own :class:`~graphrelu.GReLU`.
 
-    The converted model is called exactly as before and runs its own :meth:`forward`; its output is
-    the same bit for bit until it is trained further. Modules such as :class:`torch.nn.ReLU` and
-    functions such as :func:`torch.relu` are replaced alike. Each GReLU takes the graph from the
-    convolution before it, else from the model's own arguments. :func:`replacements` lists what was
-    changed.
+    The converted model is called exactly as before; its output is the same bit for bit until it is
+    trained further. Modules such as :class:`torch.nn.ReLU` and functions such as :func:`torch.relu`
+    are replaced alike. Each GReLU takes the graph from the convolution before it, else from the
+    model's own arguments. :func:`replacements` lists what was changed.
 
     Args:
         model (torch.nn.Module): The model.
@@ -330,7 +324,7 @@ def _replacement(
 
 def _never_called(model: Module, called: set[Module | None]) -> Iterator[Replacement]:
     """The activation modules that the example did not reach, with the reason."""
-    layers = [(path, layer) for path, layer, kind in _parts(model) if kind in LAYERS]
+    layers = [(path, layer) for path, layer, kind in _parts(model) if kind in _LAYERS]
     for name, module in model.named_modules():
         if type(module) in MODULES and module not in called:
             reason = "the run on the example does not call it"
@@ -679,7 +673,7 @@ def _parts(model: Module) -> Iterator[tuple[str, Module, str]]:
         if not f"{path}.".startswith(layer) and module not in found:
             found.add(module)
             kind = _kind(module, path)
-            if kind in LAYERS:
+            if kind in _LAYERS:
                 layer = f"{path}."
             yield path, module, kind
 
