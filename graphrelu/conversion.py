@@ -443,7 +443,9 @@ class Run(Scope):
         self.depth += 1
         try:
             if self.plan.intercepts and self.depth == 1:
-                return without_interceptor(function, *args, **kwargs)
+                # By the interceptor, which torch calls without itself: attention then takes a
+                # faster path, which rounds differently.
+                return handle_torch_function(Run.in_layer, (), self, function, *args, **kwargs)
             return function(*args, **kwargs)
         finally:
             self.depth -= 1
@@ -532,8 +534,8 @@ class Interceptor(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is without_interceptor:
-            return args[0](*args[1:], **kwargs)
+        if func is Run.in_layer:
+            return args[1](*args[2:], **kwargs)
         run, line = self.run, ""
         if func in FUNCTIONS and current_run() is run:
             prepare_checkpoints()
@@ -549,12 +551,6 @@ class Interceptor(TorchFunctionMode):
         }
         where = f"{path}.{line}" if path else line
         return run.activate(name, where, options, partial(func, *args, **kwargs))
-
-
-def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a function without an interceptor around it: attention then takes a faster path, which
-    rounds differently. The interceptor does it, as torch calls it without itself."""
-    return handle_torch_function(without_interceptor, (), function, *args, **kwargs)
 
 
 def line_of_the_call() -> str:
