@@ -19,7 +19,7 @@ from rich.console import Console
 from torch_geometric.nn import GCNConv
 
 from graphrelu import GReLU
-from graphrelu.lab.record.output import write_text
+from graphrelu.lab.record.machine import write_text
 from graphrelu.lab.record.results import Record, Result
 from graphrelu.lab.render import compare_rows, compare_table, label, verdict
 from graphrelu.lab.reproduce import (

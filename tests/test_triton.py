@@ -11,12 +11,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from graphrelu.ops.triton import apply, diffuse, fused, prepare, project
+from graphrelu.ops.triton import apply, diffuse, fused, project
 from tests import test_sweep, triton_cases
 
 # How the launchers call the kernels: types of pointers that are not float32, other constants.
-POINTERS = dict.fromkeys(["batch_ptr", "keys_ptr", "order_ptr"], "*i64")
-POINTERS |= {"scale_ptr": "*fp64"}
+POINTERS = dict.fromkeys(["batch_ptr"], "*i64")
 POINTERS |= dict.fromkeys(["rowptr_ptr", "col_ptr", "arrived_ptr"], "*i32")
 POINTERS |= dict.fromkeys(["kept_nodes_ptr", "kept_channels_ptr"], "*i1")
 FLOATS = (
@@ -30,11 +29,11 @@ FLOATS = (
     "temperature",
     "gamma_max",
 )
-CONSTANTS = {"BLOCK": 128, "C": 300, "COLS": 128, "ROWS": 16, "STAGES": 1}
+CONSTANTS = {"C": 300, "COLS": 128, "ROWS": 16, "STAGES": 1}
 CONSTANTS |= {"ENTRIES": 8, "NODES": 64}
 KERNELS = [
     value
-    for module in (project, diffuse, apply, fused, prepare)
+    for module in (project, diffuse, apply, fused)
     for name, value in vars(module).items()
     if isinstance(value, triton.JITFunction) and name.endswith("_kernel")
 ]

@@ -9,7 +9,9 @@ import copy
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -335,9 +337,13 @@ def main() -> None:
     args = parser.parse_args()
     device = "cpu" if os.environ.get("TRITON_INTERPRET") else "cuda"
     record, failed = [], []
-    for name, case in (CASES if device == "cpu" else CASES | GPU_CASES).items():
+    cases = CASES if device == "cpu" else CASES | GPU_CASES
+    # Most of the time goes into compiling.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        found = {name: pool.submit(check, name, device) for name in cases}
+    for name, case in cases.items():
         try:
-            errors = check(name, device)
+            errors = found[name].result()
             record.append({"case": name, "dtype": str(case.dtype), "errors": errors})
         except AssertionError as failure:  # the others are of interest, too
             failed.append(f"{name}: {failure}")
