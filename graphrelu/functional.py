@@ -259,8 +259,7 @@ def piecewise_max(x: Tensor, alpha: Sequence[Tensor], beta: Sequence[Tensor]) ->
 
     A tie goes to the highest `k`, and so does its gradient, as ReLU's does at zero.
     """
-    first, *others = (a * x + b for a, b in zip(alpha, beta, strict=True))
-    out = first
+    out, *others = (a * x + b for a, b in zip(alpha, beta, strict=True))
     for segment in others:
         out = torch.where(segment >= out, segment, out)
     return out
@@ -269,8 +268,8 @@ def piecewise_max(x: Tensor, alpha: Sequence[Tensor], beta: Sequence[Tensor]) ->
 def apply(
     x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float], batch: Tensor | None = None
 ) -> Tensor:
-    """The largest segment of each entry, in the type of `x`. Segment by segment is fastest for
-    autograd: tensors `[N, K, C]` take twice as long on a large graph."""
+    """The largest segment of each entry, in the type of `x`, computed in that of `gamma`. Segment
+    by segment is fastest for autograd: tensors `[N, K, C]` take twice as long on a large graph."""
     alpha, beta = coefficients(gamma, parameters, base, batch)
     return piecewise_max(x.to(gamma.dtype), alpha, beta).to(x.dtype)
 
