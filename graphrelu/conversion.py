@@ -37,11 +37,21 @@ from graphrelu.ops import has_values
 
 __all__ = ["Replacement", "Replacements", "convert", "replacements"]
 
-# A fresh GReLU equals them. Other activations stay, and nothing is said about them.
-MODULES: dict[type[Module], str] = {nn.ReLU: "relu", nn.LeakyReLU: "leaky_relu"}
-# Those with an underscore write into their input.
-FUNCTIONS = {F.relu, F.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_}
-FUNCTIONS |= {F.leaky_relu, F.leaky_relu_}
+EXACT = ("relu", "leaky_relu")  # a fresh GReLU equals them
+OTHERS = "PReLU ELU CELU SELU GELU SiLU Mish Softplus Hardswish ReLU6 Tanh"
+MODULES: dict[type[Module], str] = {
+    nn.ReLU: "relu",
+    nn.LeakyReLU: "leaky_relu",
+    **{getattr(nn, name): name.lower() for name in OTHERS.split()},
+}
+# F.relu, torch.relu, Tensor.relu, and the same with an underscore, which write into their input.
+FUNCTIONS = {
+    getattr(home, name + end)
+    for name in MODULES.values()
+    for end in ("", "_")
+    for home in (F, torch, Tensor)
+    if hasattr(home, name + end)
+}
 _POOLINGS = (gnn.TopKPooling, gnn.SAGPooling, gnn.ASAPooling, gnn.PANPooling)
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _HETEROGENEOUS = (gnn.HeteroConv, gnn.HGTConv, gnn.HANConv)
@@ -86,6 +96,7 @@ def convert(
     *,
     example: Any = None,
     inplace: bool = False,
+    activations: Sequence[str] = EXACT,
     exclude: Sequence[str] = (),
     graph: str | None = None,
     **grelu_options: Any,
@@ -104,6 +115,9 @@ def convert(
             the model with once, or a function that runs it, to see where it calls activations; or
             a list of these. Needed if a small made-up graph is not enough. (default: :obj:`None`)
         inplace (bool, optional): Converts the model itself, not a copy. (default: :obj:`False`)
+        activations (list of str, optional): The names of the activations to replace. No GReLU
+            starts as :obj:`"elu"`, :obj:`"gelu"`, :obj:`"silu"` or another smooth function: their
+            GReLUs start as ReLU, and the output changes. (default: :obj:`("relu", "leaky_relu")`)
         exclude (list of str, optional): What stays: names of modules, with all that they call, or
             of places as :func:`replacements` names them. (default: :obj:`()`)
         graph (str, optional): The name of the model's argument that is the graph, if it is not
@@ -119,8 +133,8 @@ def convert(
         >>> torch.equal(converted(x, edge_index), model(x, edge_index))
         True
     """
-    _check_arguments(model, grelu_options)
-    plan = Plan(graph)
+    _check_arguments(model, activations, grelu_options)
+    plan = Plan(tuple(activations), graph)
     findings = _run_on_examples(model, plan, example)
     modules = dict(model.named_modules(remove_duplicate=False))
     for name in exclude:
@@ -129,12 +143,12 @@ def convert(
                 f"exclude must name modules of the model or places of activations, got {name!r}."
             )
     report = Replacements(
-        _replacement(place, finding, modules, exclude) for place, finding in findings.items()
+        _replacement(place, finding, modules, plan, exclude) for place, finding in findings.items()
     )
     report += _never_called(model, {modules.get(place.where) for place in findings})
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
-            f"model must have a ReLU or LeakyReLU that a GReLU can replace, got "
+            f"model must have an activation that a GReLU can replace, got "
             f"{type(model).__name__}: {'; '.join(map(str, report)) or 'it calls none'}."
         )
     converted = model if inplace else copy.deepcopy(model)
@@ -171,9 +185,14 @@ def replacements(model: Module) -> Replacements:
     )
 
 
-def _check_arguments(model: Any, grelu_options: dict[str, Any]) -> None:
+def _check_arguments(model: Any, activations: Any, grelu_options: dict[str, Any]) -> None:
     if not isinstance(model, Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+    for name in activations:
+        if name not in MODULES.values():
+            raise ValueError(
+                f"activations must be among {', '.join(MODULES.values())}, got {name!r}."
+            )
     for module in model.modules():
         home, kind = type(module).__module__, type(module).__name__
         if home.startswith(_WRAPPERS):
@@ -225,6 +244,7 @@ Finding = Tensor | str
 class Plan:
     """What all methods of a converted model share."""
 
+    activations: tuple[str, ...]  # the names of those that are replaced
     graph: str | None  # the name of the model's argument
     # Functions are intercepted while the example runs, and where one was replaced.
     intercepts: bool = True
@@ -307,11 +327,18 @@ def _made_up_example(model: Module) -> Data:
 
 
 def _replacement(
-    place: Place, finding: Finding, modules: dict[str, Module], exclude: Sequence[str]
+    place: Place,
+    finding: Finding,
+    modules: dict[str, Module],
+    plan: Plan,
+    exclude: Sequence[str],
 ) -> Replacement:
     inside = [f"{place.owner}.", f"{place.where}."]
     if str(place) in exclude or any(i.startswith(f"{name}.") for name in exclude for i in inside):
         reason = "it is excluded"
+    elif place.activation not in plan.activations:
+        reason = f"activations does not name {place.activation!r}"
+        reason += "" if place.activation in EXACT else ", which no GReLU starts as"
     elif isinstance(owner := modules[place.owner], _CONTAINERS):
         reason = f"its {type(owner).__name__} would take the GReLU for one of its layers"
     else:
@@ -480,8 +507,8 @@ class Run(Scope):
             if misfit or place not in plan.findings:
                 plan.findings[place] = misfit or x.detach().new_empty(0)
             return original()
-        is_new = place not in plan.places
-        if is_new and not torch.compiler.is_compiling() and not self.misfit(x):
+        stays = place in plan.places or activation not in plan.activations
+        if not stays and not torch.compiler.is_compiling() and not self.misfit(x):
             plan.places[place] = None  # and no second warning
             warnings.warn(
                 f"The activation at {str(place)!r} was not reached by the example and stays "
@@ -543,10 +570,9 @@ class Interceptor(TorchFunctionMode):
         if not line:
             return func(*args, **kwargs)
         name, path = func.__name__.removesuffix("_"), run.methods[-1].path
-        names = ("input", "inplace") if name == "relu" else ("input", "negative_slope", "inplace")
         options = {
-            "inplace": name != func.__name__,
-            **dict(zip(names, args, strict=False)),
+            "inplace": name != func.__name__ or any(arg is True for arg in args),
+            **dict(zip(("input", "negative_slope"), args, strict=False)),
             **kwargs,
         }
         where = f"{path}.{line}" if path else line

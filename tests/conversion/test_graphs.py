@@ -184,6 +184,7 @@ def test_a_made_up_data_object() -> None:
 def test_what_stays_and_why() -> None:
     assert [str(r) for r in replacements(convert(models.Pooled())).left] == [
         "forward:4 after lin2: relu() stays: it sees [3, 8] where the graph has 7 nodes",
+        "pool.select.act: Tanh() stays: it is a part of pool, a TopKPooling",
     ]
     (left,) = replacements(convert(Typed(), example=TYPED)).left
     assert left.reason == "no graph with a number of nodes is known before it"

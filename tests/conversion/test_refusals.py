@@ -19,6 +19,7 @@ from torch_geometric.nn import (
 
 from graphrelu import GReLU, convert, replacements
 from tests.conversion.models import EDGES, Base, LinkPrediction, X
+from tests.conversion.test_table import grelus
 
 
 def gcn(**options: Any) -> Any:
@@ -58,8 +59,8 @@ class Taken(OtherArguments):
     [
         (TypeError, r"model must be a torch\.nn\.Module, got str", "GCN", {}),
         (ValueError, r"got MLP: act after norms.*no graph with a n", MLP([5, 8, 2]), {}),
-        (ValueError, r"must have a ReLU or LeakyReLU .*: it calls none", gcn(act=None), {}),
-        (ValueError, r"must have a ReLU or LeakyReLU .*: it calls none", gcn(act="elu"), {}),
+        (ValueError, r"must have an activation .*: it calls none", gcn(act=None), {}),
+        (ValueError, r"act after convs\.0: ELU.* which no GReLU starts as", gcn(act="elu"), {}),
         (ValueError, r"it sees \[3, 8\] where the graph has 13 nodes", Head(), {}),
         (ValueError, "model must not have GReLUs from convert", convert(gcn()), {}),
         (ValueError, "must not be compiled or wrapped yet", torch.compile(gcn()), {}),
@@ -81,6 +82,7 @@ class Taken(OtherArguments):
         (TypeError, "unexpected keyword argument 'beta'", gcn(), {"beta": 2.0}),
         (TypeError, "multiple values for .*'negative_slope'", gcn(), {"negative_slope": 0.1}),
         (TypeError, "multiple values for .*'channels'", gcn(), {"channels": 8}),
+        (ValueError, "must be among .*, got 'swish'", gcn(), {"activations": ["swish"]}),
         (ValueError, "negative_slope must be at most 1", gcn(act=torch.nn.LeakyReLU(1.5)), {}),
         (ValueError, "its Itself would take the GReLU for one of its layers", Itself(), {}),
         (ValueError, "exclude must name modules of .*, got 'b'", gcn(), {"exclude": ["b"]}),
@@ -163,3 +165,10 @@ def test_several_types_of_nodes() -> None:
     for trace in (lambda m: to_hetero(m, metadata), torch.fx.symbolic_trace):
         with pytest.raises(ValueError, match=r"cannot be traced, as by torch\.fx and to_hetero"):
             trace(converted)
+
+
+def test_smooth_activations_when_asked() -> None:
+    model = gcn(act="elu").eval()
+    converted = convert(model, activations=["elu"])
+    assert len(grelus(converted)) == 1
+    assert not torch.equal(converted(X, EDGES), model(X, EDGES))
