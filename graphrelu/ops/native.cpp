@@ -2,13 +2,14 @@
 // which costs more than its arithmetic; these loops make five.
 //
 // Plain C functions, called from `__init__.py`: arrays come first, then whole numbers, then others.
-// The equations are those of `functional.py`.
+// An array that may be missing is null. The equations are those of `functional.py`.
 // Sums have a fixed order, whatever the number of threads: the same input gives the same bits.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 // The compiler makes a version of each loop for wider vector units, and the loader chooses.
@@ -290,6 +291,18 @@ void grelu_apply_backward(const Real* grad, const Real* x, const Real* gamma,
     add_up(chunks, parts, width, graphs, grad_parameters);
 }
 
+// Whether all edges join nodes of one graph, with weights that are finite and not negative.
+int grelu_check(const int64_t* source, const int64_t* target, const int64_t* batch,
+                const Real* weight, int64_t edges, int64_t nodes) {
+    for (int64_t e = 0; e < edges; e++) {
+        const int64_t s = source[e], t = target[e];
+        if (s < 0 || s >= nodes || t < 0 || t >= nodes) return 0;
+        if (!(weight[e] >= Real(0) && std::isfinite(weight[e]))) return 0;
+        if (batch != nullptr && batch[s] != batch[t]) return 0;
+    }
+    return 1;
+}
+
 // The normalised adjacency matrix D^-1/2 A D^-1/2 in compressed rows, which are targets, sorted by
 // row and then by column; and its transpose. Duplicates stay, in their order. Returns 1 where both
 // are the same, and 0 where not; -1 for an edge whose ends are not among the nodes.
@@ -297,38 +310,44 @@ int grelu_prepare(const int64_t* source, const int64_t* target, const Real* weig
                   int32_t* col, Real* value, int32_t* rowptr_t, int32_t* col_t, Real* value_t,
                   int64_t edges, int64_t nodes) {
     std::vector<double> scale(nodes, 0.0);
+    std::fill(rowptr, rowptr + nodes + 1, 0);
+    std::fill(rowptr_t, rowptr_t + nodes + 1, 0);
     for (int64_t e = 0; e < edges; e++) {
         const int64_t s = source[e], t = target[e];
         if (s < 0 || s >= nodes || t < 0 || t >= nodes) return -1;
         scale[t] += weight[e];
+        rowptr[t + 1]++;
+        rowptr_t[s + 1]++;
     }
     for (double& degree : scale) degree = degree == 0.0 ? 0.0 : 1.0 / std::sqrt(degree);
+    std::partial_sum(rowptr, rowptr + nodes + 1, rowptr);
+    std::partial_sum(rowptr_t, rowptr_t + nodes + 1, rowptr_t);
 
-    // A counting sort of edges by one end; those with the same keep their order.
-    auto sorted_by = [&](const int64_t* ends, const std::vector<int32_t>& before,
-                         std::vector<int32_t>& after, int32_t* starts) {
-        std::fill(starts, starts + nodes + 1, 0);
-        for (int64_t e = 0; e < edges; e++) starts[ends[e] + 1]++;
-        for (int64_t n = 0; n < nodes; n++) starts[n + 1] += starts[n];
-        std::vector<int32_t> place(starts, starts + nodes);
-        for (int32_t e : before) after[place[ends[e]]++] = e;
-    };
-    std::vector<int32_t> given(edges), by_source(edges), by_target(edges);
-    for (int64_t e = 0; e < edges; e++) given[e] = static_cast<int32_t>(e);
-    sorted_by(source, given, by_source, rowptr_t);
-    sorted_by(target, by_source, by_target, rowptr);
-    sorted_by(source, by_target, by_source, rowptr_t);
-    for (int64_t i = 0; i < edges; i++) {
-        const int32_t e = by_target[i], f = by_source[i];
-        // The product of the two scales commutes: a symmetric graph stays symmetric bit for bit.
-        auto normalized = [&](int32_t e) {
-            return static_cast<Real>(weight[e] * (scale[source[e]] * scale[target[e]]));
-        };
-        col[i] = static_cast<int32_t>(source[e]);
-        col_t[i] = static_cast<int32_t>(target[f]);
-        value[i] = normalized(e);
-        value_t[i] = normalized(f);
+    // Each pass sorts by one end, and keeps the order of edges with the same: the first by source,
+    // the second by target and the third by source again. They carry the edges along, as looking
+    // them up takes twice as long.
+    std::vector<int32_t> place(rowptr_t, rowptr_t + nodes), ends(edges);
+    std::vector<Real> weights(edges);
+    for (int64_t e = 0; e < edges; e++) {
+        const int32_t i = place[source[e]]++;
+        ends[i] = static_cast<int32_t>(target[e]);
+        weights[i] = weight[e];
     }
+    place.assign(rowptr, rowptr + nodes);
+    for (int64_t s = 0; s < nodes; s++)
+        for (int32_t i = rowptr_t[s]; i < rowptr_t[s + 1]; i++) {
+            const int32_t t = ends[i], k = place[t]++;
+            col[k] = static_cast<int32_t>(s);
+            // The product of both scales commutes: a symmetric graph stays symmetric bit for bit.
+            value[k] = static_cast<Real>(weights[i] * (scale[s] * scale[t]));
+        }
+    place.assign(rowptr_t, rowptr_t + nodes);
+    for (int64_t t = 0; t < nodes; t++)
+        for (int32_t k = rowptr[t]; k < rowptr[t + 1]; k++) {
+            const int32_t i = place[col[k]]++;
+            col_t[i] = static_cast<int32_t>(t);
+            value_t[i] = value[k];
+        }
     return std::equal(rowptr, rowptr + nodes + 1, rowptr_t) &&
            std::equal(col, col + edges, col_t) && std::equal(value, value + edges, value_t);
 }
