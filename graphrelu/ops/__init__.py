@@ -105,13 +105,9 @@ def launcher(module: str, name: str) -> Callable[..., Any]:
 
 # The functions of `native.cpp`: how many arrays, whole numbers and other numbers each takes.
 _ARGUMENTS = {
-    "project": (6, 3, 0),
-    "project_backward": (8, 3, 0),
-    "diffuse": (6, 3, 1),
-    "weigh": (3, 1, 2),
-    "weigh_backward": (4, 1, 2),
-    "apply": (5, 3, 1),
-    "apply_backward": (8, 3, 1),
+    "forward": (16, 5, 5),
+    "backward": (19, 5, 5),
+    "diffuse": (5, 3, 1),
     "check": (4, 2, 0),
     "prepare": (9, 2, 0),
 }
