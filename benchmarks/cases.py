@@ -143,10 +143,7 @@ def batch_steps(
     def step(act: Callable[[int], Any]) -> Step:
         return training_step(GraphNetwork(conv, layers, width, act).to(device), fresh, y)
 
-    made = {name: step(act) for name, act in ACTIVATIONS.items()}
-    if device.type == "cuda":
-        made["GReLU, one kernel"] = partial(with_backend, "fused", step(GReLU))
-    return made
+    return {name: step(act) for name, act in ACTIVATIONS.items()}
 
 
 def training_step(model: torch.nn.Module, inputs: Callable[[], tuple], y: Tensor) -> Step:

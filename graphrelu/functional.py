@@ -8,9 +8,9 @@ parameters. :func:`hyperfunction` and :func:`apply` put them together. Everythin
 The diffusion :math:`\mathbf{S} = \alpha (\mathbf{I} - (1 - \alpha) \mathbf{A})^{-1}`, with
 :math:`\mathbf{A}` the normalised adjacency, is personalised PageRank.
 
-Three functions have a fast twin of the same signature in :mod:`graphrelu.ops`: :func:`project`,
-:func:`weigh` and :func:`apply`; the fourth operation there is the diffusion, :func:`pagerank`. The
-environment variable `GRAPHRELU_BACKEND=reference` selects those here instead, for debugging.
+Three functions have a fast twin in :mod:`graphrelu.ops`: :func:`project` and :func:`apply`, of the
+same signature, and :func:`pagerank`, which is the diffusion there. The environment variable
+`GRAPHRELU_BACKEND=reference` selects those here instead, for debugging.
 
 Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any:
 together with a batch of graphs there are none.
@@ -306,7 +306,6 @@ def hyperfunction(
     batch_size: int = 1,
     kept: Kept | None = None,
     project: Callable[..., tuple[Tensor, Tensor]] = project,
-    weigh: Callable[..., Tensor] = weigh,
 ) -> tuple[Tensor, Tensor]:
     r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
     :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`.
@@ -325,7 +324,6 @@ def hyperfunction(
         batch_size: `B`.
         kept: What dropout leaves of both factors.
         project: The equation of this name, or its fast twin.
-        weigh: Likewise.
     """
     if weights.node is None:
         mean = graph_mean(x.to(mass.dtype), mass, batch, batch_size)

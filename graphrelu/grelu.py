@@ -22,7 +22,6 @@ from graphrelu.ops import without_autocast
 from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import fits, fused
 from graphrelu.ops.project import project
-from graphrelu.ops.weigh import weigh
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -221,7 +220,7 @@ class GReLU(torch.nn.Module):
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
-        if self.channel_mlp is not None and fits(x, graph, form, batch_size):
+        if self.channel_mlp is not None and fits(x, graph, batch, batch_size, form):
             weights = self._weights(graph.mass.dtype)
             return fused(x, weights, graph, batch, batch_size, form, kept)
         gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
@@ -303,7 +302,7 @@ class GReLU(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """:func:`graphrelu.functional.hyperfunction`, of this module."""
         weights = self._weights(graph.mass.dtype)
-        rest = self._form, batch, batch_size, kept, project, weigh
+        rest = self._form, batch, batch_size, kept, project
         with without_autocast(x):
             return functional.hyperfunction(x, graph.mass, graph.diffuse, weights, *rest)
 

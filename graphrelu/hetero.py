@@ -21,7 +21,6 @@ from graphrelu.grelu import GReLU
 from graphrelu.ops import values_on_cpu, without_autocast
 from graphrelu.ops.apply import apply
 from graphrelu.ops.project import project
-from graphrelu.ops.weigh import weigh
 
 Relation = tuple[str, str, str]
 # Arguments of GReLU that make no sense, or are not implemented, for several types of nodes.
@@ -101,7 +100,7 @@ class HeteroGReLU(torch.nn.Module):
                 outputs = functional.channel_logits(mean, own.channel, own.bias, form.mode)
                 parameters.append(functional.channel_parameters(outputs, act.channels, form))
                 logits.append(projected)
-            gammas = weigh(graph.diffuse(torch.cat(logits)), form)
+            gammas = functional.weigh(graph.diffuse(torch.cat(logits)), form)
             weights, out = gammas.split(list(sizes.values())), {}
             for (name, x), gamma, channels in zip(x_dict.items(), weights, parameters, strict=True):
                 if self.training and form.dropout > 0:

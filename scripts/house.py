@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LAB = ROOT / "graphrelu" / "lab"
 # Of the laboratory, what is there for sets of molecules.
-MOLECULES = ("*molecules*", "graph_networks", "graph_training", "graph_batches")
+MOLECULES = ("*molecules*", "graph_networks", "graph_training")
 
 
 def show(name: str, paths: Iterable[Path]) -> None:

@@ -26,8 +26,8 @@ import sklearn.datasets  # noqa: F401
 import torch
 
 from graphrelu.lab import cli
+from graphrelu.lab.errors import INTERRUPTED
 from graphrelu.lab.record.machine import commit
-from graphrelu.lab.record.output import INTERRUPTED
 from graphrelu.lab.reproduce import table
 
 RUNS, EPOCHS = 2, 10

@@ -33,8 +33,8 @@ from graphrelu.checks import check_count
 from graphrelu.context import graph_context
 from graphrelu.conversion import call_with, convert, read_graph
 from graphrelu.lab.engine import choose_device
+from graphrelu.lab.errors import check_name
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.names import check_name
 from graphrelu.lab.render import (
     CompareRow,
     Price,

@@ -21,8 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from graphrelu.lab.data import GRAPH_SOURCES, SOURCES
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.recipes import SET_BACKBONES, TABLE

@@ -26,9 +26,8 @@ from scipy.special import stdtrit
 
 from graphrelu.lab.data.splits import FULL_SHARES, SMALL_SHARES, Split
 from graphrelu.lab.record.config import ERRORS, GIN_SPLITS, Config
-from graphrelu.lab.record.looks import FEWEST, numbers
-from graphrelu.lab.record.looks import Splits as Splits
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import FEWEST, Record, Result, look_numbers
+from graphrelu.lab.record.results import Splits as Splits
 
 SIGNIFICANCE = 0.05
 MARGIN = 0.5  # percentage points, or percent of an error
@@ -310,6 +309,6 @@ def decide_at_look(record: Record, results: Sequence[Result]) -> Decided:
     before = record.looks(config.cell_key())
     look = before[-1].at({name: own.keys() for name, own in scores.items()})
     before = record.add_look(look) if look.pairs else before
-    which = numbers(before, look.pairs)
+    which = look_numbers(before, look.pairs)
     found = over_relu(scores, look.splits, look.margin, which, config.metric in ERRORS)
     return Decided(found, look.command)

@@ -1,13 +1,11 @@
 r"""The operations of which GReLU has fast implementations, and what they have in common.
 
-On a CPU the usual form is one operation, :func:`~graphrelu.ops.fused.fused`, in compiled loops. On
-a GPU it is a chain of four. Everything else uses the diffusion of that chain, and the twins in
-:mod:`graphrelu.functional` of the others:
+The usual form is one operation, :func:`~graphrelu.ops.fused.fused`: in compiled loops on a CPU, and
+for small graphs in a kernel on a GPU, where large ones take a chain of three. Everything else uses
+the diffusion of that chain, and the twins in :mod:`graphrelu.functional` of the others:
 
-- :func:`~graphrelu.ops.project.project`: from the features to the node logits, and to the mean of
-  each graph.
+- :func:`~graphrelu.ops.project.project`: from the features to the node logits and their mean.
 - :func:`~graphrelu.ops.diffuse.diffuse`: personalised PageRank over a sorted matrix.
-- :func:`~graphrelu.ops.weigh.weigh`: from the diffused logits to the weight of each node.
 - :func:`~graphrelu.ops.apply.apply`: the piecewise maximum, straight from the factors of its
   coefficients.
 
@@ -25,9 +23,10 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from torch import Tensor
 
 # Where an operation computes.
 
-BACKENDS = ("reference", "torch", "triton", "fused")
+BACKENDS = ("reference", "torch", "triton")
 HAS_TRITON = find_spec("triton") is not None  # asked once: a compiler cannot trace the question
 # Triton's interpreter runs the kernels of a GPU on a CPU, for tests.
 INTERPRETS = bool(os.environ.get("TRITON_INTERPRET"))
@@ -56,7 +55,7 @@ def uses_triton(x: Tensor) -> bool:
     `GRAPHRELU_BACKEND` says something else."""
     if not (x.is_cuda or INTERPRETS):
         return False
-    return backend() in ("", "triton", "fused") and x.dtype != torch.float64 and HAS_TRITON
+    return backend() in ("", "triton") and x.dtype != torch.float64 and HAS_TRITON
 
 
 def uses_loops(x: Tensor) -> bool:
@@ -96,11 +95,8 @@ def values_on_cpu(*tensors: Tensor) -> bool:
 def launcher(module: str, name: str) -> Callable[..., Any]:
     """A function of :mod:`graphrelu.ops.triton`, imported when it is called: Triton may not be
     installed."""
-
-    def run(*arguments: Any) -> Any:
-        return getattr(import_module(f"graphrelu.ops.triton.{module}"), name)(*arguments)
-
-    return run
+    imported = cache(partial(import_module, f"graphrelu.ops.triton.{module}"))
+    return lambda *arguments: getattr(imported(), name)(*arguments)
 
 
 # The functions of `native.cpp`: how many arrays, whole numbers and other numbers each takes.
@@ -143,6 +139,13 @@ def run_loop(name: str, arrays: Sequence[Any], *numbers: float) -> int:
 # Operators of torch.
 
 
+def with_signature(function: type[torch.autograd.Function]) -> type[torch.autograd.Function]:
+    """Keeps the signature of `forward`, which torch would ask for in every call (30 us)."""
+    forward: Any = function.forward
+    forward.__signature__ = signature(forward)
+    return function
+
+
 def custom_operator(
     name: str,
     schema: str,
@@ -180,15 +183,11 @@ def one_by_one(
 
 
 def all_at_once(
-    function: Callable[..., Any],
-    batch: Tensor | None,
-    info: Any,
-    in_dims: Sequence[Any],
-    *args: Any,
+    function: Callable[..., Any], info: Any, in_dims: Sequence[Any], *args: Any
 ) -> tuple[Any, Any]:
-    """A vmap rule of kernels that take replicas in front. With a batch of graphs, and below another
-    vmap, they run :func:`one_by_one`."""
-    if batch is not None or args[0].dim() - (in_dims[0] is not None) > 2:
+    """A vmap rule of kernels that take replicas in front; below another vmap they run
+    :func:`one_by_one`."""
+    if args[0].dim() - (in_dims[0] is not None) > 2:
         return one_by_one(function, info, in_dims, *args)
     pairs = zip(args, in_dims, strict=True)
     each = (replicated(a, d, info.batch_size) if isinstance(a, Tensor) else a for a, d in pairs)

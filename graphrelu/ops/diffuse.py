@@ -16,6 +16,7 @@ from graphrelu.ops import (
     run_loop,
     uses_loops,
     uses_triton,
+    with_signature,
     without_autocast,
 )
 
@@ -93,6 +94,7 @@ diffuse_operator = custom_operator(
 )
 
 
+@with_signature
 class _Diffuse(torch.autograd.Function):
     """A symmetric matrix has no transposed one: a compiler refuses the same tensor twice."""
 

@@ -1,4 +1,5 @@
-"""Fused: the calibrated GReLU with two segments as one operation on a CPU, in compiled loops.
+"""Fused: the calibrated GReLU with two segments as one operation: on a CPU in compiled loops, on a
+GPU in a kernel of which one program takes a graph.
 
 On a batch of 128 molecules the equations make sixty passes over the features; these loops make five
 (0.4 ms against 7.2 ms with 64 channels, forward and backward, on one core).
@@ -15,7 +16,6 @@ from torch import Tensor
 from graphrelu import functional
 from graphrelu.functional import Form, Kept, Weights
 from graphrelu.ops import (
-    backend,
     custom_operator,
     differentiated,
     has_values,
@@ -24,6 +24,7 @@ from graphrelu.ops import (
     run_loop,
     uses_loops,
     uses_triton,
+    with_signature,
 )
 from graphrelu.ops.diffuse import (
     CSR,
@@ -32,7 +33,7 @@ from graphrelu.ops.diffuse import (
     distinct,
 )
 
-# Of a graph, on average, beyond which one program of a GPU is too few.
+# Of a graph, on average: beyond, one program of a GPU takes longer than the launches of the chain.
 MAX_NODES = 4096
 
 
@@ -139,6 +140,7 @@ _backward = custom_operator(
 )
 
 
+@with_signature
 class _Fused(torch.autograd.Function):
     """A symmetric matrix has no transposed one: a compiler refuses the same tensor twice."""
 
@@ -212,20 +214,19 @@ def _constants(settings: DiffusionSettings, form: Form) -> tuple[float, ...]:
     return float(settings.alpha), settings.steps, *map(float, own)
 
 
-def fits(x: Tensor, graph: PreparedGraph, form: Form, batch_size: int) -> bool:
+def fits(
+    x: Tensor, graph: PreparedGraph, batch: Tensor | None, batch_size: int, form: Form
+) -> bool:
     """Whether there are loops, or a kernel, for these features, this graph and this form."""
-    if (form.mode, form.K) != ("calibrated", 2) or not (uses_loops(x) or _suits(x, batch_size)):
+    if (form.mode, form.K) != ("calibrated", 2) or graph.matrices is None:
         return False
-    return graph.matrices is not None and graph.matrices[0].col.dtype == torch.int32
-
-
-def _suits(x: Tensor, batch_size: int) -> bool:
-    """Whether the kernel, of which one program takes a graph, is asked for and takes `x`. Below a
-    vmap the other kernels take all replicas at once."""
-    if backend() != "fused" or not uses_triton(x) or x.numel() == 0:
+    if graph.matrices[0].col.dtype != torch.int32:
         return False
-    is_small = x.size(0) <= MAX_NODES * batch_size
-    return is_small and (torch.compiler.is_compiling() or has_values(x))
+    if not uses_triton(x):
+        return uses_loops(x)
+    # Below a vmap, the chain takes all replicas of one graph at once.
+    is_alone = batch is not None or torch.compiler.is_compiling() or has_values(x)
+    return is_alone and 0 < x.size(0) <= MAX_NODES * batch_size
 
 
 def fused(

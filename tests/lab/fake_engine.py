@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from graphrelu.lab.data import DataError, pyg
-from graphrelu.lab.engine.cells import PreparedCells, Trained, split_for
+from graphrelu.lab.data import named
+from graphrelu.lab.engine import PreparedCells, Trained, split_for
+from graphrelu.lab.errors import DataError
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.results import Batch, Result
 from graphrelu.lab.stats import MARGIN, Decision, Outcome
@@ -94,7 +95,7 @@ def only_fakes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         raise DataError("There is no network.")
 
     monkeypatch.setattr(PreparedCells, "train", train)
-    monkeypatch.setattr(pyg, "open_dataset", offline)
+    monkeypatch.setattr(named, "open_dataset", offline)
     monkeypatch.setenv("GRAPHRELU_DATA", str(folder / "data"))
     monkeypatch.chdir(folder)
     return folder

@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import GraphSet
 
 
 def rings_and_paths(num_graphs: int = 190, seed: int = 0, name: str = "rings") -> GraphSet:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph_set import Features, GraphSet
+from graphrelu.lab.data.graph import Features, GraphSet
 
 
 def ring_set(count: int = 30, targets: int = 1, values: bool = False, seed: int = 0) -> GraphSet:

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from graphrelu.lab.data import DataError, load, load_graphs
+from graphrelu.lab.data import load, load_graphs
+from graphrelu.lab.errors import DataError
 
 pytest.importorskip("rdkit")
 

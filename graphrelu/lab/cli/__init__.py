@@ -6,13 +6,14 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperGroup
 
 import graphrelu
-from graphrelu.lab.signals import INTERRUPTIONS, exit_code, terminable
+from graphrelu.lab.errors import INTERRUPTIONS, exit_code, terminable
 
 COMMANDS = {
     "compare": "Train each activation on your data, and say whether GReLU is better than ReLU.",
@@ -26,6 +27,9 @@ MODULES = {
     "report": "graphrelu.lab.cli.report",
     "reproduce": "graphrelu.lab.reproduce.command",
 }
+DATA = "Folder of the datasets; else $GRAPHRELU_DATA, else a cache folder."
+Device = Annotated[str, typer.Option(help="Where to train: auto, cpu or cuda.")]
+Root = Annotated[Path | None, typer.Option("--data", help=DATA)]
 # By way of its subclass, as Typer has moved it from one module to another.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 
@@ -90,3 +94,25 @@ def options_of_all(
     ] = False,
 ) -> None:
     """Does GReLU help on your data? Compare activations with the same seeds and splits."""
+
+
+def names(text: str) -> list[str]:
+    """The names in a list such as ``cora, citeseer``: each once, in lower case except PyG's."""
+    typed = (name.strip() for name in text.split(","))
+    cased = (name if name.startswith("pyg:") else name.lower() for name in typed)
+    found = list(dict.fromkeys(name for name in cased if name))
+    if not found:
+        raise ValueError(f"There are no names in the list {text!r}.")
+    return found
+
+
+def check_runs(runs: int) -> None:
+    """Raise a ``ValueError`` unless there is something to run."""
+    if runs < 1:
+        raise ValueError(f"runs must be at least 1, not {runs}.")
+
+
+def check_ending(path: Path, ending: str, what: str) -> None:
+    """Raise a ``ValueError`` unless the name of a file to write has the ending of its kind."""
+    if path.suffix != ending:
+        raise ValueError(f"The name of {what} must end in {ending}, unlike {path}.")

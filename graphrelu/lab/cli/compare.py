@@ -18,21 +18,17 @@ import typer
 from graphrelu.lab import data as on_disk
 from graphrelu.lab import engine as training
 from graphrelu.lab import page, render
-from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.options import Device, Root, check_ending, check_runs, names
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.cli import COMMANDS, Device, Root, check_ending, check_runs, names
+from graphrelu.lab.data.graph import Graph, GraphSet
 from graphrelu.lab.data.splits import GraphSplit, SetSplit
-from graphrelu.lab.engine.cells import split_for
+from graphrelu.lab.engine import split_for
 from graphrelu.lab.engine.graph_training import build_network, network_of
 from graphrelu.lab.engine.scores import TASKS
 from graphrelu.lab.engine.train import build
+from graphrelu.lab.errors import INTERRUPTED, check_name, one_sentence
 from graphrelu.lab.models.backbones import NORMS
-from graphrelu.lab.names import check_name
-from graphrelu.lab.record import machine, output
 from graphrelu.lab.record.config import Config, Metric
-from graphrelu.lab.record.looks import Look
-from graphrelu.lab.record.output import INTERRUPTED, one_sentence
+from graphrelu.lab.record.machine import check_file, check_folder, surroundings, write_json
 from graphrelu.lab.record.recipes import (
     ACTIVATIONS,
     BACKBONES,
@@ -47,7 +43,7 @@ from graphrelu.lab.record.recipes import (
     on_sets,
     recipe,
 )
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Look, Record, Result, check_record
 from graphrelu.lab.stats import (
     FIRST_LOOK,
     MARGIN,
@@ -246,7 +242,7 @@ def compare(
             screen.print(f"Continue with: {further}", soft_wrap=True)
         if json is not None:
             content = to_json(graph, results, rows, verdict.sentence, further, where)
-            output.write_json(json, content)
+            write_json(json, content)
         if report is not None:
             screen.print(f"Page: {report}", soft_wrap=True)
         if out is None:
@@ -256,7 +252,7 @@ def compare(
 def record_in_cache(name: str) -> Path:
     """A new record in the user's cache folder, for a comparison that names none."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = output.check_folder(cache / "graphrelu" / "runs")
+    folder = check_folder(cache / "graphrelu" / "runs")
     folder.mkdir(parents=True, exist_ok=True)
     prefix = "".join(letter if letter.isalnum() else "-" for letter in name)
     return Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=folder)) / "runs.jsonl"
@@ -278,11 +274,11 @@ def _check_files(record: Path | None, json: Path | None, report: Path | None) ->
     if len({path.resolve() for path in files}) < len(files):
         raise ValueError("The record, the summary and the page must be different files.")
     if record is not None:
-        check_ending(output.check_record(record), ".jsonl", "a record")
+        check_ending(check_record(record), ".jsonl", "a record")
     if report is not None:
-        check_ending(output.check_file(report), ".html", "a page")
+        check_ending(check_file(report), ".html", "a page")
     if json is not None:
-        output.check_file(json)
+        check_file(json)
 
 
 def command_of(dataset: str, options: Mapping[str, Any]) -> str:
@@ -443,5 +439,5 @@ def to_json(
         "rows": [asdict(row) for row in rows],
         "configs": {result.config.activation: result.config.to_dict() for result in results},
         "runs": [{name: run[name] for name in run if name != "config"} for run in runs],
-        **machine.surroundings(device),
+        **surroundings(device),
     }

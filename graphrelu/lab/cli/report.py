@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from graphrelu.lab import page
-from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.options import check_ending
-from graphrelu.lab.record import output
-from graphrelu.lab.record.output import one_sentence
+from graphrelu.lab.cli import COMMANDS, check_ending
+from graphrelu.lab.errors import one_sentence
+from graphrelu.lab.record.machine import check_file
 from graphrelu.lab.render import console
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -32,6 +31,6 @@ def report(
     with one_sentence():
         if out.resolve() in [path.resolve() for path in records]:
             raise ValueError(f"{out} cannot be both a record and the page.")
-        check_ending(output.check_file(out), ".html", "a page")
+        check_ending(check_file(out), ".html", "a page")
         page.write(out, page.from_records(records))
         console().print(f"Written: {out}.", soft_wrap=True)

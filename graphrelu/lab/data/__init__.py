@@ -11,21 +11,11 @@ from typing import get_args
 
 from torch_geometric.data import Data
 
-from graphrelu.lab.data import molecules, ogb, own_files, pyg, tables
-from graphrelu.lab.data.digits import read_digits
-from graphrelu.lab.data.generated import BlockModel
-from graphrelu.lab.data.generated_sets import ColouredGraphs
-from graphrelu.lab.data.graph import (
-    DataError,
-    Graph,
-    as_data_error,
-    from_data,
-    require,
-    undirected,
-)
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data import named, own_files
+from graphrelu.lab.data.generated import BlockModel, ColouredGraphs, read_digits
+from graphrelu.lab.data.graph import Graph, GraphSet, from_data, undirected
 from graphrelu.lab.data.splits import SetSplit
-from graphrelu.lab.names import hint
+from graphrelu.lab.errors import DataError, as_data_error, hint, require
 
 __all__ = ["GRAPH_NAMES", "GRAPH_SOURCES", "NAMES", "SOURCES", "DataError", "Graph", "GraphSet"]
 __all__ += ["at_hand", "data_root", "files_of", "holds_graphs", "load", "load_graphs"]
@@ -57,7 +47,7 @@ LIST_PREFIX = "graphs:"
 FILE_READERS: dict[str, Callable[[Path], Data]] = {
     ".npz": own_files.read_npz,
     ".pt": own_files.read_pt,
-    ".csv": tables.read_tables,
+    ".csv": own_files.read_tables,
 }
 
 
@@ -75,15 +65,15 @@ def load(name: str, root: str | Path | None = None) -> Graph:
     Args:
         name: One of :data:`NAMES`; a path to a ``.npz`` in a usual form, to a ``.pt`` with a saved
             PyG ``Data``, or to a table of edges beside that of the nodes
-            (:func:`~graphrelu.lab.data.tables.read_tables`); ``pyg:CLASS/NAME`` for a dataset class
-            of PyG's; or ``csbm:NAME=VALUE,...``, a
+            (:func:`~graphrelu.lab.data.own_files.read_tables`); ``pyg:CLASS/NAME`` for a dataset
+            class of PyG's; or ``csbm:NAME=VALUE,...``, a
             :class:`~graphrelu.lab.data.generated.BlockModel`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
     """
     require(not holds_graphs(name), f"{name} holds many graphs; choose a dataset of one graph.")
     key, home = name.lower(), data_root(root)
-    if name.startswith(pyg.PREFIX):
-        return pyg.read_pyg(name, home)
+    if name.startswith(named.PREFIX):
+        return named.read_pyg(name, home)
     if BlockModel.is_named(name):
         model = BlockModel.parse(name)
         return from_data(model.generate(), model.name)
@@ -91,7 +81,7 @@ def load(name: str, root: str | Path | None = None) -> Graph:
         return from_data(read_digits(), key)
     if key in SOURCES:
         place = SOURCES[key]
-        where = place if place.startswith(pyg.PREFIX) else str(home / place)
+        where = place if place.startswith(named.PREFIX) else str(home / place)
         return replace(load(where, root), name=key)
     if files := files_of(name):
         path = files[0]
@@ -117,7 +107,7 @@ def load_graphs(
             graphs; ``ogbg-NAME`` for one of OGB's; a CSV file with a column ``smiles``, also
             compressed (``.csv.gz``); ``graphs:PATH`` with the path of a ``.pt`` with a saved
             list of PyG ``Data``; or ``sets:NAME=VALUE,...`` for
-            :class:`~graphrelu.lab.data.generated_sets.ColouredGraphs`.
+            :class:`~graphrelu.lab.data.generated.ColouredGraphs`.
         root: Where the raw files are, or are downloaded to; see :func:`data_root`.
         targets: The columns of a CSV file to predict; all but ``smiles`` and ``split`` unless
             given.
@@ -129,19 +119,19 @@ def load_graphs(
     key, home = name.lower(), data_root(root)
     if key == "esol" or key.endswith((".csv", ".csv.gz")):
         path = Path(__file__).with_name("esol.csv") if key == "esol" else files_of(name)[0]
-        return molecules.read_molecules(path, targets, split)
+        return own_files.read_molecules(path, targets, split)
     require(not targets, f"{name} has no columns to choose targets from.")
     require(split != "scaffold", f"{name} has no SMILES to find scaffolds in.")
-    if name.startswith(pyg.PREFIX):
-        graphs = pyg.read_pyg_graphs(name, home)
+    if name.startswith(named.PREFIX):
+        graphs = named.read_pyg_graphs(name, home)
     elif name.startswith(LIST_PREFIX):
         graphs = own_files.read_pt_list(files_of(name)[0])
     elif ColouredGraphs.is_named(name):
         graphs = ColouredGraphs.parse(name).generate()
     elif key.startswith("ogbg-"):
-        graphs = ogb.read_ogb(key, home)
+        graphs = named.read_ogb(key, home)
     elif key in GRAPH_SOURCES:
-        graphs = replace(pyg.read_pyg_graphs(GRAPH_SOURCES[key], home), name=key)
+        graphs = replace(named.read_pyg_graphs(GRAPH_SOURCES[key], home), name=key)
     else:
         raise unknown(name)
     own = split != "column" or graphs.split is not None
@@ -162,13 +152,13 @@ def unknown(name: str) -> DataError:
 def holds_graphs(name: str) -> bool:
     """Whether a name is that of a set of graphs, to be loaded with :func:`load_graphs`."""
     key = name.lower()
-    if name.startswith(pyg.PREFIX):
-        return pyg.class_of(name) in pyg.GRAPH_CLASSES
+    if name.startswith(named.PREFIX):
+        return named.class_of(name) in named.GRAPH_CLASSES
     if key in GRAPH_NAMES or ColouredGraphs.is_named(name):
         return True
     if key.startswith(("ogbg-", LIST_PREFIX)) or key.endswith(".csv.gz"):
         return True
-    return key.endswith(".csv") and molecules.has_smiles(Path(name).expanduser())
+    return key.endswith(".csv") and own_files.has_smiles(Path(name).expanduser())
 
 
 def files_of(name: str) -> tuple[Path, ...]:
@@ -178,13 +168,13 @@ def files_of(name: str) -> tuple[Path, ...]:
         return ()
     require(path.is_file(), f"There is no file {path}.")
     is_edges = path.suffix.lower() == ".csv" and not holds_graphs(name)
-    return (path, tables.nodes_beside(path)) if is_edges else (path,)
+    return (path, own_files.nodes_beside(path)) if is_edges else (path,)
 
 
 def at_hand(name: str, root: str | Path | None = None) -> bool:
     """Whether a graph known by name needs no download."""
     if name not in SOURCES:
         return name == "digits"
-    place = data_root(root) / SOURCES[name].removeprefix(pyg.PREFIX)
+    place = data_root(root) / SOURCES[name].removeprefix(named.PREFIX)
     # PyG's folders of the social networks have small letters.
     return place.is_file() or any((p / "raw").is_dir() for p in (place, place.parent / name))

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphrelu.lab.data.graph import PARTS, Graph, as_data_error, require
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import PARTS, Graph, GraphSet
+from graphrelu.lab.errors import as_data_error, require
 
 NUM_FOLDS = 10
 TRAIN_PER_CLASS = 20

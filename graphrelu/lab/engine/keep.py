@@ -14,10 +14,10 @@ from torch.nn import Module
 from torch_geometric.utils.smiles import x_map
 
 from graphrelu import GReLU
-from graphrelu.lab.data.graph import as_data_error
 from graphrelu.lab.data.own_files import read_arrays
 from graphrelu.lab.engine.graph_training import Training
 from graphrelu.lab.engine.train import SeedBatch, build
+from graphrelu.lab.errors import as_data_error
 
 SAMPLED_NODES = 64
 SAMPLED_GRAPHS, SAMPLED_NODES_OF_EACH = 4, 20  # of a set

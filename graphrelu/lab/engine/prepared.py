@@ -14,13 +14,12 @@ from pathlib import Path
 import torch
 
 from graphrelu.lab import engine
-from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.data.graph_set import Features, GraphSet
+from graphrelu.lab.data.graph import Features, Graph, GraphSet
 from graphrelu.lab.engine import Progress
+from graphrelu.lab.errors import INTERRUPTED, one_sentence, terminable
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.output import INTERRUPTED, check_record, complete, one_sentence
-from graphrelu.lab.record.results import Record
-from graphrelu.lab.signals import terminable
+from graphrelu.lab.record.machine import complete
+from graphrelu.lab.record.results import Record, check_record
 
 
 def write(

@@ -22,12 +22,12 @@ from graphrelu.lab.data.graph import Graph, Task
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine.scores import TASKS, calibration_error
 from graphrelu.lab.engine.timing import captured, synchronize, undone
+from graphrelu.lab.errors import held
 from graphrelu.lab.models.backbones import GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config, Metric
 from graphrelu.lab.record.machine import surroundings
 from graphrelu.lab.record.results import Result, thin
-from graphrelu.lab.signals import held
 
 # Epochs between two checks whether all runs have stopped; each check waits for the GPU.
 CHECK_EVERY = {"cpu": 1, "cuda": 20}
@@ -318,7 +318,7 @@ class SeedBatch:
         return results
 
 
-def train(
+def train_nodes(
     config: Config,
     graph: Graph,
     inputs: Any,

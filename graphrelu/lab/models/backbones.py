@@ -19,10 +19,15 @@ from torch_geometric.nn import (
 from torch_geometric.utils import add_remaining_self_loops
 
 from graphrelu.checks import check_count
+from graphrelu.lab.errors import check_name
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.propagation import PreparedInputs, convolve, prepare_graph
-from graphrelu.lab.models.sparse import as_features, dropout
-from graphrelu.lab.names import check_name
+from graphrelu.lab.models.propagation import (
+    PreparedInputs,
+    as_features,
+    convolve,
+    dropout,
+    prepare_graph,
+)
 
 # The options of each backbone, and what they are unless told otherwise. ARMA has one layer always,
 # and its dropout is that of the skip; GAT's output heads are those of the last layer.

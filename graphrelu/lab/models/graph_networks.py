@@ -25,11 +25,10 @@ from torch_geometric.utils import (
 from graphrelu.checks import check_count
 from graphrelu.graph import DiffusionSettings, PreparedGraph
 from graphrelu.grelu import GReLU
-from graphrelu.lab.data.graph_set import Features
+from graphrelu.lab.data.graph import Features
+from graphrelu.lab.errors import check_name
 from graphrelu.lab.models.activations import ACTIVATIONS
-from graphrelu.lab.models.propagation import gcn
-from graphrelu.lab.models.sparse import Pattern, SparseMatrix
-from graphrelu.lab.names import check_name
+from graphrelu.lab.models.propagation import Pattern, SparseMatrix, gcn
 
 Conv = Literal["gcn", "gine", "gin", "gat", "sage", "bond"]
 Norm = Literal["batch", "layer"]

@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
+from functools import cache
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from graphrelu.functional import DEFAULT
 from graphrelu.lab.data.splits import GraphSplit, SetSplit
-from graphrelu.lab.record import kinds
 
 Option: TypeAlias = str | int | float | bool | None
 Options: TypeAlias = tuple[tuple[str, Option], ...]
@@ -43,6 +43,9 @@ NAMES = {str: "a name", int: "a whole number", float: "a finite number", bool: "
 # Left out of records and keys, which are older, as long as they have these values.
 LATER: dict[str, Any] = {"select": "loss", "progress": "score"}
 FORMER = {"feature_scale": 1.0}  # a field once, in the keys of cells
+
+LARGEST = 1e150  # squares, differences and ratios of such numbers are still finite
+types_of = cache(get_type_hints)  # the declared type of each field of a class
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,11 @@ class Config:
     def __post_init__(self) -> None:
         for name in OPTIONS:
             object.__setattr__(self, name, _sorted_options(name, getattr(self, name)))
-        for name, kind in kinds.types_of(Config).items():
+        for name, kind in types_of(Config).items():
             value = getattr(self, name)
             if name not in OPTIONS:
                 rule = NAMES.get(kind) or f"one of {', '.join(get_args(kind))}"
-                _require(kinds.fits(kind, value), f"{name} must be {rule}", value)
+                _require(fits(kind, value), f"{name} must be {rule}", value)
             if kind is float:  # 1 and 1.0 are the same run, so they get the same key
                 object.__setattr__(self, name, float(value))
         for name, (rule, holds) in LIMITS.items():
@@ -185,7 +188,21 @@ def _sorted_options(name: str, pairs: Any) -> Options:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be pairs of a name and a value, not {pairs!r}.") from error
     for key, value in options.items():
-        _require(kinds.fits(str, key), f"{name} must have names", key)
-        plain = value is None or any(kinds.fits(kind, value) for kind in (bool, str, float))
+        _require(fits(str, key), f"{name} must have names", key)
+        plain = value is None or any(fits(kind, value) for kind in (bool, str, float))
         _require(plain, f"{name}: {key} must be a plain value", value)
     return tuple(sorted(options.items()))
+
+
+def fits(kind: Any, value: Any) -> bool:
+    """Whether a plain value is of a declared type, and can be computed with and written down."""
+    if get_origin(kind) is Literal:
+        return isinstance(value, str) and value in get_args(kind)
+    if isinstance(value, bool) or kind is bool:
+        return kind is bool and isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, (int, float)) and -LARGEST <= value <= LARGEST
+    if kind is int:  # of 64 bits at most
+        return isinstance(value, int) and abs(value) < 2**63
+    # Without lone surrogates, which no file takes.
+    return isinstance(value, str) and value.encode(errors="replace").decode() == value

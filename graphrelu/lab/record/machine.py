@@ -1,12 +1,14 @@
-"""Where a run takes place: versions, device and commit."""
+"""The machine of a run: versions, device and commit, and files written whole or not at all."""
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import re
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -16,10 +18,6 @@ from typing import Any
 import torch
 
 import graphrelu
-
-
-class MachineError(RuntimeError):
-    """What a machine failed at, in one sentence: there is nothing wrong with the input."""
 
 
 def now() -> str:
@@ -45,8 +43,8 @@ def device_name(device: torch.device) -> str:
         return str(device)
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    named = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
-    model = named[1].strip() if named else platform.processor() or platform.machine()
+    line = re.search(r"^model name\s*: (.*)$", text, re.MULTILINE)
+    model = line[1].strip() if line else platform.processor() or platform.machine()
     return f"{model}, {torch.get_num_threads()} threads"
 
 
@@ -75,3 +73,64 @@ def commit() -> str | None:
     head = re.match(r"# branch\.oid (\w{40,})\n", done.stdout)  # none before the first commit
     changes = [line for line in done.stdout.splitlines() if not line.startswith("#")]
     return head and head[1] + ("+dirty" if changes else "")
+
+
+def check_file(path: Path) -> Path:
+    """The path, if a file can be written there; this writes nothing."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} cannot be written, as it is not a regular file.")
+    check_folder(path.parent)
+    if path.exists() and not os.access(path, os.W_OK):
+        raise ValueError(f"{path} cannot be written (permission denied).")
+    return path
+
+
+def check_folder(path: Path) -> Path:
+    """The path, if files can be written below it; missing folders are made later."""
+    existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not existing.is_dir():
+        what = "it" if existing == path else str(existing)
+        raise ValueError(f"{path} cannot be a folder, as {what} is a file.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"{path} cannot be written to (permission denied in {existing}).")
+    return path
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Errors of the system, such as a full disk, name the file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
+def complete(path: Path) -> Iterator[Path]:
+    """A temporary file that gets its own name once it is complete."""
+    target = path.resolve()  # a link stays a link
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    with named(path):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            yield part
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """A file, complete or not at all."""
+    with complete(path) as part:
+        part.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text, complete or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Standard JSON, without NaN."""
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")

@@ -11,11 +11,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple
 
-from graphrelu.lab.data import SOURCES, pyg
+from graphrelu.lab.data import SOURCES
+from graphrelu.lab.data.named import class_of
+from graphrelu.lab.errors import check_name
 from graphrelu.lab.models.activations import ACTIVATIONS as CLASSES
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.graph_networks import Network
-from graphrelu.lab.names import check_name
 from graphrelu.lab.record.config import CONSTANTS, FEW_LABELS, OPTIONS, Config, Option
 
 NODE_DATASETS = ("cora", "citeseer", "pubmed", "blogcatalog", "flickr")
@@ -99,7 +100,7 @@ def recipe(dataset: str, backbone: str, activation: str, **overrides: Any) -> Co
         raise ValueError(f"sgc has no activation, so it takes none, not {activation!r}.")
     if dataset.lower() in NODE_DATASETS:
         dataset = dataset.lower()
-    is_citation = pyg.class_of(SOURCES.get(dataset, dataset)) in CITATIONS
+    is_citation = class_of(SOURCES.get(dataset, dataset)) in CITATIONS
     column = "pubmed" if is_citation else "social"
     if dataset in ("cora", "citeseer"):
         column = dataset

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from graphrelu.lab.cli import COMMANDS
-from graphrelu.lab.cli.options import Device, Root, names
-from graphrelu.lab.record.output import INTERRUPTED, one_sentence
+from graphrelu.lab.cli import COMMANDS, Device, Root, names
+from graphrelu.lab.errors import INTERRUPTED, one_sentence
 from graphrelu.lab.render import console, markdown, progress_bar
 from graphrelu.lab.reproduce.table import Request
 

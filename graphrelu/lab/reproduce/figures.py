@@ -8,7 +8,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphrelu.lab.record import output
+from graphrelu.lab.record.machine import complete
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def write(draw: Callable[[], Figure], record: Path) -> list[Path]:
         figure = draw()
         for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
             paths.append(record.with_suffix(f".{ending}"))
-            with output.complete(paths[-1]) as part:
+            with complete(paths[-1]) as part:
                 figure.savefig(part, format=ending, metadata=metadata)
     plt.close(figure)
     return paths

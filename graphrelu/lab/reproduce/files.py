@@ -9,8 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from graphrelu.lab.record import output
 from graphrelu.lab.record.config import FEW_LABELS, Config
+from graphrelu.lab.record.machine import check_file, write_text
 from graphrelu.lab.record.results import Result
 from graphrelu.lab.render import diverged, frame, label
 from graphrelu.lab.reproduce import figures
@@ -97,7 +97,7 @@ def write(
     if record.suffix != ".jsonl":  # or a file beside it could be the record itself
         raise ValueError(f"The name of a record must end in .jsonl, unlike {record}.")
     texts = {".md": page, ".csv": numbers}
-    paths = [output.check_file(record.with_suffix(ending)) for ending in texts]
+    paths = [check_file(record.with_suffix(ending)) for ending in texts]
     for path, text in zip(paths, texts.values(), strict=True):
-        output.write_text(path, text)
+        write_text(path, text)
     return paths if draw is None else [*paths, *figures.write(draw, record)]

@@ -11,12 +11,13 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from graphrelu.lab import data
-from graphrelu.lab.data.graph_set import GraphSet
+from graphrelu.lab.data.graph import GraphSet
 from graphrelu.lab.data.splits import SetSplit
 from graphrelu.lab.models.graph_networks import Network
 from graphrelu.lab.record.config import ERRORS, Config, Metric
 from graphrelu.lab.record.recipes import NETWORK, on_sets
 from graphrelu.lab.record.results import SET_SCORES, Result
+from graphrelu.lab.render import label
 from graphrelu.lab.reproduce import figures, files, shown
 from graphrelu.lab.reproduce.table import GridTable, Pair, Place, Row
 
@@ -26,6 +27,7 @@ FOLDER = "Molecules"  # below the folder of the datasets
 class MoleculeSet(NamedTuple):
     """A file, how it is split, its metric, and how many seeds the chosen settings get."""
 
+    title: str
     file: str
     split: SetSplit
     metric: Metric
@@ -34,12 +36,12 @@ class MoleculeSet(NamedTuple):
 
 
 SETS = {
-    "peptides_func": MoleculeSet("peptides_func.csv.gz", "column", "ap", 5, 150.9),
-    "zinc12k": MoleculeSet("zinc12k.csv.gz", "column", "mae", 5, 23.2),
-    "esol": MoleculeSet("esol.csv", "random", "mae", 10, 13.3),
-    "lipo": MoleculeSet("lipo.csv", "random", "mae", 10, 27.0),
-    "bace": MoleculeSet("bace.csv", "scaffold", "rocauc", 10, 34.1),
-    "tox21": MoleculeSet("tox21.csv", "scaffold", "rocauc", 10, 18.6),
+    "peptides_func": MoleculeSet("Peptides-func", "peptides_func.csv.gz", "column", "ap", 5, 150.9),
+    "zinc12k": MoleculeSet("ZINC-12k", "zinc12k.csv.gz", "column", "mae", 5, 23.2),
+    "esol": MoleculeSet("ESOL", "esol.csv", "random", "mae", 10, 13.3),
+    "lipo": MoleculeSet("Lipo", "lipo.csv", "random", "mae", 10, 27.0),
+    "bace": MoleculeSet("BACE", "bace.csv", "scaffold", "rocauc", 10, 34.1),
+    "tox21": MoleculeSet("Tox21", "tox21.csv", "scaffold", "rocauc", 10, 18.6),
 }
 
 
@@ -273,8 +275,7 @@ def check(rows: Iterable[Row]) -> str:
     """The published networks with their activation, beside what is published."""
     lines = [
         (
-            *row.cell,
-            RIVALS[row.name].name,
+            *_titles(row),
             _score(row),
             _amount(row, row["published"]),
             str(row.n),
@@ -293,17 +294,20 @@ def check(rows: Iterable[Row]) -> str:
 def _line(row: Row) -> tuple[str, ...]:
     shares = (row["epochs_to_relu"], row["seconds_to_relu"])
     return (
-        *row.cell,
-        RIVALS[row.name].name,
+        *_titles(row),
         _score(row),
-        *shown.lead_and_p(row["over_relu"]),
+        *(told or "-" for told in shown.lead_and_p(row["over_relu"])),
         str(row.n),
         f"{row['dropout']:g}",
         str(row["epochs"]),
         f"{row['parameters']:,}",
         f"{row['step_ms']:.1f}",
-        *("" if share is None else f"{100 * share:.0f} %" for share in shares),
+        *("-" if share is None else f"{100 * share:.0f} %" for share in shares),
     )
+
+
+def _titles(row: Row) -> tuple[str, str, str]:
+    return SETS[row.dataset].title, label(row.backbone), RIVALS[row.name].name
 
 
 def _score(row: Row) -> str:

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from graphrelu.grelu import VARIANTS
-from graphrelu.lab.data.generated_sets import ColouredGraphs, Label
+from graphrelu.lab.data.generated import ColouredGraphs, Label
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import on_sets
 from graphrelu.lab.record.results import SET_SCORES

@@ -17,13 +17,12 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from graphrelu.lab import engine
-from graphrelu.lab.cli.options import check_ending, check_runs
+from graphrelu.lab.cli import check_ending, check_runs
 from graphrelu.lab.engine import Progress, check_pool, load_dataset, prepared
-from graphrelu.lab.names import check_name
-from graphrelu.lab.record import output
+from graphrelu.lab.errors import check_name
 from graphrelu.lab.record.config import ERRORS, Config
 from graphrelu.lab.record.published import published
-from graphrelu.lab.record.results import Record, Result
+from graphrelu.lab.record.results import Record, Result, check_record
 from graphrelu.lab.render import percent
 from graphrelu.lab.reproduce import figures, files
 from graphrelu.lab.stats import (
@@ -346,7 +345,7 @@ def train_missing(
     deadline = request.deadline
     if request.engine != "ray":
         engine.choose_device(request.device)
-    record = Record(output.check_record(request.out), curves=False)
+    record = Record(check_record(request.out), curves=False)
     left = {config: record.left(config, seeds) for config, seeds in runs.items()}
     left = {config: seeds for config, seeds in left.items() if seeds}
     # Load every graph before the first training, to find a damaged file at once.

@@ -1,9 +1,6 @@
-"""Apply on a GPU: one pass over the features forward, and one backward.
+"""Apply on a GPU: one pass over the features forward, and one backward; for one or two segments.
 
-The rows of one graph, or of one replica, are consecutive, so that the rows of a tile share slopes
-and intercepts. Graphs are the first dimension of a grid, as the others end at 65,535.
-
-Layout: `x [R, N, C]`, `gamma [R, N, 1]`, `parameters [R, B, 2, K, C]`, `batch [N]`, sorted.
+Layout: `x [R, N, C]`, `gamma [R, N, 1]`, `parameters [R, 2, K, C]`: slopes, then intercepts.
 """
 
 from collections.abc import Sequence
@@ -13,12 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.ops.triton.tiles import (
-    nodes_of,
-    plan,
-    with_dense_rows,
-    with_replicas,
-)
+from graphrelu.ops.triton.tiles import plan, with_dense_rows, with_replicas
 
 
 @triton.jit
@@ -34,7 +26,6 @@ def apply_kernel(
     x_ptr,
     gamma_ptr,
     parameters_ptr,
-    batch_ptr,
     y_ptr,
     num_nodes,
     x_replica,
@@ -45,44 +36,32 @@ def apply_kernel(
     base_rest,
     C: tl.constexpr,
     K: tl.constexpr,
-    BATCHED: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    replica = tl.program_id(2).to(tl.int64)
-    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     x_ptr += replica * x_replica
     gamma_ptr += replica * num_nodes
-    parameters_ptr += (replica * tl.num_programs(0) + graph) * 2 * K * C
+    parameters_ptr += replica * 2 * K * C
     y_ptr += replica * y_replica
     for chunk in range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
-        first_a, first_b = _segment(parameters_ptr, 0, cols, K, C)
-        last_a, last_b = first_a, first_b
-        if K == 2:
-            last_a, last_b = _segment(parameters_ptr, 1, cols, K, C)
-        begin = start + program * ROWS
-        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+        a0, b0 = _segment(parameters_ptr, 0, cols, K, C)
+        a1, b1 = _segment(parameters_ptr, K - 1, cols, K, C)
+        step = tl.num_programs(0) * ROWS
+        for first in tl.range(program * ROWS, num_nodes, step, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
-            in_rows = rows < end
+            in_rows = rows < num_nodes
             mask = in_rows[:, None] & in_cols[None, :]
             x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
             weight = tl.load(gamma_ptr + rows, mask=in_rows, other=0.0)[:, None]
-            best = x
-            for k in tl.static_range(K):
-                if K > 2:
-                    a, b = _segment(parameters_ptr, k, cols, K, C)
-                elif k == 0:
-                    a, b = first_a, first_b
-                else:
-                    a, b = last_a, last_b
-                base = base_first if k == 0 else base_rest
-                value = base * x + weight * (a * x + b)
-                best = value if k == 0 else tl.where(value >= best, value, best)
+            best = base_first * x + weight * (a0 * x + b0)
+            if K == 2:
+                value = base_rest * x + weight * (a1 * x + b1)
+                best = tl.where(value >= best, value, best)
             y_at = y_ptr + rows[:, None] * y_row + cols[None, :]
             tl.store(y_at, best.to(y_ptr.dtype.element_ty), mask=mask)
 
@@ -93,7 +72,6 @@ def apply_backward_kernel(
     x_ptr,
     gamma_ptr,
     parameters_ptr,
-    batch_ptr,
     grad_x_ptr,
     grad_gamma_ptr,
     partial_ptr,
@@ -108,70 +86,51 @@ def apply_backward_kernel(
     base_rest,
     C: tl.constexpr,
     K: tl.constexpr,
-    BATCHED: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
     STAGES: tl.constexpr,
-    K_PADDED: tl.constexpr,
 ):
-    graph, program = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
-    replica = tl.program_id(2).to(tl.int64)
-    start, end = nodes_of(batch_ptr, graph, num_nodes, BATCHED)
+    program, replica = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     grad_ptr += replica * grad_replica
     x_ptr += replica * x_replica
     gamma_ptr += replica * num_nodes
-    parameters_ptr += (replica * tl.num_programs(0) + graph) * 2 * K * C
+    parameters_ptr += replica * 2 * K * C
     grad_x_ptr += replica * grad_x_replica
     grad_gamma_ptr += replica * num_nodes
-    # [R, B, programs, 2, K, C]
-    group = (replica * tl.num_programs(0) + graph) * tl.num_programs(1) + program
-    partial_ptr += group * 2 * K * C
-    segments = tl.arange(0, K_PADDED)
+    partial_ptr += (replica * tl.num_programs(0) + program) * 2 * K * C  # [R, programs, 2, K, C]
     for chunk in range(0, C, COLS):
         cols = chunk + tl.arange(0, COLS)
         in_cols = cols < C
-        first_slopes, first_intercepts = _segment(parameters_ptr, 0, cols, K, C)
-        last_slopes, last_intercepts = first_slopes, first_intercepts
-        if K == 2:
-            last_slopes, last_intercepts = _segment(parameters_ptr, 1, cols, K, C)
-        if K <= 2:  # a tile for each sum: rows are added across threads once, at the end
-            first_a = tl.zeros([ROWS, COLS], dtype=tl.float32)
-            first_b, last_a, last_b = first_a, first_a, first_a
-        else:
-            grad_a = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
-            grad_b = tl.zeros([K_PADDED, COLS], dtype=tl.float32)
-        begin = start + program * ROWS
-        for first in tl.range(begin, end, tl.num_programs(1) * ROWS, num_stages=STAGES):
+        a0, b0 = _segment(parameters_ptr, 0, cols, K, C)
+        a1, b1 = _segment(parameters_ptr, K - 1, cols, K, C)
+        # A tile for each sum: rows are added across threads once, at the end.
+        sum_a0 = tl.zeros([ROWS, COLS], dtype=tl.float32)
+        sum_b0, sum_a1, sum_b1 = sum_a0, sum_a0, sum_a0
+        step = tl.num_programs(0) * ROWS
+        for first in tl.range(program * ROWS, num_nodes, step, num_stages=STAGES):
             rows = first + tl.arange(0, ROWS)
-            in_rows = rows < end
+            in_rows = rows < num_nodes
             mask = in_rows[:, None] & in_cols[None, :]
             x_at = x_ptr + rows[:, None] * x_row + cols[None, :]
             x = tl.load(x_at, mask=mask, other=0.0).to(tl.float32)
             grad_at = grad_ptr + rows[:, None] * grad_row + cols[None, :]
             grad = tl.load(grad_at, mask=mask, other=0.0).to(tl.float32)
             weight = tl.load(gamma_ptr + rows, mask=in_rows, other=0.0)[:, None]
-            choice = tl.zeros([ROWS, COLS], dtype=tl.int32)
-            best, slope, inner = x, x, x
-            for k in tl.static_range(K):
-                if K > 2:
-                    a, b = _segment(parameters_ptr, k, cols, K, C)
-                elif k == 0:
-                    a, b = first_slopes, first_intercepts
-                else:
-                    a, b = last_slopes, last_intercepts
-                base = base_first if k == 0 else base_rest
-                own = a * x + b
-                own_slope = base + weight * a
-                value = base * x + weight * own
-                if k == 0:
-                    best, inner = value, own
-                    slope = own_slope + tl.zeros_like(x)
-                else:
-                    takes_over = value >= best  # a tie goes to the later segment
-                    best = tl.where(takes_over, value, best)
-                    inner = tl.where(takes_over, own, inner)
-                    slope = tl.where(takes_over, own_slope, slope)
-                    choice = tl.where(takes_over, k, choice)
+            inner = a0 * x + b0
+            slope = base_first + weight * a0 + tl.zeros_like(x)
+            part = grad * weight
+            if K == 2:
+                own = a1 * x + b1
+                # A tie goes to the later segment.
+                later = base_rest * x + weight * own >= base_first * x + weight * inner
+                inner = tl.where(later, own, inner)
+                slope = tl.where(later, base_rest + weight * a1, slope)
+                of_later = tl.where(later, part, 0.0)
+                sum_a1 += of_later * x
+                sum_b1 += of_later
+                part = tl.where(later, 0.0, part)
+            sum_a0 += part * x
+            sum_b0 += part
             grad_x = (grad * slope).to(grad_x_ptr.dtype.element_ty)
             grad_x_at = grad_x_ptr + rows[:, None] * grad_x_row + cols[None, :]
             tl.store(grad_x_at, grad_x, mask=mask)
@@ -179,63 +138,34 @@ def apply_backward_kernel(
             if chunk > 0:
                 node += tl.load(grad_gamma_ptr + rows, mask=in_rows, other=0.0)
             tl.store(grad_gamma_ptr + rows, node, mask=in_rows)
-            weighted = grad * weight
-            for k in tl.static_range(K):
-                part = tl.where(choice == k, weighted, 0.0)
-                if K > 2:
-                    is_k = segments[:, None] == k
-                    grad_a += tl.where(is_k, tl.sum(part * x, axis=0)[None, :], 0.0)
-                    grad_b += tl.where(is_k, tl.sum(part, axis=0)[None, :], 0.0)
-                elif k == 0:
-                    first_a += part * x
-                    first_b += part
-                else:
-                    last_a += part * x
-                    last_b += part
-        if K <= 2:
-            tl.store(partial_ptr + cols, tl.sum(first_a, axis=0), mask=in_cols)
-            tl.store(partial_ptr + K * C + cols, tl.sum(first_b, axis=0), mask=in_cols)
-            if K == 2:
-                tl.store(partial_ptr + C + cols, tl.sum(last_a, axis=0), mask=in_cols)
-                tl.store(partial_ptr + 3 * C + cols, tl.sum(last_b, axis=0), mask=in_cols)
-        else:
-            in_parameters = (segments < K)[:, None] & in_cols[None, :]
-            out_at = segments[:, None] * C + cols[None, :]
-            tl.store(partial_ptr + out_at, grad_a, mask=in_parameters)
-            tl.store(partial_ptr + K * C + out_at, grad_b, mask=in_parameters)
+        tl.store(partial_ptr + cols, tl.sum(sum_a0, axis=0), mask=in_cols)
+        tl.store(partial_ptr + K * C + cols, tl.sum(sum_b0, axis=0), mask=in_cols)
+        if K == 2:
+            tl.store(partial_ptr + C + cols, tl.sum(sum_a1, axis=0), mask=in_cols)
+            tl.store(partial_ptr + 3 * C + cols, tl.sum(sum_b1, axis=0), mask=in_cols)
 
 
-def forward(
-    x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float], batch: Tensor | None
-) -> Tensor:
-    """Reads x once and writes y once. Segments beyond the first share one base slope."""
+def forward(x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float]) -> Tensor:
+    """Reads x once and writes y once."""
     x, gamma, parameters = with_dense_rows(x), gamma.contiguous(), parameters.contiguous()
     out = torch.empty_like(x)  # not a view: users may write to it
     if out.numel() == 0:
         return out
     x, y = with_replicas(x, 2), with_replicas(out, 2)
     replicas, num_nodes, channels = x.shape
-    num_graphs, _, K, _ = parameters.shape[-4:]
-    graphs = x if batch is None else batch  # not read without
-    programs, options = plan("apply", x.dtype, num_nodes, channels, num_graphs, replicas)
+    programs, options = plan("apply", x.dtype, num_nodes, channels, replicas)
     with torch.cuda.device_of(x):
-        apply_kernel[(num_graphs, programs, replicas)](
-            *(x, gamma, parameters, graphs, y, num_nodes),
+        apply_kernel[(programs, replicas)](
+            *(x, gamma, parameters, y, num_nodes),
             *(*x.stride()[:2], *y.stride()[:2], base[0], base[-1]),
-            K=K,
-            BATCHED=batch is not None,
+            K=parameters.size(-2),
             **options,
         )
     return out
 
 
 def backward(
-    grad: Tensor,
-    x: Tensor,
-    gamma: Tensor,
-    parameters: Tensor,
-    base: Sequence[float],
-    batch: Tensor | None,
+    grad: Tensor, x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, gamma and parameters."""
     grad, x = with_dense_rows(grad), with_dense_rows(x)
@@ -246,18 +176,15 @@ def backward(
         return grad_x, grad_gamma.zero_(), torch.zeros_like(parameters)
     grad, x, out = (with_replicas(tensor, 2) for tensor in (grad, x, grad_x))
     replicas, num_nodes, channels = grad.shape
-    num_graphs, _, K, _ = parameters.shape[-4:]
-    programs, options = plan("apply_backward", x.dtype, num_nodes, channels, num_graphs, replicas)
-    partial = parameters.new_empty(replicas, num_graphs, programs, 2, K, channels)
-    graphs = x if batch is None else batch
+    K = parameters.size(-2)
+    programs, options = plan("apply_backward", x.dtype, num_nodes, channels, replicas)
+    partial = parameters.new_empty(replicas, programs, 2, K, channels)
     strides = *grad.stride()[:2], *x.stride()[:2], *out.stride()[:2]
     with torch.cuda.device_of(x):
-        apply_backward_kernel[(num_graphs, programs, replicas)](
-            *(grad, x, gamma, parameters, graphs, out, grad_gamma, partial, num_nodes),
+        apply_backward_kernel[(programs, replicas)](
+            *(grad, x, gamma, parameters, out, grad_gamma, partial, num_nodes),
             *(*strides, base[0], base[-1]),
             K=K,
-            BATCHED=batch is not None,
-            K_PADDED=1 << (K - 1).bit_length(),
             **options,
         )
-    return grad_x, grad_gamma, partial.sum(dim=2).view(parameters.shape)
+    return grad_x, grad_gamma, partial.sum(dim=1).view(parameters.shape)

@@ -14,12 +14,40 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from graphrelu.ops.triton.tiles import nodes_of, with_dense_rows
+from graphrelu.ops.triton.tiles import with_dense_rows
 
 _TILE, _WARPS = 2048, 8
 _MAX_CHANNELS = 256  # of a tile
 _ENTRIES = 4  # of a row of the matrix, taken at a time: the degree of an atom
 _MIN_NODES, _MAX_NODES = 32, 512  # of a vector with one entry per node
+_PROBES = tl.constexpr(256)
+
+
+@triton.jit
+def _first_node(batch_ptr, graph, num_nodes):
+    """The first node of a graph, in a sorted `batch`: a search by many probes at a time."""
+    first = graph * 0
+    left = first + num_nodes
+    while left > 0:
+        apart = tl.cdiv(left, _PROBES)
+        probes = tl.arange(0, _PROBES) * apart
+        of_graph = tl.load(batch_ptr + first + probes, mask=probes < left, other=graph)
+        before = tl.sum((of_graph < graph).to(tl.int32), axis=0)
+        # The graph begins after the last probe that is before it.
+        passed = tl.maximum((before - 1) * apart + 1, 0)
+        first += passed
+        left = tl.where(before > 0, tl.minimum(left - passed, apart - 1), 0)
+    return first
+
+
+@triton.jit
+def nodes_of(batch_ptr, graph, num_nodes, BATCHED: tl.constexpr):
+    """Where the nodes of a graph begin and end: without a batch they are all."""
+    start, end = graph * 0, graph * 0 + num_nodes
+    if BATCHED:
+        start = _first_node(batch_ptr, graph, num_nodes)
+        end = _first_node(batch_ptr, graph + 1, num_nodes)
+    return start, end
 
 
 @triton.jit
@@ -415,7 +443,7 @@ def backward(
             *(num_nodes, grad.stride(0), x.stride(0), *_constants(given)),
             **_options(x, given),
         )
-    return grad_x, *(own.sum(dim=0) for own in partial.split([1, 4, 4], dim=1))
+    return grad_x, *partial.sum(dim=0).split([1, 4, 4])
 
 
 def _graph(given: Any, unread: Tensor) -> list[Tensor]:

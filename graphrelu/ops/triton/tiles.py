@@ -11,10 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
-import triton.language as tl
 from torch import Tensor
-
-_PROBES = tl.constexpr(256)
 
 _MAX_CHANNELS_PER_TILE = 256
 # Wider tiles have other settings.
@@ -43,45 +40,18 @@ _SETTINGS = {
 _WIDE_SETTINGS = {"apply_backward": {2: Setting(512, 4, 3, 1056)}}
 
 
-@triton.jit
-def _first_node(batch_ptr, graph, num_nodes):
-    """The first node of a graph, in a sorted `batch`: a search by many probes at a time."""
-    first = graph * 0
-    left = first + num_nodes
-    while left > 0:
-        apart = tl.cdiv(left, _PROBES)
-        probes = tl.arange(0, _PROBES) * apart
-        of_graph = tl.load(batch_ptr + first + probes, mask=probes < left, other=graph)
-        before = tl.sum((of_graph < graph).to(tl.int32), axis=0)
-        # The graph begins after the last probe that is before it.
-        passed = tl.maximum((before - 1) * apart + 1, 0)
-        first += passed
-        left = tl.where(before > 0, tl.minimum(left - passed, apart - 1), 0)
-    return first
-
-
-@triton.jit
-def nodes_of(batch_ptr, graph, num_nodes, BATCHED: tl.constexpr):
-    """Where the nodes of a graph begin and end: without a batch they are all."""
-    start, end = graph * 0, graph * 0 + num_nodes
-    if BATCHED:
-        start = _first_node(batch_ptr, graph, num_nodes)
-        end = _first_node(batch_ptr, graph + 1, num_nodes)
-    return start, end
-
-
 @lru_cache(maxsize=1024)
 def plan(
-    name: str, dtype: torch.dtype, num_nodes: int, channels: int, graphs: int, replicas: int
+    name: str, dtype: torch.dtype, num_nodes: int, channels: int, replicas: int
 ) -> tuple[int, dict[str, Any]]:
-    """The programs of a pass for each graph of a replica, and their constants."""
+    """The programs of a pass for each replica, and their constants."""
     cols = min(triton.next_power_of_2(channels), _MAX_CHANNELS_PER_TILE)
     setting = _SETTINGS[name].get(dtype.itemsize, _SETTINGS[name][4])
     if cols > _WIDE:
         setting = _WIDE_SETTINGS.get(name, {}).get(dtype.itemsize, setting)
     rows = max(1, setting.tile // cols)
-    at_most = setting.programs // (graphs * replicas)
-    programs = max(1, min(triton.cdiv(num_nodes, rows * graphs), at_most))
+    at_most = setting.programs // replicas
+    programs = max(1, min(triton.cdiv(num_nodes, rows), at_most))
     tile = {"C": channels, "ROWS": rows, "COLS": cols, "STAGES": setting.stages}
     return programs, {"num_warps": setting.num_warps, **tile}
 

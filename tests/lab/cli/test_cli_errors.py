@@ -14,9 +14,8 @@ import torch
 from torch_geometric.data import Data
 
 import graphrelu.lab
-from graphrelu.lab import __main__ as entry
 from graphrelu.lab import cli
-from graphrelu.lab.engine.cells import PreparedCells
+from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.record.results import Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke
@@ -149,7 +148,7 @@ def test_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SystemExit) as stopped:
-        entry.main()
+        graphrelu.lab.main()
     assert stopped.value.code == 2
     expected = f'The command line needs {package}: pip install "graphrelu[lab]".\n'
     assert capsys.readouterr().err == expected

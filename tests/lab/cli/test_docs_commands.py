@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.data import Data
 
-from graphrelu.lab.engine.cells import PreparedCells
+from graphrelu.lab.engine import PreparedCells
 from scripts.site_links import ROOT
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke

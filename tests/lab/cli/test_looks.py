@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from graphrelu.lab.record.looks import Look
-from graphrelu.lab.record.results import Record
+from graphrelu.lab.record.results import Look, Record
 from tests.lab import fake_engine
 from tests.lab.fake_engine import invoke, make_result
 from tests.lab.pages import embedded

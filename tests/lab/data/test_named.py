@@ -1,19 +1,34 @@
-"""Datasets by name: read by PyG's classes where it leaves no trace, and counted."""
+"""Datasets by name: PyG's classes leave no trace; a stand-in takes the place of OGB's package."""
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from torch_geometric.datasets import Amazon
 
-from graphrelu.lab.data import SOURCES, DataError, at_hand, data_root, load
+from graphrelu.lab.data import SOURCES, at_hand, data_root, load, load_graphs
+from graphrelu.lab.data.splits import split_of
+from graphrelu.lab.errors import DataError
 
 Tree = Callable[[Path], dict[str, tuple[int, int]]]
 RAW = "Amazon/Photo/raw/amazon_electronics_photo.npz"
+COUNTS = {  # nodes, edges in both directions, features, classes
+    "cora": (2_708, 10_556, 1_433, 7),
+    "blogcatalog": (5_196, 343_486, 8_189, 6),
+    "flickr": (7_575, 479_476, 12_047, 9),
+    "photo": (7_650, 238_162, 745, 8),
+    "minesweeper": (10_000, 78_804, 7, 2),
+    "squirrel": (2_223, 93_996, 2_089, 5),
+    "actor": (7_600, 53_318, 932, 5),
+}
+SPLIT = {"train": np.arange(6), "valid": np.arange(6, 9), "test": np.arange(9, 12)}
 
 
 def download(dataset: Amazon) -> None:
@@ -113,17 +128,6 @@ def test_unknown_names_suggest_the_nearest() -> None:
     assert said.endswith("csbm:NAME=VALUE,..., sets:NAME=VALUE,..., and graphs:PATH.")
 
 
-COUNTS = {  # nodes, edges in both directions, features, classes
-    "cora": (2_708, 10_556, 1_433, 7),
-    "blogcatalog": (5_196, 343_486, 8_189, 6),
-    "flickr": (7_575, 479_476, 12_047, 9),
-    "photo": (7_650, 238_162, 745, 8),
-    "minesweeper": (10_000, 78_804, 7, 2),
-    "squirrel": (2_223, 93_996, 2_089, 5),
-    "actor": (7_600, 53_318, 932, 5),
-}
-
-
 @pytest.mark.parametrize("name", COUNTS)
 def test_real_graphs(name: str, real_root: Path, tree: Tree) -> None:
     """Nothing is written beside them."""
@@ -148,3 +152,55 @@ def test_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert data_root() == tmp_path / "cache" / "graphrelu"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data_root() == Path.home() / ".cache" / "graphrelu"
+
+
+class Fake:
+    """Twelve paths of three nodes, as OGB's datasets give them; of the first the label is
+    unknown."""
+
+    def __init__(self, name: str, root: str) -> None:
+        if name != "ogbg-molhiv":
+            raise ValueError(f"Invalid dataset name {name}.\nAvailable datasets are many.")
+        cache = Path(root, "ogbg_molhiv", "processed", "data_processed")
+        assert not cache.exists()  # a pickle of an earlier version of torch
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        cache.write_text("Saving...")
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, i: int) -> tuple[dict[str, Any], np.ndarray]:
+        graph = {"edge_index": np.array([[0, 1, 1, 2], [1, 0, 2, 1]]), "num_nodes": 3}
+        graph |= {"node_feat": np.full((3, 9), i), "edge_feat": np.ones((4, 3), dtype=np.int64)}
+        return graph, np.array([i % 2 if i else np.nan])
+
+    def get_idx_split(self) -> dict[str, np.ndarray]:
+        return SPLIT
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ogb", SimpleNamespace())
+    stand_in = SimpleNamespace(GraphPropPredDataset=Fake)
+    monkeypatch.setitem(sys.modules, "ogb.graphproppred", stand_in)
+
+
+def test_a_set_of_graphs(tmp_path: Path) -> None:
+    for _ in range(2):  # what OGB has processed, a pickle, is not read
+        graphs = load_graphs("OGBG-molhiv", tmp_path)
+    assert (graphs.name, graphs.num_graphs, graphs.task) == ("ogbg-molhiv", 12, "labels")
+    assert (graphs.nodes.sizes, graphs.edges.sizes) == ((12,) * 9, (2,) * 3)
+    assert graphs.y.isnan().view(-1).tolist() == [True, *11 * [False]]
+    split = split_of(graphs, 0)
+    parts = (split.train, split.val, split.test)
+    assert [part.tolist() for part in parts] == [part.tolist() for part in SPLIT.values()]
+
+
+def test_an_unknown_name_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentence = r"^OGB cannot load ogbg-x \(Invalid dataset name ogbg-x\); it looks for .*ogbg_x\.$"
+    with pytest.raises(DataError, match=sentence):
+        load_graphs("ogbg-x", tmp_path)
+    monkeypatch.setitem(sys.modules, "ogb.graphproppred", None)
+    sentence = r"^ogbg-molhiv needs the package ogb; install it with: pip install ogb\.$"
+    with pytest.raises(DataError, match=sentence):
+        load_graphs("ogbg-molhiv", tmp_path)

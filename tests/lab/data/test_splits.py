@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphrelu.lab.data.graph import DataError, Graph, from_data
+from graphrelu.lab.data.graph import Graph, from_data
 from graphrelu.lab.data.splits import (
     FULL_SHARES,
     Split,
@@ -22,6 +22,7 @@ from graphrelu.lab.data.splits import (
     published,
     stratified,
 )
+from graphrelu.lab.errors import DataError
 
 SEEDS = [0, 12_345, 2**40]
 full = partial(stratified, shares=FULL_SHARES)

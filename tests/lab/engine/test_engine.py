@@ -13,11 +13,19 @@ import torch
 
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine import PreparedCells, Progress, choose_device, features_of, run
-from graphrelu.lab.engine.cells import MOST_SEEDS, is_out_of_memory, runs_at_once
+from graphrelu.lab.engine import (
+    MOST_SEEDS,
+    PreparedCells,
+    Progress,
+    choose_device,
+    features_of,
+    is_out_of_memory,
+    run,
+    runs_at_once,
+)
 from graphrelu.lab.engine.keep import inspection_path, read_look
-from graphrelu.lab.engine.train import build, train
-from graphrelu.lab.models.sparse import row_normalized
+from graphrelu.lab.engine.train import build, train_nodes
+from graphrelu.lab.models.propagation import row_normalized
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern, on_sets, recipe
 from graphrelu.lab.record.results import Record
@@ -153,9 +161,9 @@ def test_a_batch_is_halved(
         if len(trained) == at_most:
             raise KeyboardInterrupt
         trained.append(tuple(seeds))
-        return train(config, graph, inputs, seeds, *rest)
+        return train_nodes(config, graph, inputs, seeds, *rest)
 
-    monkeypatch.setattr(engine.cells, "train", train_what_fits)
+    monkeypatch.setattr(engine, "train_nodes", train_what_fits)
     with pytest.raises(KeyboardInterrupt):
         run([GRELU], range(7), record, **options)
     assert [result.seed for result in record.read()] == [0, 1, 2]

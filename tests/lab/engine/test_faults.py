@@ -23,7 +23,7 @@ import torch
 
 from graphrelu.lab import cli, data, engine
 from graphrelu.lab.cli.compare import DEFAULTS
-from graphrelu.lab.record import output
+from graphrelu.lab.record import machine
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import modern
 from graphrelu.lab.record.results import Record
@@ -95,7 +95,7 @@ def continues() -> None:
 
 
 def at_the_second_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], None]) -> None:
-    trained, train = [], engine.cells.train
+    trained, train = [], engine.train_nodes
 
     def act(config: Config, *arguments: Any) -> Any:
         if config.patience:  # else it is the trial that tells how long a comparison may take
@@ -104,7 +104,7 @@ def at_the_second_batch(monkeypatch: pytest.MonkeyPatch, action: Callable[[], No
                 action()
         return train(config, *arguments)
 
-    monkeypatch.setattr(engine.cells, "train", act)
+    monkeypatch.setattr(engine, "train_nodes", act)
 
 
 @contextmanager
@@ -146,7 +146,7 @@ def test_tables_and_pages_on_a_full_disk() -> None:
 def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may write anywhere, so the system's answers are simulated."""
     with monkeypatch.context() as patch:
-        patch.setattr(output.os, "access", lambda path, mode: False)
+        patch.setattr(machine.os, "access", lambda path, mode: False)
         fails(f"cannot be written to (permission denied in {folder}).", "--out", "new/runs.jsonl")
     assert not (folder / "new").exists()
 
@@ -180,7 +180,7 @@ def test_too_little_memory_for_one_run(
 
     with monkeypatch.context() as patch:
         patch.delenv("GRAPHRELU_DATA", raising=False)
-        patch.setattr(engine.cells, "train", train)
+        patch.setattr(engine, "train_nodes", train)
         fails("There is too little memory for one run of blocks gcn grelu 4 x 4.")
         assert fake_engine.reproduce(["segments", "--quick", "--device", "cpu"]) == 2
     said = capsys.readouterr().err

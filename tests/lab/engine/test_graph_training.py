@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 
 from graphrelu.lab import engine
-from graphrelu.lab.engine.graph_batches import DeviceGraphs
 from graphrelu.lab.engine.graph_training import (
+    DeviceGraphs,
     Schedule,
     Targets,
     Training,

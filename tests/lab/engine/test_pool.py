@@ -17,11 +17,10 @@ import ray
 
 from graphrelu.lab import engine
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine import Progress, pool, prepared
-from graphrelu.lab.engine.cells import MOST_SEEDS
+from graphrelu.lab.engine import MOST_SEEDS, Progress, prepared
 from graphrelu.lab.engine.keep import inspection_path
+from graphrelu.lab.errors import MachineError
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.machine import MachineError
 from graphrelu.lab.record.recipes import graph_cell, on_sets, recipe
 from graphrelu.lab.record.results import Record
 from tests.helpers import ROOT
@@ -105,7 +104,7 @@ class Deadly(Graph):
 def test_too_many_deaths(
     name: str, ended: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "MOST_TRIES", 1)
+    monkeypatch.setattr(engine, "MOST_TRIES", 1)
     record, graph = Record(tmp_path / "runs.jsonl"), Deadly(**vars(blocks()))
     with pytest.raises(MachineError, match=f"^{ended} while training 2 runs"):
         engine.run(cells("relu"), range(2), record, graphs={"blocks": graph}, pool=name)

@@ -18,13 +18,13 @@ from graphrelu.lab.data.graph import Graph
 from graphrelu.lab.data.splits import make_split
 from graphrelu.lab.engine import PreparedCells
 from graphrelu.lab.engine.timing import undone
-from graphrelu.lab.engine.train import Nodes, SeedBatch, build, train
+from graphrelu.lab.engine.train import Nodes, SeedBatch, build, train_nodes
+from graphrelu.lab.errors import Terminated, terminable
 from graphrelu.lab.models.backbones import DEEP_BACKBONES
 from graphrelu.lab.models.dropout import SeededDropout
 from graphrelu.lab.record.config import Config
 from graphrelu.lab.record.recipes import ACTIVATIONS, BACKBONES, modern, recipe
 from graphrelu.lab.record.results import Result
-from graphrelu.lab.signals import Terminated, terminable
 from tests.lab.stock import by_pyg
 
 CPU = torch.device("cpu")
@@ -81,7 +81,7 @@ def test_seconds_are_those_of_the_epochs(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("graphrelu.lab.engine.train.time.perf_counter", lambda: now[0])
     config, graph = cell("gcn", "relu", epochs=6, patience=0), blocks()
     inputs = PreparedCells({graph.name: graph}, None, CPU).inputs_of(config)
-    _, results = train(config, graph, inputs, [0, 1, 2], CPU)
+    _, results = train_nodes(config, graph, inputs, [0, 1, 2], CPU)
     assert [result.seconds for result in results] == [2.0] * 3
 
 

@@ -14,8 +14,7 @@ from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remo
 from graphrelu.lab.models.activations import ACTIVATIONS
 from graphrelu.lab.models.backbones import BACKBONES, DEEP_BACKBONES, GNN, DeepGNN
 from graphrelu.lab.models.dropout import SeededDropout
-from graphrelu.lab.models.propagation import AttentionGraph, PreparedInputs
-from graphrelu.lab.models.sparse import SparseMatrix
+from graphrelu.lab.models.propagation import AttentionGraph, PreparedInputs, SparseMatrix
 from tests.helpers import assert_close, random_graph
 from tests.lab.stock import by_pyg
 

@@ -9,8 +9,8 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 from torch_geometric.transforms import AddRandomWalkPE
 
 from graphrelu import GReLU
-from graphrelu.lab.data.graph_set import Features
-from graphrelu.lab.engine.graph_batches import DeviceGraphs
+from graphrelu.lab.data.graph import Features
+from graphrelu.lab.engine.graph_training import DeviceGraphs
 from graphrelu.lab.models import graph_networks
 from graphrelu.lab.models.graph_networks import (
     GraphBatch,

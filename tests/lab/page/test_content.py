@@ -12,7 +12,6 @@ from torch_geometric.data import Data
 
 from graphrelu.lab import page
 from graphrelu.lab.data.graph import from_data
-from graphrelu.lab.page import explorer
 from graphrelu.lab.record.recipes import on_sets
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import amount, compare_rows, shown
@@ -134,7 +133,7 @@ def test_a_set_of_graphs_in_a_few_lines() -> None:
 
 def test_layout_has_every_edge_once(ring: Data) -> None:
     graph = from_data(ring, "ring")
-    layout = explorer.draw(graph, np.arange(3))
+    layout = page.draw(graph, np.arange(3))
     assert layout["nodes"] == list(range(12))
     assert sorted(map(tuple, layout["edges"])) == sorted(
         tuple(sorted((i, (i + 1) % 12))) for i in range(12)
@@ -154,14 +153,14 @@ def test_a_model_of_another_edition_is_left_out(ring: Data, tmp_path: Path) -> N
     for nodes, found in ((12, 1), (13, 0)):
         record = tmp_path / f"{nodes}.jsonl"
         keep_model(record, config, nodes)
-        looks = explorer.kept_looks(runs(config), record)
+        looks = page.kept_looks(runs(config), record)
         drawn: dict[str, Any] = {}
-        models = explorer.kept_models(looks, {"ring": graph}, drawn)
+        models = page.kept_models(looks, {"ring": graph}, drawn)
         assert (len(drawn), len(models)) == (found, found)
 
 
 def test_large_graphs_are_sampled(ring: Data, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explorer, "DRAWN_NODES", 5)
-    nodes = explorer.sample(ring.edge_index.numpy(), 12, np.array([0, 6]))
+    monkeypatch.setattr(page, "DRAWN_NODES", 5)
+    nodes = page.sample(ring.edge_index.numpy(), 12, np.array([0, 6]))
     assert {0, 6} <= set(nodes.tolist()) <= {11, 0, 1, 5, 6, 7}
     assert len(nodes) == 5

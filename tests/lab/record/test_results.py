@@ -15,22 +15,24 @@ from typing import Any
 import pytest
 
 from graphrelu.lab.record.config import Config
-from graphrelu.lab.record.looks import Look, Splits, numbers
 from graphrelu.lab.record.recipes import recipe
 from graphrelu.lab.record.results import (
     COMMON,
     OWN,
     SET_SCORES,
+    Look,
     Record,
     Result,
+    Splits,
     kept_positions,
+    look_numbers,
     thin,
 )
 from tests.lab import fake_engine
 
 HELD = """
 import os, signal, sys
-from graphrelu.lab.record.journal import Journal
+from graphrelu.lab.record.results import Journal
 with Journal(sys.argv[1]).exclusive():
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -231,12 +233,12 @@ def looked(**pairs: str) -> Look:
 
 def test_a_set_of_runs_is_one_look_and_each_question_has_its_own_count() -> None:
     looks = [BEGUN, looked(grelu="0-9", elu="0-9"), looked(grelu="0-19", elu="0-9")]
-    assert numbers([BEGUN], {"grelu": "0-9"}) == (1, 1)
-    assert numbers(looks, {"grelu": "0-9", "elu": "0-9"}) == (1, 1)
-    assert numbers(looks, {"grelu": "0-19", "elu": "0-9"}) == (2, 1)
+    assert look_numbers([BEGUN], {"grelu": "0-9"}) == (1, 1)
+    assert look_numbers(looks, {"grelu": "0-9", "elu": "0-9"}) == (1, 1)
+    assert look_numbers(looks, {"grelu": "0-19", "elu": "0-9"}) == (2, 1)
     # New to both, and new to the others alone.
-    assert numbers(looks, {"grelu": "0-29", "elu": "0-29"}) == (3, 2)
-    assert numbers(looks, {"grelu": "0-19", "elu": "0-9", "gelu": "0-9"}) == (2, 2)
+    assert look_numbers(looks, {"grelu": "0-29", "elu": "0-29"}) == (3, 2)
+    assert look_numbers(looks, {"grelu": "0-19", "elu": "0-9", "gelu": "0-9"}) == (2, 2)
 
 
 def test_only_looks_that_are_new_are_written(record: Record) -> None:

@@ -9,8 +9,8 @@ import torch
 
 from graphrelu.lab import data
 from graphrelu.lab.data.graph import Graph
-from graphrelu.lab.engine.cells import PreparedCells
-from graphrelu.lab.record.output import INTERRUPTED
+from graphrelu.lab.engine import PreparedCells
+from graphrelu.lab.errors import INTERRUPTED
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.render import PIPED_WIDTH
 from tests.lab.fake_engine import invoke

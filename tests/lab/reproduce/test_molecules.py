@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch_geometric.utils.smiles import e_map, x_map
 
-from graphrelu.lab.data.graph_set import Features
+from graphrelu.lab.data.graph import Features
 from graphrelu.lab.engine.graph_training import network_of, schedule_of
 from graphrelu.lab.models.graph_networks import GraphNetwork, Network
 from graphrelu.lab.record.config import Config

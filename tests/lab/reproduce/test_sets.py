@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from graphrelu.lab.data.generated_sets import ColouredGraphs
+from graphrelu.lab.data.generated import ColouredGraphs
 from graphrelu.lab.record.results import Record
 from graphrelu.lab.reproduce.sets import (
     EPOCHS,

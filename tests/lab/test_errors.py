@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from graphrelu.lab.signals import Terminated, exit_code, held, kept, terminable
+from graphrelu.lab.errors import Terminated, exit_code, held, kept, terminable
 
 pytestmark = pytest.mark.usefixtures("own_signals")
 

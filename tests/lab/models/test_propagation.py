@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
-from graphrelu.lab.models.sparse import (
+from graphrelu.lab.models.propagation import (
     SparseMatrix,
     StackedLinear,
     as_features,
