@@ -101,13 +101,10 @@ def launcher(module: str, name: str) -> Callable[..., Any]:
 
 # The functions of `native.cpp`: how many arrays, whole numbers and other numbers each takes.
 _ARGUMENTS = {
-    "project": (6, 3, 0),
-    "project_backward": (8, 3, 0),
-    "diffuse": (6, 3, 1),
-    "weigh": (3, 1, 2),
-    "weigh_backward": (4, 1, 2),
-    "apply": (5, 3, 1),
-    "apply_backward": (8, 3, 1),
+    "forward": (16, 5, 5),
+    "backward": (19, 5, 5),
+    "diffuse": (5, 3, 1),
+    "check": (4, 2, 0),
     "prepare": (9, 2, 0),
 }
 
@@ -131,10 +128,12 @@ def _load_loops() -> dict[torch.dtype, dict[str, Any]]:
 _LOOPS = _load_loops()
 
 
-def run_loop(name: str, arrays: Sequence[Tensor], *numbers: float) -> int:
-    """Calls a function of `native.cpp` with contiguous tensors, the last of which is a result and
-    says the type of the numbers."""
-    return _LOOPS[arrays[-1].dtype][name](*map(Tensor.data_ptr, arrays), *numbers)
+def run_loop(name: str, arrays: Sequence[Any], *numbers: float) -> int:
+    """Calls a function of `native.cpp` with tensors, or none where one is missing. The last says
+    the type of the numbers; results are contiguous."""
+    held: list[Any] = [array if array is None else array.contiguous() for array in arrays]
+    pointers = (array if array is None else array.data_ptr() for array in held)
+    return _LOOPS[held[-1].dtype][name](*pointers, *numbers)
 
 
 # Operators of torch.

@@ -59,10 +59,9 @@ def diffuse_column(
     x: Tensor, rowptr: Tensor, col: Tensor, value: Tensor, alpha: float, steps: int
 ) -> Tensor:
     """One column in compiled loops, by indices of 32 bits."""
-    out, nodes = torch.empty_like(x), x.numel()
-    matrix = rowptr.contiguous(), col.contiguous(), value.contiguous()
-    arrays = x, *matrix, x.new_empty(2 * nodes), out
-    run_loop("diffuse", arrays, nodes, steps, torch.get_num_threads(), alpha)
+    out = torch.empty_like(x)
+    sizes = x.numel(), steps, torch.get_num_threads()
+    run_loop("diffuse", (x, rowptr, col, value, out), *sizes, alpha)
     return out
 
 

@@ -1,14 +1,17 @@
-// The loops of GReLU on a CPU. The equations in torch make sixty passes over the features, each of
-// which costs more than its arithmetic; these loops make five.
+// The loops of GReLU on a CPU: one call for its forward pass and one for its backward pass. The
+// equations in torch make sixty passes over the features, each of which costs more than its
+// arithmetic; these loops make five.
 //
 // Plain C functions, called from `__init__.py`: arrays come first, then whole numbers, then others.
-// The equations are those of `functional.py`.
+// An array that may be missing is null. The equations are those of `functional.py`.
 // Sums have a fixed order, whatever the number of threads: the same input gives the same bits.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <numeric>
 #include <vector>
 
 // The compiler makes a version of each loop for wider vector units, and the loader chooses.
@@ -22,27 +25,30 @@ using Real = REAL;  // float or double
 
 namespace {
 
-constexpr int64_t ROWS = 2048;  // of a chunk
-constexpr int LANES = 16;       // partial sums of a dot product
-constexpr int64_t PARALLEL = 1 << 15;  // rows from which a product with a matrix takes threads
+constexpr int64_t ROWS = 512;          // of a chunk
+constexpr int64_t BLOCK = 256;         // rows of a block, at least
+constexpr int LANES = 16;              // partial sums of a dot product
+constexpr int64_t PARALLEL = 1 << 15;  // rows of a product, or numbers of features, worth threads
+
+// Calls `run(i)` for all i below `count`; which thread takes which makes no difference.
+template <class Run>
+void each(int64_t count, int64_t threads, Run run) {
+    if (threads > 1 && count > 1) {
+#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(dynamic)
+        for (int64_t i = 0; i < count; i++) run(i);
+    } else {
+        for (int64_t i = 0; i < count; i++) run(i);
+    }
+}
 
 // Rows of one graph; a large graph has several chunks.
 struct Chunk {
     int64_t graph, begin, end;
 };
 
-std::vector<Chunk> chunks_of(const int64_t* ptr, int64_t graphs) {
-    std::vector<Chunk> chunks;
-    for (int64_t g = 0; g < graphs; g++)
-        for (int64_t begin = ptr[g]; begin < ptr[g + 1]; begin += ROWS)
-            chunks.push_back({g, begin, std::min(begin + ROWS, ptr[g + 1])});
-    return chunks;
-}
-
 // Sums of each graph, `width` numbers, from those of its chunks.
 void add_up(const std::vector<Chunk>& chunks, const std::vector<Real>& parts, int64_t width,
-            int64_t graphs, Real* sums) {
-    std::fill(sums, sums + graphs * width, Real(0));
+            Real* sums) {
     for (size_t k = 0; k < chunks.size(); k++) {
         Real* own = sums + chunks[k].graph * width;
         for (int64_t c = 0; c < width; c++) own[c] += parts[k * width + c];
@@ -164,6 +170,61 @@ inline float exponential(float x) {
 
 inline double exponential(double x) { return std::exp(x); }
 
+// tanh(x) close to zero, where 1 - exp would cancel (Cephes).
+inline float tangent_near_zero(float x) {
+    const float z = x * x;
+    float y = -5.70498872745e-3f;
+    y = y * z + 2.06390887954e-2f;
+    y = y * z - 5.37397155531e-2f;
+    y = y * z + 1.33314422036e-1f;
+    y = y * z - 3.33332819422e-1f;
+    return y * z * x + x;
+}
+
+inline double tangent_near_zero(double x) {
+    const double z = x * x;
+    const double above = (-9.64399179425052238628e-1 * z - 9.92877231001918586564e1) * z -
+                         1.61468768441708447952e3;
+    const double below = ((z + 1.12811678491632931402e2) * z + 2.23548839060100448583e3) * z +
+                         4.84406305325125486048e3;
+    return above / below * z * x + x;
+}
+
+inline Real tangent(Real x) {
+    const Real e = exponential(Real(-2) * std::abs(x));
+    const Real far = std::copysign((Real(1) - e) / (Real(1) + e), x);
+    return std::abs(x) < Real(0.625) ? tangent_near_zero(x) : far;
+}
+
+// The parameters of one graph. `weight` and `bias` are those of the channel MLP, [4, channels].
+WIDE void map_channels(const Real* __restrict mean, const Real* __restrict weight,
+                       const Real* __restrict bias, const bool* __restrict kept, Real scale,
+                       int64_t channels, Real* __restrict parameters) {
+    for (int64_t k = 0; k < 4 * channels; k += channels) {
+        for (int64_t c = 0; c < channels; c++)
+            parameters[k + c] = tangent(scale * (bias[k + c] + weight[k + c] * mean[c]));
+        for (int64_t c = 0; kept != nullptr && c < channels; c++) parameters[k + c] *= kept[c];
+    }
+}
+
+// From the gradient of a graph's parameters to that of its mean, adding to those of the weights.
+WIDE void map_channels_backward(Real* __restrict grad, const Real* __restrict parameters,
+                                const Real* __restrict mean, const Real* __restrict weight,
+                                const bool* __restrict kept, Real scale, int64_t channels,
+                                Real* __restrict grad_mean, Real* __restrict grad_weight,
+                                Real* __restrict grad_bias) {
+    for (int64_t k = 0; k < 4 * channels; k += channels) {
+        for (int64_t c = 0; kept != nullptr && c < channels; c++) grad[k + c] *= kept[c];
+        for (int64_t c = 0; c < channels; c++) {
+            const Real parameter = parameters[k + c];
+            const Real own = grad[k + c] * (Real(1) - parameter * parameter) * scale;
+            grad_mean[c] += own * weight[k + c];
+            grad_weight[k + c] += own * mean[c];
+            grad_bias[k + c] += own;
+        }
+    }
+}
+
 // N softmax(z / T) of one graph.
 WIDE void softmax(const Real* __restrict logits, int64_t count, Real temperature,
                   Real* __restrict out) {
@@ -176,118 +237,238 @@ WIDE void softmax(const Real* __restrict logits, int64_t count, Real temperature
     for (int64_t n = 0; n < count; n++) out[n] *= scale;
 }
 
-// out = alpha * x + (1 - alpha) * A @ current, in one column.
-void multiply(const int32_t* rowptr, const int32_t* col, const Real* value, int64_t nodes,
-              const Real* x, const Real* current, Real alpha, int64_t threads, Real* out) {
-#pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1 && nodes >= PARALLEL)
-    for (int64_t n = 0; n < nodes; n++) {
-        Real sum = Real(0);
-        for (int32_t e = rowptr[n]; e < rowptr[n + 1]; e++) sum += value[e] * current[col[e]];
-        out[n] = alpha * x[n] + (Real(1) - alpha) * sum;
-    }
+// min(m, N softmax(z / T)) of one graph, of the nodes that dropout keeps.
+void weigh(const Real* logits, const bool* kept, int64_t count, Real temperature, Real most,
+           Real* gamma) {
+    if (count == 0) return;
+    softmax(logits, count, temperature, gamma);
+    for (int64_t n = 0; n < count; n++) gamma[n] = std::min(gamma[n], most);
+    for (int64_t n = 0; kept != nullptr && n < count; n++) gamma[n] *= kept[n];
 }
+
+void weigh_backward(const Real* logits, const bool* kept, Real* grad, int64_t count,
+                    Real temperature, Real most, Real* grad_logits) {
+    if (count == 0) return;
+    softmax(logits, count, temperature, grad_logits);
+    for (int64_t n = 0; kept != nullptr && n < count; n++) grad[n] *= kept[n];
+    double mean = 0.0;
+    for (int64_t n = 0; n < count; n++)
+        if (grad_logits[n] <= most) mean += static_cast<double>(grad_logits[n]) * grad[n];
+    const Real centre = static_cast<Real>(mean / count);
+    for (int64_t n = 0; n < count; n++)
+        grad_logits[n] *= ((grad_logits[n] <= most ? grad[n] : Real(0)) - centre) / temperature;
+}
+
+// The normalised adjacency matrix in compressed rows.
+struct Matrix {
+    const int32_t *rowptr, *col;
+    const Real* value;
+
+    // out = alpha * x + (1 - alpha) * A @ current, in one column.
+    void multiply(int64_t begin, int64_t end, const Real* x, const Real* current, Real alpha,
+                  Real* out) const {
+        for (int64_t n = begin; n < end; n++) {
+            Real sum = Real(0);
+            for (int32_t e = rowptr[n]; e < rowptr[n + 1]; e++) sum += value[e] * current[col[e]];
+            out[n] = alpha * x[n] + (Real(1) - alpha) * sum;
+        }
+    }
+
+    // The diffusion by power iteration of rows that are linked to no others. `scratch` has room
+    // for two more columns of `nodes`.
+    void diffuse(int64_t begin, int64_t end, const Real* x, Real alpha, int64_t steps,
+                 int64_t threads, int64_t nodes, Real* scratch, Real* out) const {
+        const Real* from = x;
+        for (int64_t step = 1; step <= steps; step++) {
+            Real* to = step == steps ? out : scratch + step % 2 * nodes;
+            if (end - begin < PARALLEL) multiply(begin, end, x, from, alpha, to);
+            else
+                each((end - begin + ROWS - 1) / ROWS, threads, [&](int64_t k) {
+                    const int64_t first = begin + k * ROWS;
+                    multiply(first, std::min(first + ROWS, end), x, from, alpha, to);
+                });
+            from = to;
+        }
+    }
+};
+
+// Graphs that know nothing of others make blocks: all steps for one come before the next, so that
+// its features stay in the cache. A large graph, or one with edges to another, leaves a single
+// block, whose steps the threads share.
+struct Blocks {
+    std::vector<int64_t> starts;  // the first node of each graph, and the number of all nodes
+    std::vector<int64_t> firsts;  // the first graph of each block, and the number of all graphs
+    int64_t threads;
+
+    // Without a `batch` there is one graph. Whatever it holds, `starts` ascends.
+    Blocks(const int64_t* batch, const Matrix& matrix, int64_t nodes, int64_t channels,
+           int64_t graphs, int64_t most_threads)
+        : starts(graphs + 1, nodes), firsts{0},
+          threads(nodes * channels < PARALLEL ? 1 : most_threads) {
+        int64_t graph = 0;
+        for (int64_t n = 0; n < nodes; n++)
+            while (graph <= graphs && graph <= (batch == nullptr ? 0 : batch[n]))
+                starts[graph++] = n;
+        bool is_apart = true;
+        for (graph = 0; graph < graphs; graph++) {
+            const int64_t begin = starts[firsts.back()], end = starts[graph + 1];
+            is_apart &= 8 * size(graph) <= nodes;
+            if (end - begin < BLOCK && graph + 1 < graphs) continue;
+            for (int32_t e = matrix.rowptr[begin]; e < matrix.rowptr[end]; e++)
+                is_apart &= matrix.col[e] >= begin && matrix.col[e] < end;
+            firsts.push_back(graph + 1);
+        }
+        if (!is_apart) firsts = {0, graphs};
+    }
+
+    int64_t count() const { return static_cast<int64_t>(firsts.size()) - 1; }
+
+    int64_t size(int64_t graph) const { return starts[graph + 1] - starts[graph]; }
+
+    // Calls `run` with the number of each block, its first graph, the next block's, and the threads
+    // for its steps.
+    template <class Run>
+    void each_block(Run run) const {
+        each(count(), threads, [&](int64_t b) {
+            run(b, firsts[b], firsts[b + 1], count() > 1 ? 1 : threads);
+        });
+    }
+
+    std::vector<Chunk> chunks_of(int64_t first, int64_t last) const {
+        std::vector<Chunk> chunks;
+        for (int64_t g = first; g < last; g++)
+            for (int64_t begin = starts[g]; begin < starts[g + 1]; begin += ROWS)
+                chunks.push_back({g, begin, std::min(begin + ROWS, starts[g + 1])});
+        return chunks;
+    }
+};
 
 }  // namespace
 
 extern "C" {
 
-void grelu_project(const Real* x, const Real* weight, const Real* mass, const int64_t* ptr,
-                   Real* logits, Real* mean, int64_t graphs, int64_t channels, int64_t threads) {
-    const auto chunks = chunks_of(ptr, graphs);
-    std::vector<Real> parts(chunks.size() * channels, Real(0));
-#pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
-    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
-        project_rows(x, weight, mass, chunks[k].begin, chunks[k].end, channels, logits,
-                     &parts[k * channels]);
-    add_up(chunks, parts, channels, graphs, mean);
-    for (int64_t g = 0; g < graphs; g++) {
-        const Real count = static_cast<Real>(std::max<int64_t>(1, ptr[g + 1] - ptr[g]));
-        for (int64_t c = 0; c < channels; c++) mean[g * channels + c] /= count;
-    }
+void grelu_forward(const Real* x, const Real* node_weight, const Real* channel_weight,
+                   const Real* channel_bias, const Real* mass, const int32_t* rowptr,
+                   const int32_t* col, const Real* value, const int64_t* batch,
+                   const bool* kept_nodes, const bool* kept_channels, Real* out, Real* mean,
+                   Real* parameters, Real* logits, Real* gamma, int64_t nodes, int64_t channels,
+                   int64_t graphs, int64_t steps, int64_t threads, Real alpha, Real scale,
+                   Real temperature, Real most, Real slope) {
+    const Matrix matrix{rowptr, col, value};
+    const Blocks blocks(batch, matrix, nodes, channels, graphs, threads);
+    std::fill(mean, mean + graphs * channels, Real(0));
+    const std::unique_ptr<Real[]> columns(new Real[3 * nodes]);
+    Real *projected = columns.get(), *scratch = projected + nodes;
+    blocks.each_block([&](int64_t, int64_t first, int64_t last, int64_t threads) {
+        const auto chunks = blocks.chunks_of(first, last);
+        const int64_t count = static_cast<int64_t>(chunks.size());
+        std::vector<Real> parts(count * channels, Real(0));
+        each(count, threads, [&](int64_t k) {
+            project_rows(x, node_weight, mass, chunks[k].begin, chunks[k].end, channels, projected,
+                         &parts[k * channels]);
+        });
+        add_up(chunks, parts, channels, mean);
+        const int64_t begin = blocks.starts[first], end = blocks.starts[last];
+        matrix.diffuse(begin, end, projected, alpha, steps, threads, nodes, scratch, logits);
+        each(last - first, threads, [&](int64_t i) {
+            const int64_t g = first + i, start = blocks.starts[g], size = blocks.size(g);
+            Real* own = mean + g * channels;
+            for (int64_t c = 0; c < channels; c++) own[c] /= std::max<int64_t>(1, size);
+            map_channels(own, channel_weight, channel_bias, kept_channels, scale, channels,
+                         parameters + g * 4 * channels);
+            weigh(logits + start, kept_nodes ? kept_nodes + start : nullptr, size, temperature,
+                  most, gamma + start);
+        });
+        each(count, threads, [&](int64_t k) {
+            apply_rows(x, gamma, parameters + chunks[k].graph * 4 * channels, slope,
+                       chunks[k].begin, chunks[k].end, channels, out);
+        });
+    });
 }
 
-// Adds to grad_x, and writes grad_weight.
-void grelu_project_backward(const Real* x, const Real* weight, const Real* mass,
-                            const Real* grad_logits, const Real* grad_mean, const int64_t* ptr,
-                            Real* grad_x, Real* grad_weight, int64_t graphs, int64_t channels,
-                            int64_t threads) {
-    std::vector<Real> grad_total(grad_mean, grad_mean + graphs * channels);
-    for (int64_t g = 0; g < graphs; g++) {
-        const Real count = static_cast<Real>(std::max<int64_t>(1, ptr[g + 1] - ptr[g]));
-        for (int64_t c = 0; c < channels; c++) grad_total[g * channels + c] /= count;
-    }
-    auto chunks = chunks_of(ptr, graphs);
-    std::vector<Real> parts(chunks.size() * channels, Real(0));
-#pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
-    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
-        project_rows_backward(x, weight, mass, grad_logits, &grad_total[chunks[k].graph * channels],
-                              chunks[k].begin, chunks[k].end, channels, grad_x,
-                              &parts[k * channels]);
-    for (auto& chunk : chunks) chunk.graph = 0;
-    add_up(chunks, parts, channels, 1, grad_weight);
-}
-
-// The diffusion of one column by power iteration. `scratch` has room for two more columns.
-void grelu_diffuse(const Real* x, const int32_t* rowptr, const int32_t* col, const Real* value,
-                   Real* scratch, Real* out, int64_t nodes, int64_t steps, int64_t threads,
-                   Real alpha) {
-    const Real* from = x;
-    for (int64_t step = 1; step <= steps; step++) {
-        Real* to = step == steps ? out : scratch + step % 2 * nodes;
-        multiply(rowptr, col, value, nodes, x, from, alpha, threads, to);
-        from = to;
-    }
-}
-
-void grelu_weigh(const Real* logits, const int64_t* ptr, Real* gamma, int64_t graphs,
-                 Real temperature, Real most) {
-    for (int64_t g = 0; g < graphs; g++) {
-        const int64_t begin = ptr[g], count = ptr[g + 1] - begin;
-        if (count == 0) continue;
-        softmax(logits + begin, count, temperature, gamma + begin);
-        for (int64_t n = begin; n < begin + count; n++) gamma[n] = std::min(gamma[n], most);
-    }
-}
-
-void grelu_weigh_backward(const Real* logits, const Real* grad_gamma, const int64_t* ptr,
-                          Real* grad_logits, int64_t graphs, Real temperature, Real most) {
-    for (int64_t g = 0; g < graphs; g++) {
-        const int64_t begin = ptr[g], count = ptr[g + 1] - begin;
-        if (count == 0) continue;
-        const Real* grad = grad_gamma + begin;
-        Real* weight = grad_logits + begin;
-        softmax(logits + begin, count, temperature, weight);
-        double mean = 0.0;
-        for (int64_t n = 0; n < count; n++)
-            if (weight[n] <= most) mean += static_cast<double>(weight[n]) * grad[n];
-        const Real centre = static_cast<Real>(mean / count);
-        for (int64_t n = 0; n < count; n++)
-            weight[n] *= ((weight[n] <= most ? grad[n] : Real(0)) - centre) / temperature;
-    }
-}
-
-void grelu_apply(const Real* x, const Real* gamma, const Real* parameters, const int64_t* ptr,
-                 Real* out, int64_t graphs, int64_t channels, int64_t threads, Real slope) {
-    const auto chunks = chunks_of(ptr, graphs);
-#pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
-    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
-        apply_rows(x, gamma, parameters + chunks[k].graph * 4 * channels, slope, chunks[k].begin,
-                   chunks[k].end, channels, out);
-}
-
-void grelu_apply_backward(const Real* grad, const Real* x, const Real* gamma,
-                          const Real* parameters, const int64_t* ptr, Real* grad_x,
-                          Real* grad_gamma, Real* grad_parameters, int64_t graphs,
-                          int64_t channels, int64_t threads, Real slope) {
-    const auto chunks = chunks_of(ptr, graphs);
+void grelu_backward(const Real* grad, const Real* x, const Real* node_weight,
+                    const Real* channel_weight, const Real* mean, const Real* parameters,
+                    const Real* logits, const Real* gamma, const Real* mass, const int32_t* rowptr,
+                    const int32_t* col, const Real* value, const int64_t* batch,
+                    const bool* kept_nodes, const bool* kept_channels, Real* grad_x,
+                    Real* grad_node_weight, Real* grad_channel_weight, Real* grad_channel_bias,
+                    int64_t nodes, int64_t channels, int64_t graphs, int64_t steps,
+                    int64_t threads, Real alpha, Real scale, Real temperature, Real most,
+                    Real slope) {
+    const Matrix matrix{rowptr, col, value};
+    const Blocks blocks(batch, matrix, nodes, channels, graphs, threads);
     const int64_t width = 4 * channels;
-    std::vector<Real> parts(chunks.size() * width, Real(0));
-#pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1)
-    for (int64_t k = 0; k < static_cast<int64_t>(chunks.size()); k++)
-        apply_rows_backward(grad, x, gamma, parameters + chunks[k].graph * width, slope,
-                            chunks[k].begin, chunks[k].end, channels, grad_x, grad_gamma,
-                            &parts[k * width]);
-    add_up(chunks, parts, width, graphs, grad_parameters);
+    // Of each block, for the weights of the nodes, and the weight and the bias of the channels.
+    std::vector<Real> sums(blocks.count() * 9 * channels, Real(0));
+    const std::unique_ptr<Real[]> columns(new Real[5 * nodes]);
+    Real *grad_gamma = columns.get(), *grad_logits = grad_gamma + nodes,
+         *diffused = grad_logits + nodes, *scratch = diffused + nodes;
+    blocks.each_block([&](int64_t block, int64_t first, int64_t last, int64_t threads) {
+        Real* sum = &sums[block * 9 * channels];
+        auto chunks = blocks.chunks_of(first, last);
+        const int64_t count = static_cast<int64_t>(chunks.size()), own = last - first;
+        for (auto& chunk : chunks) chunk.graph -= first;
+        std::vector<Real> parts(count * width, Real(0)), grad_map(own * width, Real(0)),
+            grad_mean(own * channels, Real(0));
+        each(count, threads, [&](int64_t k) {
+            apply_rows_backward(grad, x, gamma, parameters + (first + chunks[k].graph) * width,
+                                slope, chunks[k].begin, chunks[k].end, channels, grad_x,
+                                grad_gamma, &parts[k * width]);
+        });
+        add_up(chunks, parts, width, grad_map.data());
+        each(own, threads, [&](int64_t i) {
+            const int64_t start = blocks.starts[first + i];
+            weigh_backward(logits + start, kept_nodes ? kept_nodes + start : nullptr,
+                           grad_gamma + start, blocks.size(first + i), temperature, most,
+                           grad_logits + start);
+        });
+        matrix.diffuse(blocks.starts[first], blocks.starts[last], grad_logits, alpha, steps,
+                       threads, nodes, scratch, diffused);
+        for (int64_t i = 0; i < own; i++) {
+            Real* own_mean = &grad_mean[i * channels];
+            map_channels_backward(&grad_map[i * width], parameters + (first + i) * width,
+                                  mean + (first + i) * channels, channel_weight, kept_channels,
+                                  scale, channels, own_mean, sum + channels,
+                                  sum + channels + width);
+            for (int64_t c = 0; c < channels; c++)
+                own_mean[c] /= std::max<int64_t>(1, blocks.size(first + i));
+        }
+        std::fill(parts.begin(), parts.end(), Real(0));
+        each(count, threads, [&](int64_t k) {
+            project_rows_backward(x, node_weight, mass, diffused,
+                                  &grad_mean[chunks[k].graph * channels], chunks[k].begin,
+                                  chunks[k].end, channels, grad_x, &parts[k * channels]);
+        });
+        for (auto& chunk : chunks) chunk.graph = 0;
+        add_up(chunks, parts, channels, sum);
+    });
+    const auto total = [&](int64_t begin, int64_t size, Real* out) {
+        std::fill(out, out + size, Real(0));
+        for (int64_t block = 0; block < blocks.count(); block++)
+            for (int64_t c = 0; c < size; c++) out[c] += sums[block * 9 * channels + begin + c];
+    };
+    total(0, channels, grad_node_weight);
+    total(channels, width, grad_channel_weight);
+    total(channels + width, width, grad_channel_bias);
+}
+
+void grelu_diffuse(const Real* x, const int32_t* rowptr, const int32_t* col, const Real* value,
+                   Real* out, int64_t nodes, int64_t steps, int64_t threads, Real alpha) {
+    const std::unique_ptr<Real[]> scratch(new Real[2 * nodes]);
+    Matrix{rowptr, col, value}.diffuse(0, nodes, x, alpha, steps, threads, nodes, scratch.get(),
+                                       out);
+}
+
+// Whether all edges join nodes of one graph, with weights that are finite and not negative.
+int grelu_check(const int64_t* source, const int64_t* target, const int64_t* batch,
+                const Real* weight, int64_t edges, int64_t nodes) {
+    for (int64_t e = 0; e < edges; e++) {
+        const int64_t s = source[e], t = target[e];
+        if (s < 0 || s >= nodes || t < 0 || t >= nodes) return 0;
+        if (!(weight[e] >= Real(0) && std::isfinite(weight[e]))) return 0;
+        if (batch != nullptr && batch[s] != batch[t]) return 0;
+    }
+    return 1;
 }
 
 // The normalised adjacency matrix D^-1/2 A D^-1/2 in compressed rows, which are targets, sorted by
@@ -297,38 +478,44 @@ int grelu_prepare(const int64_t* source, const int64_t* target, const Real* weig
                   int32_t* col, Real* value, int32_t* rowptr_t, int32_t* col_t, Real* value_t,
                   int64_t edges, int64_t nodes) {
     std::vector<double> scale(nodes, 0.0);
+    std::fill(rowptr, rowptr + nodes + 1, 0);
+    std::fill(rowptr_t, rowptr_t + nodes + 1, 0);
     for (int64_t e = 0; e < edges; e++) {
         const int64_t s = source[e], t = target[e];
         if (s < 0 || s >= nodes || t < 0 || t >= nodes) return -1;
         scale[t] += weight[e];
+        rowptr[t + 1]++;
+        rowptr_t[s + 1]++;
     }
     for (double& degree : scale) degree = degree == 0.0 ? 0.0 : 1.0 / std::sqrt(degree);
+    std::partial_sum(rowptr, rowptr + nodes + 1, rowptr);
+    std::partial_sum(rowptr_t, rowptr_t + nodes + 1, rowptr_t);
 
-    // A counting sort of edges by one end; those with the same keep their order.
-    auto sorted_by = [&](const int64_t* ends, const std::vector<int32_t>& before,
-                         std::vector<int32_t>& after, int32_t* starts) {
-        std::fill(starts, starts + nodes + 1, 0);
-        for (int64_t e = 0; e < edges; e++) starts[ends[e] + 1]++;
-        for (int64_t n = 0; n < nodes; n++) starts[n + 1] += starts[n];
-        std::vector<int32_t> place(starts, starts + nodes);
-        for (int32_t e : before) after[place[ends[e]]++] = e;
-    };
-    std::vector<int32_t> given(edges), by_source(edges), by_target(edges);
-    for (int64_t e = 0; e < edges; e++) given[e] = static_cast<int32_t>(e);
-    sorted_by(source, given, by_source, rowptr_t);
-    sorted_by(target, by_source, by_target, rowptr);
-    sorted_by(source, by_target, by_source, rowptr_t);
-    for (int64_t i = 0; i < edges; i++) {
-        const int32_t e = by_target[i], f = by_source[i];
-        // The product of the two scales commutes: a symmetric graph stays symmetric bit for bit.
-        auto normalized = [&](int32_t e) {
-            return static_cast<Real>(weight[e] * (scale[source[e]] * scale[target[e]]));
-        };
-        col[i] = static_cast<int32_t>(source[e]);
-        col_t[i] = static_cast<int32_t>(target[f]);
-        value[i] = normalized(e);
-        value_t[i] = normalized(f);
+    // Each pass sorts by one end, and keeps the order of edges with the same: the first by source,
+    // the second by target and the third by source again. They carry the edges along, as looking
+    // them up takes twice as long.
+    std::vector<int32_t> place(rowptr_t, rowptr_t + nodes), ends(edges);
+    std::vector<Real> weights(edges);
+    for (int64_t e = 0; e < edges; e++) {
+        const int32_t i = place[source[e]]++;
+        ends[i] = static_cast<int32_t>(target[e]);
+        weights[i] = weight[e];
     }
+    place.assign(rowptr, rowptr + nodes);
+    for (int64_t s = 0; s < nodes; s++)
+        for (int32_t i = rowptr_t[s]; i < rowptr_t[s + 1]; i++) {
+            const int32_t t = ends[i], k = place[t]++;
+            col[k] = static_cast<int32_t>(s);
+            // The product of both scales commutes: a symmetric graph stays symmetric bit for bit.
+            value[k] = static_cast<Real>(weights[i] * (scale[s] * scale[t]));
+        }
+    place.assign(rowptr_t, rowptr_t + nodes);
+    for (int64_t t = 0; t < nodes; t++)
+        for (int32_t k = rowptr[t]; k < rowptr[t + 1]; k++) {
+            const int32_t i = place[col[k]]++;
+            col_t[i] = static_cast<int32_t>(t);
+            value_t[i] = value[k];
+        }
     return std::equal(rowptr, rowptr + nodes + 1, rowptr_t) &&
            std::equal(col, col + edges, col_t) && std::equal(value, value + edges, value_t);
 }
