@@ -6,7 +6,6 @@ On a batch of 128 molecules the equations make sixty passes over the features; t
 """
 
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -26,12 +25,7 @@ from graphrelu.ops import (
     uses_triton,
     with_signature,
 )
-from graphrelu.ops.diffuse import (
-    CSR,
-    DiffusionSettings,
-    PreparedGraph,
-    distinct,
-)
+from graphrelu.ops.diffuse import CSR, DiffusionSettings, PreparedGraph, distinct
 
 # Of a graph, on average: beyond, one program of a GPU takes longer than the launches of the chain.
 MAX_NODES = 4096
@@ -203,10 +197,6 @@ class _Fused(torch.autograd.Function):
     def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
         """One replica at a time: their loops take longer than the calls."""
         return one_by_one(_Fused.apply, info, in_dims, *inputs)
-
-
-# torch asks for it in every call, and would read it from the code again, in 16 us.
-_Fused.forward.__signature__ = signature(_Fused.forward)  # type: ignore[attr-defined]
 
 
 def _constants(settings: DiffusionSettings, form: Form) -> tuple[float, ...]:
