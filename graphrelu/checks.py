@@ -10,26 +10,23 @@ def check_options(act: Any) -> None:
     """The arguments of a :class:`~graphrelu.GReLU`, which it has as attributes."""
     for name in ("channels", "K", "steps"):
         check_count(name, getattr(act, name))
-    if not 0 < act.alpha <= 1:
-        raise ValueError(f"alpha must be in (0, 1], got {act.alpha}.")
     for name, known in (("diffusion", DIFFUSIONS), ("mode", MODES)):
         if getattr(act, name) not in known:
             got = getattr(act, name)
             raise ValueError(f"{name} must be one of {', '.join(known)}, got {got!r}.")
     if not (act.node_wise or act.channel_wise):
         raise ValueError("node_wise and channel_wise must not both be False: nothing would adapt.")
-    for name in ("scale", "temperature"):
-        if not getattr(act, name) > 0:
-            raise ValueError(f"{name} must be positive, got {getattr(act, name)}.")
-    if math.isinf(act.scale):
-        raise ValueError("scale must be finite, got inf.")
-    if not 0 <= act.dropout < 1:
-        raise ValueError(f"dropout must be in [0, 1), got {act.dropout}.")
-    if not act.negative_slope <= 1:
-        raise ValueError(
-            f"negative_slope must be at most 1, as max(x, s * x) is LeakyReLU only then, "
-            f"got {act.negative_slope}."
-        )
+    at_most_1 = "at most 1, as max(x, s * x) is LeakyReLU only then"
+    for name, holds, expected in (
+        ("alpha", 0 < act.alpha <= 1, "in (0, 1]"),
+        ("scale", act.scale > 0, "positive"),
+        ("scale", act.scale < math.inf, "finite"),
+        ("temperature", act.temperature > 0, "positive"),
+        ("dropout", 0 <= act.dropout < 1, "in [0, 1)"),
+        ("negative_slope", act.negative_slope <= 1, at_most_1),
+    ):
+        if not holds:
+            raise ValueError(f"{name} must be {expected}, got {getattr(act, name)}.")
     if act.mode == "paper":
         for name in ("negative_slope", "dropout", "scale", "temperature"):
             if getattr(act, name) != getattr(DEFAULT, name):

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from traceback import walk_stack
 from typing import Any, NamedTuple
 
@@ -43,16 +44,12 @@ class Scope:
     task: Any = None  # of an event loop, which opened it; none: it is the whole thread's
 
 
-class _Scopes(threading.local):
+class Scopes(threading.local):
     def __init__(self) -> None:
         self.around: list[Scope] = []  # from the outermost to the innermost
 
 
-_scopes = _Scopes()
-
-
-def scopes_around() -> list[Scope]:
-    return _scopes.around
+scopes = Scopes()
 
 
 class graph_context(Scope):
@@ -66,8 +63,7 @@ class graph_context(Scope):
         edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
             transposed adjacency.
         edge_weight (torch.Tensor, optional): Non-negative edge weights. (default: :obj:`None`)
-        batch (torch.Tensor, optional): The batch vector, which assigns each node to a graph.
-            (default: :obj:`None`)
+        batch (torch.Tensor, optional): The batch vector. (default: :obj:`None`)
         batch_size (int, optional): The number of graphs. (default: :obj:`None`)
 
     Examples:
@@ -98,11 +94,11 @@ class graph_context(Scope):
     def __enter__(self) -> None:
         prepare_checkpoints()
         self.task = _current_task()
-        _scopes.around.append(self)
+        scopes.around.append(self)
 
     def __exit__(self, *error: object) -> None:
-        last = next(i for i in reversed(range(len(_scopes.around))) if _scopes.around[i] is self)
-        del _scopes.around[last]  # the last one, unless other tasks have opened blocks since
+        last = next(i for i in reversed(range(len(scopes.around))) if scopes.around[i] is self)
+        del scopes.around[last]  # the last one, unless other tasks have opened blocks since
 
 
 def _current_task() -> Any:
@@ -117,16 +113,14 @@ def _is_of_task(scope: Scope) -> bool:
     return scope.task is None or scope.task is _current_task()
 
 
-def graph_around(
-    x: Any, channels: int, is_needed: bool = True
-) -> tuple[Any, Tensor | None, Any, int | None]:
-    """The arguments of a GReLU that was called with `x` alone."""
+def graph_around(x: Any, channels: int, is_needed: bool = True) -> Graph:
+    """That of a GReLU that was called with `x` alone."""
     compiles = torch.compiler.is_compiling()  # which cannot ask for the task
-    known = (scope for scope in reversed(_scopes.around) if scope.graph is not None)
+    known = (scope for scope in reversed(scopes.around) if scope.graph is not None)
     scope = next((scope for scope in known if compiles or _is_of_task(scope)), None)
     if scope is None or scope.graph is None:
         if not is_needed:
-            return None, None, None, None
+            return Graph(None)
         raise TypeError(
             "edge_index must be given, or an activation that is called with x alone must be inside "
             "graphrelu.graph_context(edge_index) or in a model made by graphrelu.convert."
@@ -143,7 +137,7 @@ def graph_around(
             )
         if isinstance(scope, graph_context) and scope.graph.num_nodes is None:
             scope.graph = scope.graph._replace(num_nodes=x.size(0))
-    return scope.graph[:4]
+    return scope.graph
 
 
 _uncompiled_graph_around = torch.compiler.disable(graph_around)
@@ -173,25 +167,16 @@ def _problem(x: Tensor, channels: int, graph: Graph) -> str:
 # user did not name, so the function it keeps is replaced by one that restores the scopes.
 
 
-class SecondRun:
-    """A function that a checkpoint runs again, perhaps several times, inside the scopes of its
-    first run."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
-        self.scopes = [copy.copy(scope) for scope in _scopes.around if _is_of_task(scope)]
-        for scope in self.scopes:
-            scope.task = None  # the second run may be in any task
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        before = _scopes.around
-        _scopes.around = [copy.copy(scope) for scope in self.scopes]
-        runs: list[Any] = [run for run in _scopes.around if not isinstance(run, graph_context)]
-        try:
-            with runs[-1].interceptor() if runs else nullcontext():
-                return self.function(*args, **kwargs)
-        finally:
-            _scopes.around = before
+def second_run(around: list[Scope], function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a checkpoint runs again, perhaps several times, inside the scopes of its first run."""
+    before = scopes.around
+    scopes.around = list(map(copy.copy, around))
+    runs: list[Any] = [run for run in scopes.around if not isinstance(run, graph_context)]
+    try:
+        with runs[-1].interceptor() if runs else nullcontext():
+            return function(*args, **kwargs)
+    finally:
+        scopes.around = before
 
 
 _REENTRANT = CheckpointFunction.forward.__code__
@@ -218,5 +203,8 @@ def prepare_checkpoints() -> None:
                 f"torch.utils.checkpoint must not be around a GReLU with torch "
                 f"{torch.__version__}, which this version of graphrelu does not support."
             ) from None
-        if not isinstance(function, SecondRun):
-            setattr(keeper, name, SecondRun(function))
+        if getattr(function, "func", None) is not second_run:
+            around = [copy.copy(scope) for scope in scopes.around if _is_of_task(scope)]
+            for scope in around:
+                scope.task = None  # the second run may be in any task
+            setattr(keeper, name, partial(second_run, around, function))

@@ -13,7 +13,7 @@ import copy
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from traceback import walk_stack
@@ -31,7 +31,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.typing import SparseTensor
 from torch_geometric.utils import is_torch_sparse_tensor, to_undirected
 
-from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes_around
+from graphrelu.context import Graph, Scope, prepare_checkpoints, scopes
 from graphrelu.grelu import GReLU
 from graphrelu.ops import has_values
 
@@ -58,6 +58,7 @@ _HETEROGENEOUS = (gnn.HeteroConv, gnn.HGTConv, gnn.HANConv)
 # The classes of these packages have no methods that are the model's own.
 _FRAMEWORKS = ("torch", "pytorch_lightning", "lightning")
 _WRAPPERS = ("torch._dynamo", "torch.nn.parallel", "torch.distributed", "torch.jit")
+_LAYERS = ("layer", "convolution")  # kinds of methods
 _TRACERS = ("torch.fx._symbolic_trace", "torch_geometric.nn.fx")
 _EDGES = ("edge_index", "adj_t", "adj")
 
@@ -103,19 +104,17 @@ def convert(
     r"""Replaces every ReLU and LeakyReLU between the layers of a model with its
     own :class:`~graphrelu.GReLU`.
 
-    The converted model is called exactly as before and runs its own :meth:`forward`; its output is
-    the same bit for bit until it is trained further. Modules such as :class:`torch.nn.ReLU` and
-    functions such as :func:`torch.relu` are replaced alike. Each GReLU takes the graph from the
-    convolution before it, else from the model's own arguments. :func:`replacements` lists what was
-    changed.
+    The converted model is called exactly as before; its output is the same bit for bit until it is
+    trained further. Modules such as :class:`torch.nn.ReLU` and functions such as :func:`torch.relu`
+    are replaced alike. Each GReLU takes the graph from the convolution before it, else from the
+    model's own arguments. :func:`replacements` lists what was changed.
 
     Args:
         model (torch.nn.Module): The model.
         example (Data or tuple or dict or callable or list, optional): Arguments to run a copy of
             the model with once, or a function that runs it, to see where it calls activations; or
             a list of these. Needed if a small made-up graph is not enough. (default: :obj:`None`)
-        inplace (bool, optional): If :obj:`True`, converts the model itself rather than a copy.
-            (default: :obj:`False`)
+        inplace (bool, optional): Converts the model itself, not a copy. (default: :obj:`False`)
         activations (list of str, optional): The names of the activations to replace. No GReLU
             starts as :obj:`"elu"`, :obj:`"gelu"`, :obj:`"silu"` or another smooth function: their
             GReLUs start as ReLU, and the output changes. (default: :obj:`("relu", "leaky_relu")`)
@@ -123,8 +122,7 @@ def convert(
             of places as :func:`replacements` names them. (default: :obj:`()`)
         graph (str, optional): The name of the model's argument that is the graph, if it is not
             :obj:`edge_index`, :obj:`adj_t` or :obj:`adj`; for activations before the first
-            convolution and models without :class:`~torch_geometric.nn.conv.MessagePassing`.
-            (default: :obj:`None`)
+            convolution, and models without one. (default: :obj:`None`)
         **grelu_options (optional): Further arguments of :class:`~graphrelu.GReLU`.
 
     Examples:
@@ -147,7 +145,7 @@ def convert(
     report = Replacements(
         _replacement(place, finding, modules, plan, exclude) for place, finding in findings.items()
     )
-    report += _never_called(model, findings)
+    report += _never_called(model, {modules.get(place.where) for place in findings})
     if not report.changed and not any(isinstance(module, GReLU) for module in model.modules()):
         raise ValueError(
             f"model must have an activation that a GReLU can replace, got "
@@ -161,7 +159,8 @@ def convert(
         if replacement.after:
             owner: Any = converted.get_submodule(place.owner)
             if not hasattr(owner, "grelus"):
-                owner.grelus, owner.named_children = GReLUs(), OwnChildren(owner)
+                owner.grelus = nn.ModuleList()
+                owner.named_children = partial(own_children, owner)
             plan.places[place] = len(owner.grelus)
             plan.intercepts |= place.where not in modules
             grelu = GReLU(place.width, negative_slope=place.slope, **grelu_options)
@@ -257,23 +256,22 @@ def _run_on_examples(model: Module, plan: Plan, example: Any) -> dict[Place, Fin
     """Runs a copy of the model on the examples, in its own mode and then in the other one."""
     model = copy.deepcopy(model)
     _put_methods(model, plan)
-    made_up = [_made_up_example(model)] if example is None else []
-    examples = example if isinstance(example, list) else made_up or [example]
+    one = _made_up_example(model) if example is None else example
+    examples = one if isinstance(one, list) else [one]
     findings: dict[Place, Finding] = {}
     plan.findings = findings
-    devices = {p.get_device() for p in model.parameters() if p.is_cuda}
-    with torch.random.fork_rng(devices=devices):
-        for one in examples:
-            try:
+    with torch.random.fork_rng({p.get_device() for p in model.parameters() if p.is_cuda}):
+        try:
+            for one in examples:
                 _call_on(model, one)
-            except Exception as error:
-                if example is not None:
-                    raise
-                raise ValueError(
-                    "example must be given, such as example=data or example=(x, edge_index), to "
-                    f"see where {type(model).__name__} calls activations: on a small graph it "
-                    f"raises {error!r}."
-                ) from error
+        except Exception as error:
+            if example is not None:
+                raise
+            raise ValueError(
+                "example must be given, such as example=data or example=(x, edge_index), to see "
+                f"where {type(model).__name__} calls activations: on a small graph it raises "
+                f"{error!r}."
+            ) from error
         model.train(not model.training)
         for one in examples:
             with contextlib.suppress(Exception):  # one graph may be too few to train with
@@ -312,8 +310,9 @@ def _made_up_example(model: Module) -> Data:
     first = torch.tensor([0, 1, 2, 3, 4, 6, 7, 8, 10, 11])
     edge_index = to_undirected(torch.stack([first, first + 1]))
     like = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    sizes = ("in_channels", "in_features")
-    widths = [getattr(module, size, None) for module in model.modules() for size in sizes]
+    widths = (
+        getattr(m, size, None) for m in model.modules() for size in ("in_channels", "in_features")
+    )
     width = max(1, next((width for width in widths if isinstance(width, int)), 1))
     data = Data(
         x=torch.linspace(-1, 1, 13 * width, dtype=like.dtype).view(13, width),
@@ -350,17 +349,15 @@ def _replacement(
     return Replacement(str(place), before, "" if reason else f"GReLU({place.width}{slope})", reason)
 
 
-def _never_called(model: Module, called: Iterable[Place]) -> Iterator[Replacement]:
+def _never_called(model: Module, called: set[Module | None]) -> Iterator[Replacement]:
     """The activation modules that the example did not reach, with the reason."""
-    modules = dict(model.named_modules(remove_duplicate=False))
-    called_modules = {modules.get(place.where) for place in called}
-    layers = [name for name, _, kind in _parts(model) if kind in ("layer", "convolution")]
+    layers = [(path, layer) for path, layer, kind in _parts(model) if kind in _LAYERS]
     for name, module in model.named_modules():
-        if type(module) in MODULES and module not in called_modules:
+        if type(module) in MODULES and module not in called:
             reason = "the run on the example does not call it"
-            for layer in layers:
-                if name.startswith(f"{layer}."):
-                    reason = f"it is a part of {layer}, a {type(modules[layer]).__name__}"
+            for path, layer in layers:
+                if name.startswith(f"{path}."):
+                    reason = f"it is a part of {path}, a {type(layer).__name__}"
             yield Replacement(name, repr(module), "", reason)
 
 
@@ -378,11 +375,9 @@ def parameter_names(module: Module, method: str = "forward") -> list[str]:
 def read_graph(
     arguments: Mapping[str, Any], named: str | None = None, guess: bool = False
 ) -> Graph:
-    """The graph and the batch vector that a call was given; each may be None.
-
-    The graph is the argument that is `named`, else one of the usual names, else, for a `guess`, the
-    only one that looks like a graph.
-    """
+    """The graph and the batch vector that a call was given; each may be None. The graph is the
+    argument that is `named`, else one of the usual names, else, for a `guess`, the only one that
+    looks like a graph."""
     batch_size = arguments.get("batch_size")
     data = next((value for value in arguments.values() if isinstance(value, Data)), None)
     if data is not None:
@@ -418,33 +413,20 @@ def _num_nodes(arguments: Mapping[str, Any], batch: Tensor | None) -> int | None
     return None if batch is None else batch.size(0)
 
 
-class GReLUs(nn.ModuleList):
-    """The GReLUs of a module, a child of it like its others."""
-
-    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
-        """torch.fx and to_hetero ask for these, and make a model that would call no GReLU."""
-        frames = (frame for frame, _ in walk_stack(sys._getframe()))
-        if any(frame.f_globals.get("__name__") in _TRACERS for frame in frames):
+def own_children(module: Module) -> Iterator[tuple[str, Module]]:
+    """In place of the method `named_children` of a module with GReLUs: code of the model that runs
+    all children does not meet them, and torch's own, as `to` and `train`, does."""
+    for frame, _ in walk_stack(sys._getframe()):
+        if frame.f_globals.get("__name__") in _TRACERS:
             raise ValueError(
                 "A converted model cannot be traced, as by torch.fx and to_hetero, which would "
                 "lose its GReLUs: use torch.compile or, for several types of nodes, "
                 "graphrelu.HeteroGReLU."
             )
-        return super().named_modules(*args, **kwargs)
-
-
-class OwnChildren:
-    """In place of the method `named_children` of a module: code of the model that runs all children
-    does not meet the GReLUs, and torch's own, as `to` and `train`, does."""
-
-    def __init__(self, module: Module) -> None:
-        self.module = module
-
-    def __call__(self) -> Iterator[tuple[str, Module]]:
-        hides = current_run() is not None
-        for name, child in type(self.module).named_children(self.module):
-            if not (hides and isinstance(child, GReLUs)):
-                yield name, child
+    hides = current_run() is not None
+    for name, child in type(module).named_children(module):
+        if not (hides and name == "grelus"):
+            yield name, child
 
 
 # One call of a converted model.
@@ -488,7 +470,9 @@ class Run(Scope):
         self.depth += 1
         try:
             if self.plan.intercepts and self.depth == 1:
-                return without_interceptor(function, *args, **kwargs)
+                # By the interceptor, which torch calls without itself: attention then takes a
+                # faster path, which rounds differently.
+                return handle_torch_function(Run.in_layer, (), self, function, *args, **kwargs)
             return function(*args, **kwargs)
         finally:
             self.depth -= 1
@@ -508,11 +492,7 @@ class Run(Scope):
         return ""
 
     def activate(
-        self,
-        activation: str,
-        where: str,
-        options: Mapping[str, Any],
-        original: Callable[[], Any],
+        self, activation: str, where: str, options: Mapping[str, Any], original: Callable[[], Any]
     ) -> Any:
         """The GReLU of this place, or else the original activation."""
         method, plan = self.methods[-1], self.plan
@@ -567,7 +547,7 @@ def _laid_out_like(like: Tensor, grad: Tensor) -> Tensor:
 
 def current_run() -> Run | None:
     """The innermost."""
-    return next((run for run in reversed(scopes_around()) if isinstance(run, Run)), None)
+    return next((run for run in reversed(scopes.around) if isinstance(run, Run)), None)
 
 
 class Interceptor(TorchFunctionMode):
@@ -578,34 +558,25 @@ class Interceptor(TorchFunctionMode):
         self.run = run
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        if func is without_interceptor:
-            return args[0](*args[1:], **(kwargs or {}))
-        original, run = partial(func, *args, **(kwargs or {})), self.run
-        if func not in FUNCTIONS or current_run() is not run:
-            return original()
-        prepare_checkpoints()
-        line = line_of_the_call()
+        kwargs = kwargs or {}
+        if func is Run.in_layer:
+            return args[1](*args[2:], **kwargs)
+        run, line = self.run, ""
+        if func in FUNCTIONS and current_run() is run:
+            prepare_checkpoints()
+            line = line_of_the_call()
         if not line:
-            return original()
-        name = func.__name__.removesuffix("_")
-        is_python = isinstance(func, FunctionType)
-        names = inspect.signature(func).parameters if is_python else ("input", "negative_slope")
-        options = {**dict(zip(names, args, strict=False)), **(kwargs or {})}
-        options["inplace"] = name != func.__name__ or options.get("inplace")
-        path = run.methods[-1].path
-        return run.activate(name, f"{path}.{line}" if path else line, options, original)
-
-
-def without_interceptor(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a function without an interceptor around it: attention then takes a faster path, which
-    rounds differently. The interceptor does it, as torch calls it without itself."""
-    return handle_torch_function(without_interceptor, (), function, *args, **kwargs)
+            return func(*args, **kwargs)
+        name, path = func.__name__.removesuffix("_"), run.methods[-1].path
+        options = {
+            "inplace": name != func.__name__ or any(arg is True for arg in args),
+            **dict(zip(("input", "negative_slope"), args, strict=False)),
+            **kwargs,
+        }
+        where = f"{path}.{line}" if path else line
+        return run.activate(name, where, options, partial(func, *args, **kwargs))
 
 
 def line_of_the_call() -> str:
@@ -656,7 +627,9 @@ class Method:
     def inside(self, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call in a run."""
         if self.kind == "activation" and run.depth == 0:
-            return run.in_layer(self._activate, run, *args, **kwargs)
+            name, original = MODULES[type(self.module)], partial(self.__wrapped__, *args, **kwargs)
+            options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
+            return run.in_layer(run.activate, name, self.path, options, original)
         if self.kind == "convolution":
             run.graph = None  # nothing is known of a graph that cannot be read
         if self.kind in ("model", "convolution"):
@@ -688,11 +661,6 @@ class Method:
                 run.since[method.path] = [self.path]
         return out
 
-    def _activate(self, run: Run, *args: Any, **kwargs: Any) -> Any:
-        original = partial(self.__wrapped__, *args, **kwargs)
-        options = {**vars(self.module), **dict(zip(["input"], args, strict=False)), **kwargs}
-        return run.activate(MODULES[type(self.module)], self.path, options, original)
-
 
 def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     prepare_checkpoints()
@@ -707,12 +675,12 @@ def _call(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if method.kind != "model":
         return method.__wrapped__(*args, **kwargs)
     run = Run(method.plan)
-    scopes_around().append(run)
+    scopes.around.append(run)
     try:
         with run.interceptor():
             return method.inside(run, args, kwargs)
     finally:
-        scopes_around().pop()
+        scopes.around.pop()
 
 
 _uncompiled = torch.compiler.disable(_call)
@@ -727,7 +695,7 @@ def _parts(model: Module) -> Iterator[tuple[str, Module, str]]:
         if not f"{path}.".startswith(layer) and module not in found:
             found.add(module)
             kind = _kind(module, path)
-            if kind in ("layer", "convolution"):
+            if kind in _LAYERS:
                 layer = f"{path}."
             yield path, module, kind
 

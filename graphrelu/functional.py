@@ -13,7 +13,14 @@ same signature, and :func:`pagerank`, which is the diffusion there. The environm
 `GRAPHRELU_BACKEND=reference` selects those here instead, for debugging.
 
 Shapes: `N` nodes, `C` channels, `K` segments, `B` graphs. `...` are replicas, if there are any:
-together with a batch of graphs there are none.
+together with a batch of graphs there are none. What several functions take:
+
+- `x`: features, `[..., N, C]`;
+- `mass`: :math:`m = \mathbf{S}^\top \mathbf{1}`, `[..., N]`, in the type of the computation;
+- `gamma`: :math:`\gamma_n`, `[..., N, 1]`, or `[..., N, K]` with a weight for each segment;
+- `parameters`: slopes and intercepts of the channels, `[..., B, 2, K, C]`;
+- `base`: the `K` base slopes;
+- `batch`: the graph of each node, `[N]`; none where `B`, the `batch_size`, is one.
 """
 
 from collections.abc import Callable, Sequence
@@ -111,11 +118,7 @@ def propagate(
 
 
 def pagerank(
-    x: Tensor,
-    matrix: Any,
-    alpha: float,
-    steps: int,
-    add_product: Callable[..., Tensor] = propagate,
+    x: Tensor, matrix: Any, alpha: float, steps: int, add_product: Callable[..., Tensor] = propagate
 ) -> Tensor:
     """The diffusion by power iteration, as PyG's :class:`APPNP` defines it.
 
@@ -143,17 +146,9 @@ def exact_operator(edges: Edges, alpha: float) -> Tensor:
 def project(
     x: Tensor, weight: Tensor, mass: Tensor, batch: Tensor | None = None, batch_size: int = 1
 ) -> tuple[Tensor, Tensor]:
-    r"""What the two blocks see of the features, in the precision of `weight`: the node MLP's
-    outputs `[..., N, H]`, still to be diffused, and :math:`\bar{\mathbf{e}}`, `[..., B, C]`.
-
-    Args:
-        x: `[..., N, C]`.
-        weight: The node MLP's, `[..., H, C]`.
-        mass: :math:`m = \mathbf{S}^\top \mathbf{1}`, `[..., N]`: the mean of the diffused
-            features is that of :math:`m_n \mathbf{x}_n`.
-        batch: The graph of each node, `[N]`; none where `B` is one.
-        batch_size: `B`.
-    """
+    r"""What the two blocks see of the features, in the precision of `weight`, the node MLP's
+    `[..., H, C]`: its outputs `[..., N, H]`, still to be diffused, and :math:`\bar{\mathbf{e}}`,
+    `[..., B, C]`."""
     x = x.to(weight.dtype)
     return x @ weight.mT, graph_mean(x, mass, batch, batch_size)
 
@@ -244,10 +239,7 @@ def kept(like: Tensor, num_nodes: int, channels: int, dropout: float) -> Kept:
 
 
 def coefficients(
-    gamma: Tensor,
-    parameters: Tensor,
-    base: Sequence[float],
-    batch: Tensor | None = None,
+    gamma: Tensor, parameters: Tensor, base: Sequence[float], batch: Tensor | None = None
 ) -> tuple[list[Tensor], list[Tensor]]:
     r""":math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and :math:`\beta^k_{nc} = \gamma_n \beta^k_c`,
     on top of the base slopes; of each segment `[..., N, C]`."""
@@ -267,31 +259,17 @@ def piecewise_max(x: Tensor, alpha: Sequence[Tensor], beta: Sequence[Tensor]) ->
 
     A tie goes to the highest `k`, and so does its gradient, as ReLU's does at zero.
     """
-    first, *others = (a * x + b for a, b in zip(alpha, beta, strict=True))
-    out = first
+    out, *others = (a * x + b for a, b in zip(alpha, beta, strict=True))
     for segment in others:
         out = torch.where(segment >= out, segment, out)
     return out
 
 
 def apply(
-    x: Tensor,
-    gamma: Tensor,
-    parameters: Tensor,
-    base: Sequence[float],
-    batch: Tensor | None = None,
+    x: Tensor, gamma: Tensor, parameters: Tensor, base: Sequence[float], batch: Tensor | None = None
 ) -> Tensor:
-    """The largest segment of each entry, in the type of `x`. Segment by segment is fastest for
-    autograd: tensors `[N, K, C]` take twice as long on a large graph.
-
-    Args:
-        x: `[..., N, C]`.
-        gamma: `[..., N, 1]`, or `[..., N, K]` with a weight for each segment. Its type is that of
-            the computation.
-        parameters: Slopes and intercepts of the channels, `[..., B, 2, K, C]`.
-        base: The `K` base slopes.
-        batch: `[N]`, the graph of each node; none where `B` is one.
-    """
+    """The largest segment of each entry, in the type of `x`, computed in that of `gamma`. Segment
+    by segment is fastest for autograd: tensors `[N, K, C]` take twice as long on a large graph."""
     alpha, beta = coefficients(gamma, parameters, base, batch)
     return piecewise_max(x.to(gamma.dtype), alpha, beta).to(x.dtype)
 
@@ -307,21 +285,16 @@ def hyperfunction(
     kept: Kept | None = None,
     project: Callable[..., tuple[Tensor, Tensor]] = project,
 ) -> tuple[Tensor, Tensor]:
-    r"""The factors of the coefficients: :math:`\gamma_n` `[N, 1 or K]`, and
-    :math:`\alpha^k_c, \beta^k_c` `[B, 2, K, C]`.
+    r"""The factors of the coefficients: `gamma` and `parameters`.
 
     The features are never diffused: :math:`\mathbf{S} (\mathbf{X} \mathbf{W}) = (\mathbf{S}
     \mathbf{X}) \mathbf{W}`, so the node MLP comes before the diffusion; and the mean of
     :math:`\mathbf{S} \mathbf{X}` is a weighted sum of the rows of :math:`\mathbf{X}`.
 
     Args:
-        x: `[N, C]`.
-        mass: :math:`\mathbf{S}^\top \mathbf{1}`, `[N]`. Its type is that of the computation.
         diffuse: Applies :math:`\mathbf{S}`.
         weights: Of the node MLP and the channel MLP.
         form: Determines the function with the above.
-        batch: The graph of each node, `[N]`; none where `B` is one.
-        batch_size: `B`.
         kept: What dropout leaves of both factors.
         project: The equation of this name, or its fast twin.
     """

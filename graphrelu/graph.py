@@ -35,10 +35,9 @@ def check_features(x: Any, edge_index: Any, edge_weight: Tensor | None, channels
             "x and edge_index must belong to one node type: HeteroGReLU takes several, also "
             "between layers made by to_hetero."
         )
-    if isinstance(x, Data):
-        raise TypeError("x must be a tensor, got Data: pass data.x and data.edge_index.")
     if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor, got {type(x).__name__}.")
+        way = ": pass data.x and data.edge_index" if isinstance(x, Data) else ""
+        raise TypeError(f"x must be a tensor, got {type(x).__name__}{way}.")
     if not x.is_floating_point():
         raise TypeError(f"x must be of a floating type, got {x.dtype}.")
     if x.dim() != 2:
@@ -116,17 +115,13 @@ def as_edges(
         check_edge_index(edge_index)
         source, target = edge_index[0], edge_index[1]
     if edge_weight is None:
-        weight = torch.ones(source.size(0), dtype=dtype, device=source.device)
-    elif not isinstance(edge_weight, Tensor):
+        edge_weight = torch.ones(source.size(0), dtype=dtype, device=source.device)
+    if not isinstance(edge_weight, Tensor):
         raise TypeError(f"edge_weight must be a tensor, got {type(edge_weight).__name__}.")
-    elif edge_weight.shape != source.shape:
-        raise ValueError(
-            f"edge_weight must be of shape [{source.size(0)}], one value per edge, "
-            f"got {list(edge_weight.shape)}."
-        )
-    else:
-        weight = edge_weight.to(dtype)
-    return Edges(source.long(), target.long(), weight, num_nodes)
+    if edge_weight.shape != source.shape:
+        shape = f"[{source.size(0)}], one value per edge, got {list(edge_weight.shape)}"
+        raise ValueError(f"edge_weight must be of shape {shape}.")
+    return Edges(source.long(), target.long(), edge_weight.to(dtype), num_nodes)
 
 
 def check_edge_index(edge_index: Any, name: str = "edge_index") -> None:
@@ -416,9 +411,7 @@ def _prepare_at_run_time(
 
 
 @_prepare_at_run_time.register_fake
-def _(
-    edge_index: Tensor, edge_weight: Tensor | None, like: Tensor, num_nodes: int, *settings: Any
-) -> list[Tensor]:
+def _(edge_index: Tensor, _weight: Any, like: Tensor, num_nodes: int, *_: Any) -> list[Tensor]:
     entries = edge_index.size(1)
     dtype = index_dtype(entries, num_nodes)
     rowptr = edge_index.new_empty(num_nodes + 1, dtype=dtype)

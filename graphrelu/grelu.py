@@ -7,7 +7,7 @@ from torch.nn import Linear, Parameter
 
 from graphrelu import functional
 from graphrelu.checks import check_options
-from graphrelu.context import graph_around
+from graphrelu.context import Graph, graph_around
 from graphrelu.functional import DEFAULT, Form, Weights
 from graphrelu.graph import (
     DiffusionSettings,
@@ -22,6 +22,8 @@ from graphrelu.ops import without_autocast
 from graphrelu.ops.apply import apply
 from graphrelu.ops.fused import fits, fused
 from graphrelu.ops.project import project
+
+Read = tuple[PreparedGraph, Tensor | None, int]  # a graph, the batch vector, the number of graphs
 
 # The ablation tables of the paper, as keyword arguments.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -77,7 +79,8 @@ class GReLU(torch.nn.Module):
     finds a use for the graph. It has :math:`(4K + 1) C` parameters.
     :obj:`mode="paper"` is the printed form, :math:`\alpha^k_{nc} = \gamma_n \alpha^k_c` and
     :math:`\beta^k_{nc} = \gamma_n \beta^k_c` with a plain softmax, whose activations shrink with
-    the number of nodes, and with a full matrix in place of :math:`\mathbf{w}`.
+    the number of nodes, and with a full matrix in place of :math:`\mathbf{w}`. It has none of the
+    last four arguments.
 
     The cost is :math:`\mathcal{O}(|\mathcal{E}| + C |\mathcal{V}|)` in time: only the node MLP's
     first layer is diffused, never the features.
@@ -85,13 +88,11 @@ class GReLU(torch.nn.Module):
     Args:
         channels (int): Size of each input and output sample.
         K (int, optional): Number of segments. (default: :obj:`2`)
-        alpha (float, optional): Teleport probability of the diffusion, in (0, 1].
-            (default: :obj:`0.1`)
+        alpha (float, optional): Teleport probability, in (0, 1]. (default: :obj:`0.1`)
         steps (int, optional): Number of sparse products of the diffusion. (default: :obj:`10`)
         diffusion (str, optional): :obj:`"power"` (as :class:`~torch_geometric.nn.conv.APPNP`) or
             :obj:`"exact"` (the dense inverse, for small graphs). (default: :obj:`"power"`)
-        mode (str, optional): :obj:`"calibrated"` or :obj:`"paper"`.
-            (default: :obj:`"calibrated"`)
+        mode (str, optional): :obj:`"calibrated"` or :obj:`"paper"`. (default: :obj:`"calibrated"`)
         topology (bool, optional): If :obj:`False`, the parameters are computed from the features
             alone. (default: :obj:`True`)
         node_wise (bool, optional): If :obj:`False`, all nodes share the same parameters.
@@ -101,23 +102,13 @@ class GReLU(torch.nn.Module):
         bias (bool, optional): If :obj:`False`, there are no intercepts. (default: :obj:`True`)
         dropout (float, optional): The probability that a node, and likewise a channel, is plain
             ReLU in a training step. Raise it to :obj:`0.2` if labels are few, such as 20 per
-            class; the parameters could otherwise single out the training nodes. Calibrated mode
-            only. (default: :obj:`0.0`)
+            class: parameters could otherwise single out the training nodes. (default: :obj:`0.0`)
         scale (float, optional): :math:`s`, how fast the slopes and intercepts learn. Lower it if
-            training is unstable. Calibrated mode only. (default: :obj:`8.0`)
+            training is unstable. (default: :obj:`8.0`)
         temperature (float, optional): :math:`T` of the node softmax. Lower it, for instance to
-            :obj:`1.0`, to let nodes differ more. Calibrated mode only. (default: :obj:`3.0`)
-        negative_slope (float, optional): The slope that a fresh module has below zero, at most
-            1; with it a fresh module is exactly :class:`~torch.nn.LeakyReLU`. Calibrated mode
-            only. (default: :obj:`0.0`)
-
-    Shapes:
-        - **input:**
-          node features :math:`(|\mathcal{V}|, C)`,
-          edge indices :math:`(2, |\mathcal{E}|)` or a sparse transposed adjacency,
-          edge weights :math:`(|\mathcal{E}|)` *(optional)*,
-          batch vector :math:`(|\mathcal{V}|)` *(optional)*
-        - **output:** node features :math:`(|\mathcal{V}|, C)`
+            :obj:`1.0`, to let nodes differ more. (default: :obj:`3.0`)
+        negative_slope (float, optional): The slope below zero, at most 1, of a fresh module, which
+            is then exactly :class:`~torch.nn.LeakyReLU`. (default: :obj:`0.0`)
 
     Examples:
         >>> act = GReLU(16)
@@ -196,34 +187,33 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Forward pass.
+        r"""The activated features, in the shape of `x`.
 
         Args:
-            x (torch.Tensor): The node features.
-            edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices, or a sparse
-                transposed adjacency; or a :class:`~graphrelu.graph.PreparedGraph`, which is
-                taken as it is. Without it, the graph comes from :func:`~graphrelu.graph_context`
-                or the surrounding converted model. (default: :obj:`None`)
-            edge_weight (torch.Tensor, optional): Non-negative edge weights.
+            x (torch.Tensor): The node features, :math:`(|\mathcal{V}|, C)`.
+            edge_index (torch.Tensor or EdgeIndex or SparseTensor): The edge indices,
+                :math:`(2, |\mathcal{E}|)`, or a sparse transposed adjacency; or a
+                :class:`~graphrelu.graph.PreparedGraph`, which is taken as it is. Without it, the
+                graph comes from :func:`~graphrelu.graph_context` or the surrounding converted
+                model. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): Non-negative weights, :math:`(|\mathcal{E}|)`.
                 (default: :obj:`None`)
-            batch (torch.Tensor, optional): The batch vector
-                :math:`\mathbf{b} \in {\{ 0, \ldots, B-1\}}^N`, sorted, which assigns each node
-                to a graph. (default: :obj:`None`)
-            batch_size (int, optional): The number of graphs :math:`B`. Automatically calculated
-                if not given. (default: :obj:`None`)
+            batch (torch.Tensor, optional): The batch vector, :math:`(|\mathcal{V}|)`, sorted, which
+                assigns each node to a graph. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs; counted if not given.
+                (default: :obj:`None`)
         """
+        given = Graph(edge_index, edge_weight, batch, batch_size)
         if edge_index is None and edge_weight is None and batch is None:
-            edge_index, edge_weight, batch, batch_size = graph_around(
-                x, self.channels, is_needed=self.topology
-            )
-        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
+            given = graph_around(x, self.channels, is_needed=self.topology)
+        graph, batch, batch_size = read = self._read(x, given)
         form, kept = self._form, None
         if self.training and self.dropout > 0:
             kept = functional.kept(graph.mass, x.size(0), self.channels, self.dropout)
         if self.channel_mlp is not None and fits(x, graph, batch, batch_size, form):
             weights = self._weights(graph.mass.dtype)
             return fused(x, weights, graph, batch, batch_size, form, kept)
-        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size, kept)
+        gamma, parameters = self._hyperfunction(x, read, kept)
         return apply(x, gamma, parameters, form.base_slopes, batch)
 
     def _weights(self, dtype: torch.dtype) -> Weights:
@@ -249,11 +239,11 @@ class GReLU(torch.nn.Module):
     ) -> tuple[Tensor, Tensor]:
         r"""The slopes and intercepts that :meth:`forward` applies to the same arguments, each of
         shape :math:`(|\mathcal{V}|, K, C)`, except that nothing is dropped."""
-        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
-        gamma, parameters = self._hyperfunction(x, graph, batch, batch_size)
-        found = functional.coefficients(gamma, parameters, self._form.base_slopes, batch)
-        slopes, intercepts = (torch.stack(own, dim=1) for own in found)
-        return slopes, intercepts
+        read = self._read(x, Graph(edge_index, edge_weight, batch, batch_size))
+        gamma, parameters = self._hyperfunction(x, read)
+        base = self._form.base_slopes
+        slopes, intercepts = functional.coefficients(gamma, parameters, base, batch=read[1])
+        return torch.stack(slopes, dim=1), torch.stack(intercepts, dim=1)
 
     def gamma(
         self,
@@ -263,21 +253,14 @@ class GReLU(torch.nn.Module):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""The node-wise parameters that :meth:`forward` applies to the same arguments, of shape
-        :math:`(|\mathcal{V}|, 1)`, or :math:`(|\mathcal{V}|, K)` without channel block, except that
-        nothing is dropped."""
-        graph, batch, batch_size = self._read(x, edge_index, edge_weight, batch, batch_size)
-        return self._hyperfunction(x, graph, batch, batch_size)[0]
+        r"""The node-wise parameters, likewise: :math:`(|\mathcal{V}|, 1)`, or
+        :math:`(|\mathcal{V}|, K)` without channel block."""
+        read = self._read(x, Graph(edge_index, edge_weight, batch, batch_size))
+        return self._hyperfunction(x, read)[0]
 
-    def _read(
-        self,
-        x: Tensor,
-        edge_index: Any,
-        edge_weight: Tensor | None,
-        batch: Tensor | None,
-        batch_size: int | None,
-    ) -> tuple[PreparedGraph, Tensor | None, int]:
-        """The graph, checked and prepared, and the batch."""
+    def _read(self, x: Tensor, given: Graph) -> Read:
+        """The graph and the batch, checked and prepared."""
+        edge_index, edge_weight, batch, batch_size, _ = given
         check_features(x, edge_index, edge_weight, self.channels)
         batch, batch_size = check_batch(x, batch, batch_size)
         settings = DiffusionSettings(self.alpha, self.steps, self.diffusion)
@@ -293,18 +276,12 @@ class GReLU(torch.nn.Module):
         return graph, batch, batch_size
 
     def _hyperfunction(
-        self,
-        x: Tensor,
-        graph: PreparedGraph,
-        batch: Tensor | None,
-        batch_size: int,
-        kept: functional.Kept | None = None,
+        self, x: Tensor, read: Read, kept: functional.Kept | None = None
     ) -> tuple[Tensor, Tensor]:
-        """:func:`graphrelu.functional.hyperfunction`, of this module."""
-        weights = self._weights(graph.mass.dtype)
-        rest = self._form, batch, batch_size, kept, project
+        graph, batch, batch_size = read
+        rest = self._weights(graph.mass.dtype), self._form, batch, batch_size, kept, project
         with without_autocast(x):
-            return functional.hyperfunction(x, graph.mass, graph.diffuse, weights, *rest)
+            return functional.hyperfunction(x, graph.mass, graph.diffuse, *rest)
 
     def __repr__(self) -> str:
         """With the arguments that differ from their defaults."""

@@ -23,6 +23,7 @@ from graphrelu.ops.apply import apply
 from graphrelu.ops.project import project
 
 Relation = tuple[str, str, str]
+Relations = dict[Relation, Tensor]
 # Arguments of GReLU that make no sense, or are not implemented, for several types of nodes.
 NOT_FOR_TYPES = ("mode", "topology", "node_wise", "channel_wise")
 
@@ -74,8 +75,8 @@ class HeteroGReLU(torch.nn.Module):
     def forward(
         self,
         x_dict: dict[str, Tensor],
-        edge_index_dict: dict[Relation, Tensor],
-        edge_weight_dict: dict[Relation, Tensor] | None = None,
+        edge_index_dict: Relations,
+        edge_weight_dict: Relations | None = None,
     ) -> dict[str, Tensor]:
         r"""
         Args:
@@ -110,28 +111,22 @@ class HeteroGReLU(torch.nn.Module):
         return out
 
     def _check(
-        self,
-        x_dict: dict[str, Tensor],
-        edge_index_dict: dict[Relation, Tensor],
-        edge_weight_dict: dict[Relation, Tensor],
+        self, x_dict: dict[str, Tensor], edge_index_dict: Relations, edge_weight_dict: Relations
     ) -> None:
         if not x_dict:
             raise ValueError("x_dict must have at least one node type, got none.")
         for name, x in x_dict.items():
-            if name not in self.channels:
+            channels = self.channels.get(name)
+            if channels is None:
                 known = ", ".join(self.channels)
                 raise ValueError(f"x_dict must have node types among {known}, got {name!r}.")
-            if x.dim() != 2 or x.size(1) != self.channels[name]:
-                raise ValueError(
-                    f"x_dict[{name!r}] must have shape [num_nodes, {self.channels[name]}], got "
-                    f"{list(x.shape)}."
-                )
+            if x.dim() != 2 or x.size(1) != channels:
+                shape = f"must have shape [num_nodes, {channels}], got {list(x.shape)}"
+                raise ValueError(f"x_dict[{name!r}] {shape}.")
         for relation, edge_index in edge_index_dict.items():
             if not {relation[0], relation[-1]} <= x_dict.keys():
-                raise ValueError(
-                    f"edge_index_dict must have relations between node types of x_dict, got "
-                    f"{relation!r}."
-                )
+                expected = "relations between node types of x_dict"
+                raise ValueError(f"edge_index_dict must have {expected}, got {relation!r}.")
             check_edge_index(edge_index, f"edge_index_dict[{relation!r}]")
         for relation, weight in edge_weight_dict.items():
             if relation not in edge_index_dict:
@@ -139,17 +134,11 @@ class HeteroGReLU(torch.nn.Module):
                     f"edge_weight_dict must have relations of edge_index_dict, got {relation!r}."
                 )
             if weight.shape != edge_index_dict[relation][0].shape:
-                raise ValueError(
-                    f"edge_weight_dict[{relation!r}] must have one weight per edge, got shape "
-                    f"{list(weight.shape)}."
-                )
+                shape = f"one weight per edge, got shape {list(weight.shape)}"
+                raise ValueError(f"edge_weight_dict[{relation!r}] must have {shape}.")
 
     def _graph(
-        self,
-        x: Tensor,
-        sizes: dict[str, int],
-        edge_index_dict: dict[Relation, Tensor],
-        edge_weight_dict: dict[Relation, Tensor],
+        self, x: Tensor, sizes: dict[str, int], edge_index_dict: Relations, weight_dict: Relations
     ) -> PreparedGraph:
         """All relations as one graph, with the nodes of one type after those of the other."""
         act: GReLU = self.acts[next(iter(sizes))]
@@ -164,16 +153,15 @@ class HeteroGReLU(torch.nn.Module):
                 if own.numel() > 0 and values_on_cpu(own):
                     _check_range(relation, own, sizes)
                 moved.append(own + own.new_tensor([[first[relation[0]]], [first[relation[-1]]]]))
-                weight = edge_weight_dict.get(relation)
+                weight = weight_dict.get(relation)
                 weights.append(x.new_ones(own.size(1)) if weight is None else weight)
-            weight = torch.cat([own.to(dtype) for own in weights])
-            edges = as_edges(torch.cat(moved, dim=1), weight, ends[-1], dtype)
+            edges = as_edges(torch.cat(moved, dim=1), torch.cat(weights), ends[-1], dtype)
             check_values(edges, None)
             return edges
 
         settings = DiffusionSettings(act.alpha, act.steps, act.diffusion)
-        parts = [*edge_index_dict.values(), *edge_weight_dict.values()]
-        names = tuple(sizes.items()), tuple(edge_index_dict), tuple(edge_weight_dict)
+        parts = [*edge_index_dict.values(), *weight_dict.values()]
+        names = tuple(sizes.items()), tuple(edge_index_dict), tuple(weight_dict)
         return remembered(parts, (*names, dtype), settings, union)
 
     def __repr__(self) -> str:

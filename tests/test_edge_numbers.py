@@ -12,7 +12,8 @@ from graphrelu import GReLU, functional
 from graphrelu import graph as graph_module
 from graphrelu.functional import MODES, Edges, normalized_adjacency
 from graphrelu.graph import DiffusionSettings, prepare
-from graphrelu.ops.triton import apply
+from graphrelu.ops.fused import _Given
+from graphrelu.ops.triton import fused as kernels
 from tests.helpers import (
     OTHER,
     SHARP,
@@ -151,17 +152,20 @@ def test_module_with_64_bit_indices() -> None:
 
 def test_more_graphs_than_a_grid_has_columns() -> None:
     """CUDA's grids have 2^31 - 1 places in their first dimension, and 65,535 in the others."""
-    num_graphs = 70_000
-    batch = torch.arange(num_graphs)
-    x, gamma = torch.ones(1, num_graphs, 1), torch.ones(1, num_graphs, 1)
-    parameters = torch.ones(1, num_graphs, 2, 2, 1)
-    base, kernel = (1.0, 0.0), mock.MagicMock()
+    graphs = 70_000
+    x, mass, rows = torch.ones(graphs, 1), torch.ones(graphs), torch.zeros(graphs + 1).int()
+    empty, batch = torch.empty(0), torch.arange(graphs)
+    given = _Given(
+        *(mass, rows, empty.int(), empty, batch, None, None),
+        *(graphs, 0.1, 10, 8.0, 3.0, 3.0, 0.0),
+    )
+    weights = torch.ones(1, 1), torch.ones(4, 1), torch.ones(4, 1)
+    kernel = mock.MagicMock()
     with (
-        mock.patch.object(apply, "apply_kernel", kernel),
-        mock.patch.object(apply, "apply_backward_kernel", kernel),
+        mock.patch.object(kernels, "fused_kernel", kernel),
+        mock.patch.object(kernels, "fused_backward_kernel", kernel),
     ):
-        apply.forward(x, gamma, parameters, base, batch)
-        apply.backward(x, x, gamma, parameters, base, batch)
+        _, *saved = kernels.forward(x, *weights, given)
+        kernels.backward(x, x, *weights[:2], *saved, given)
     grids = [call.args[0] for call in kernel.__getitem__.call_args_list]
-    assert [first for first, *_ in grids] == [num_graphs] * 2
-    assert all(max(others) <= 65_535 for _, *others in grids)
+    assert grids == [(graphs,)] * 2

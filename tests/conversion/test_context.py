@@ -10,7 +10,7 @@ from torch_geometric.nn import GCN, DeepGCNLayer, GCNConv
 from torch_geometric.utils import to_torch_csr_tensor
 
 from graphrelu import GReLU, convert, graph_context, replacements
-from graphrelu.context import scopes_around
+from graphrelu.context import scopes
 from tests.conversion.models import BATCH, BATCHED, EDGES, WEIGHT, X
 from tests.helpers import opened
 
@@ -48,7 +48,7 @@ def test_contexts_nest_and_end_with_an_error() -> None:
         with pytest.raises(KeyboardInterrupt), graph_context(BATCHED):
             raise KeyboardInterrupt
         assert torch.equal(act(x), act(x, EDGES))
-    assert not scopes_around()
+    assert not scopes.around
 
 
 def test_without_a_graph() -> None:

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCN, GCNConv, GraphSAGE, SAGEConv
 
 from graphrelu import convert, replacements
-from graphrelu.context import Graph, scopes_around
+from graphrelu.context import Graph, scopes
 from graphrelu.conversion import read_graph
 from tests.conversion import models
 from tests.conversion.models import BATCH, BATCHED, EDGES, WEIGHT, Base, CoraGCN, X
@@ -256,7 +256,7 @@ def test_nothing_outlives_a_call() -> None:
     with pytest.raises(KeyboardInterrupt):
         model(X, EDGES)
     handle.remove()
-    assert not scopes_around()
+    assert not scopes.around
     x = model.conv1(X, EDGES)
     assert torch.equal(F.relu(x), x.clamp(min=0))
     gcn = opened_model(GCN(5, 8, 2))
