@@ -25,12 +25,7 @@ from graphrelu.ops import (
     uses_triton,
     with_signature,
 )
-from graphrelu.ops.diffuse import (
-    CSR,
-    DiffusionSettings,
-    PreparedGraph,
-    distinct,
-)
+from graphrelu.ops.diffuse import CSR, DiffusionSettings, PreparedGraph, distinct
 
 # Of a graph, on average: beyond, one program of a GPU takes longer than the launches of the chain.
 MAX_NODES = 4096
