@@ -307,16 +307,17 @@ struct Blocks {
         : starts(graphs + 1, nodes), firsts{0},
           threads(nodes * channels < PARALLEL ? 1 : most_threads) {
         int64_t graph = 0;
-        for (int64_t n = 0; n < nodes; n++)
-            while (graph <= graphs && graph <= (batch == nullptr ? 0 : batch[n]))
-                starts[graph++] = n;
+        if (batch == nullptr) starts[0] = 0;
+        else
+            for (int64_t n = 0; n < nodes; n++)
+                while (graph <= graphs && graph <= batch[n]) starts[graph++] = n;
         bool is_apart = true;
         for (graph = 0; graph < graphs; graph++) {
             const int64_t begin = starts[firsts.back()], end = starts[graph + 1];
             is_apart &= 8 * size(graph) <= nodes;
             if (end - begin < BLOCK && graph + 1 < graphs) continue;
-            for (int32_t e = matrix.rowptr[begin]; e < matrix.rowptr[end]; e++)
-                is_apart &= matrix.col[e] >= begin && matrix.col[e] < end;
+            for (int32_t e = matrix.rowptr[begin]; is_apart && e < matrix.rowptr[end]; e++)
+                is_apart = matrix.col[e] >= begin && matrix.col[e] < end;
             firsts.push_back(graph + 1);
         }
         if (!is_apart) firsts = {0, graphs};
