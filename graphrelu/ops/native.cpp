@@ -30,11 +30,12 @@ constexpr int64_t BLOCK = 256;         // rows of a block, at least
 constexpr int LANES = 16;              // partial sums of a dot product
 constexpr int64_t PARALLEL = 1 << 15;  // rows of a product, or numbers of features, worth threads
 
-// Calls `run(i)` for all i below `count`; which thread takes which makes no difference.
+// Calls `run(i)` for all i below `count`. Each thread takes consecutive ones, as those of torch do:
+// its part of the features may still be in its cache.
 template <class Run>
 void each(int64_t count, int64_t threads, Run run) {
     if (threads > 1 && count > 1) {
-#pragma omp parallel for num_threads(static_cast<int>(threads)) schedule(dynamic)
+#pragma omp parallel for num_threads(static_cast<int>(threads))
         for (int64_t i = 0; i < count; i++) run(i);
     } else {
         for (int64_t i = 0; i < count; i++) run(i);
@@ -329,9 +330,10 @@ struct Blocks {
     // for its steps.
     template <class Run>
     void each_block(Run run) const {
-        each(count(), threads, [&](int64_t b) {
-            run(b, firsts[b], firsts[b + 1], count() > 1 ? 1 : threads);
-        });
+        if (count() == 1) return run(0, 0, firsts[1], threads);
+        // Of few blocks, some are larger: a thread takes the next when it is done.
+#pragma omp parallel for num_threads(static_cast<int>(threads)) if (threads > 1) schedule(dynamic)
+        for (int64_t b = 0; b < count(); b++) run(b, firsts[b], firsts[b + 1], 1);
     }
 
     std::vector<Chunk> chunks_of(int64_t first, int64_t last) const {
