@@ -143,7 +143,7 @@ def check_values(edges: Edges, batch: Tensor | None) -> None:
     if edges.source.numel() == 0 or not values_on_cpu(*tensors):
         return
     arrays = edges.source, edges.target, batch, edges.weight
-    # In a tenth of the time that torch takes to find out, and then to say, what is wrong.
+    # In a sixth of the time of the calls below, on a batch of molecules; those say what is wrong.
     if uses_loops(edges.weight) and run_loop("check", arrays, len(edges.source), edges.num_nodes):
         return
     lows, highs = zip(edges.source.aminmax(), edges.target.aminmax(), strict=True)
