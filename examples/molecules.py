@@ -5,11 +5,11 @@ weights, batches and number of epochs; the best epoch on validation counts. It t
 minute and prints, at the end and with two threads,
 
     3 seeds ReLU   test error 0.600 ± 0.103
-    3 seeds GReLU  test error 0.580 ± 0.080
+    3 seeds GReLU  test error 0.571 ± 0.077
 
 Three splits decide nothing: they differ more than the activations do. `graphrelu compare esol` has
-the same settings and ten splits; there GReLU's error is lower by 8.7 % of ReLU's, with an interval
-of [+1.9, +15.5] (results/esol.jsonl). The settings matter: with torch's own initial weights in the
+the same settings and ten splits; there GReLU's error is lower by 7.5 % of ReLU's, with an interval
+of [+0.7, +14.4] (results/esol.jsonl). The settings matter: with torch's own initial weights in the
 first layer and without warm-up, the lead was smaller; with more epochs it is undecided
 (results/molecules.md).
 """
