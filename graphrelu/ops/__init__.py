@@ -131,8 +131,11 @@ _LOOPS = _load_loops()
 def run_loop(name: str, arrays: Sequence[Any], *numbers: float) -> int:
     """Calls a function of `native.cpp` with tensors, or none where one is missing. The last says
     the type of the numbers; results are contiguous."""
-    held: list[Any] = [array if array is None else array.contiguous() for array in arrays]
-    pointers = (array if array is None else array.data_ptr() for array in held)
+    held: list[Any] = []
+    pointers: list[Any] = []
+    for array in arrays:
+        held.append(None if array is None else array.contiguous())
+        pointers.append(None if array is None else held[-1].data_ptr())
     return _LOOPS[held[-1].dtype][name](*pointers, *numbers)
 
 
