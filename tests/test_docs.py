@@ -87,6 +87,12 @@ def test_navigation_has_every_page() -> None:
     assert sorted(listed) == sorted(map(site_links.in_site, PAGES))
 
 
+def test_tests_that_pages_name_are_there() -> None:
+    for page in PAGES:
+        for path in re.findall(r"\btests/[\w/.]*\w", (ROOT / page).read_text()):
+            assert (ROOT / path).exists(), (page, path)
+
+
 def code_of(page: str) -> str:
     text = (ROOT / "docs" / f"{page}.md").read_text()
     return "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
