@@ -323,9 +323,13 @@ def check(name: str, device: str) -> Errors:
     """The errors of a case, which must be below its tolerance."""
     torch.manual_seed(0)  # what a case finds does not depend on those before it
     case = (CASES | GPU_CASES)[name]
-    limit = fused.MAX_NODES if case.fused else 0
-    with mock.patch.object(fused, "MAX_NODES", limit):
+    from graphrelu.ops.triton import fused as kernels
+
+    limit = mock.patch.object(fused, "MAX_NODES", fused.MAX_NODES if case.fused else 0)
+    kernel = mock.patch.object(kernels, "forward", wraps=kernels.forward)
+    with limit, kernel as forward:
         errors = case.errors(device, *case.arguments)
+    assert forward.called == case.fused, "the other kernels ran"
     # Not "above the tolerance": an error that is not a number is one.
     assert all(value < case.tolerance for value in errors.values()), (errors, case.tolerance)
     return errors
